@@ -1,0 +1,47 @@
+# Type `make` to see the targets. Everything runs inside .venv, which `make setup` creates once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check bench clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## create .venv and install genie-dg with all extras (once)
+
+demo: $(STAMP) ## train SGD, Adam and GENIE on rotated digits (about a minute)
+	@$(BIN)/genie-dg demo
+
+test: $(STAMP) ## run the tests, except the slow ones
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: $(STAMP) ## run the slow tests
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP) ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## measure the time of an optimizer step
+	$(BIN)/python benchmarks/step_time.py
+
+clean: ## remove caches and build products; .venv and runs stay
+	rm -rf build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last: a setup that was interrupted is taken up again, and a .venv without a stamp
+# is installed over. ensurepip is asked for because Debian ships venv without it.
+$(STAMP): pyproject.toml constraints.txt
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+	|| $(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+	|| { echo "genie-dg needs Python 3.10 or newer with the venv module, and $(PYTHON) is not that: install it (on Debian also python3-venv) or name another one with make PYTHON=python3.12." >&2; exit 1; }
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+	|| $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing genie-dg and its extras into $(VENV) (torch is large; a few minutes)…"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all]" -c constraints.txt
+	@touch $@

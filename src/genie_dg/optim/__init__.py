@@ -1,0 +1,5 @@
+"""Optimizers. This room needs torch alone."""
+
+from .genie import GENIE as GENIE
+
+__all__ = ["GENIE"]

@@ -1,0 +1,102 @@
+"""One parameter of one step, as plain local tensors, with the addresses of its random numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from genie_dg import _random
+
+from ._update import Draw, Scalars
+
+
+class Target(NamedTuple):
+    """A parameter to update. All tensors are plain, local and have one shape.
+
+    ``number`` is the index of the parameter in the optimizer, ``whole`` the number of its elements.
+    ``place`` maps local elements to element indices of the whole parameter: a number is the index of
+    the first element of a contiguous run, a tensor (of the local shape) names each one.
+    ``reduce`` sums a tensor over the ranks that hold the other shards; None when there are none.
+    """
+
+    p: Tensor
+    g: Tensor
+    m: Tensor
+    v: Tensor
+    scalars: Scalars
+    number: int
+    whole: int
+    place: int | Tensor = 0
+    reduce: Callable[[Tensor], Tensor] | None = None
+
+    def runs(self) -> list[Run]:
+        """The target cut where the element index passes a multiple of 2^31: nearly always one run."""
+        if isinstance(self.place, Tensor):
+            return [Run(self.number, 0, 0, self.p.numel(), 0)]
+        found = []
+        start, total = 0, self.p.numel()
+        while start < total:
+            high, low = divmod(self.place + start, 1 << _random.INDEX_BITS)
+            stop = min(total, start + (1 << _random.INDEX_BITS) - low)
+            found.append(Run(self.number, high, start, stop, low))
+            start = stop
+        return found
+
+
+class Run(NamedTuple):
+    """Flat elements ``start:stop`` of a target that share a stream; ``low`` is the index of the first."""
+
+    number: int
+    high: int
+    start: int
+    stop: int
+    low: int
+
+
+@functools.lru_cache(maxsize=256)
+def _bases(seed: int, streams: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
+    columns = torch.tensor(streams, dtype=torch.int64, device=device).reshape(-1, 2)
+    return _random.stream_base(seed, columns[:, 0], columns[:, 1])
+
+
+def stream_keys(seed: int, runs: list[Run], steps: list[int | Tensor], device: torch.device) -> Tensor:
+    """int32 ``[2, n]``: the key words of n runs. Host numbers are cached per set of streams."""
+    if not runs:
+        return torch.zeros(2, 0, dtype=torch.int32, device=device)
+    streams = tuple((run.number, run.high) for run in runs)
+    step: int | Tensor
+    if isinstance(steps[0], Tensor):
+        step = torch.stack([torch.as_tensor(t, device=device) for t in steps]).to(torch.int64)
+        if torch.compiler.is_compiling():
+            columns = torch.tensor(streams, dtype=torch.int64, device=device)
+            return _random.stream_key(_random.stream_base(seed, columns[:, 0], columns[:, 1]), step)
+    elif len(set(steps)) == 1:
+        step = steps[0]
+    else:
+        step = torch.tensor(steps, dtype=torch.int64, device=device)
+    return _random.stream_key(_bases(seed, streams, device), step)
+
+
+def element_index(run: Run, start: int, stop: int, device: torch.device) -> Tensor:
+    """int32 indices of the flat elements ``start:stop`` of a target inside ``run``."""
+    low = run.low + start - run.start
+    return torch.arange(low, low + stop - start, dtype=torch.int32, device=device)
+
+
+def whole_draw(target: Target, keys: Tensor, runs: list[Run], threshold: int) -> Draw:
+    """The addresses of every element, in the shape of the target. ``keys`` is ``[2, len(runs)]``."""
+    shape, device = target.p.shape, target.p.device
+    if isinstance(target.place, Tensor):
+        index = target.place.to(torch.int32)
+        return Draw(index, keys[0, 0], keys[1, 0], threshold)
+    if len(runs) == 1:
+        index = element_index(runs[0], 0, target.p.numel(), device).view(shape)
+        return Draw(index, keys[0, 0], keys[1, 0], threshold)
+    index = torch.cat([element_index(r, r.start, r.stop, device) for r in runs]).view(shape)
+    counts = torch.tensor([r.stop - r.start for r in runs], device=device)
+    words = keys.repeat_interleave(counts, dim=1).view(2, *shape)
+    return Draw(index, words[0], words[1], threshold)

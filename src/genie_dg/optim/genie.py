@@ -1,0 +1,291 @@
+"""GENIE, the optimizer: validation, state and the choice of a path. The update itself is in `_update`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from genie_dg import _random
+from genie_dg._moments import averaging
+
+from ._foreach import step_foreach
+from ._fused import step_fused
+from ._gauges import gauges
+from ._loop import step_loop
+from ._options import check_group, refuse_unknown
+from ._shards import local, local_gradient, shard_of
+from ._target import Target
+from ._update import Rule, Scalars
+
+
+class GENIE(Optimizer):
+    r"""Generalization-ENhancing Iterative Equalizer: one backward pass, no closure, two moments.
+
+    For each tensor, with gradient :math:`g` and :math:`t = 1, 2, \dots`
+
+    .. math::
+        m &\leftarrow \beta m + (1-\beta) g, \qquad v \leftarrow \beta v + (1-\beta) g^2 \\
+        c &= 1 - \beta^t, \qquad \rho = \tfrac{(1-\beta)(1+\beta^t)}{(1+\beta)(1-\beta^t)} \\
+        \bar g &= m / c, \qquad s^2 = (v/c - \bar g^2) / (1-\rho) \\
+        a &= \tanh(\min(1/s^2, 10)), \qquad q = 1 / (1 + \rho s^2 / (\bar g^2 + 10^{-8})) \\
+        \kappa &= \textstyle\sum a |\bar g| q / \sum a \\
+        \theta &\leftarrow \theta - \texttt{lr}\,(\bar g q a + (1-a)\,\kappa\,\xi)\, M / (1-p)
+
+    with :math:`\beta` = ``beta``, :math:`p` = ``dropout``, :math:`\xi \sim N(0, 1)` and :math:`M` = 1 with
+    probability :math:`1-p`, else 0. :math:`q` is the *trust*: with :math:`r` the gradient signal-to-noise
+    ratio and :math:`n = 1/\rho` the effective number of samples it is :math:`nr/(nr+1)`.
+    ``formulation="algorithm1"`` is Algorithm 1 of the paper as printed, with raw moments:
+
+    .. math::
+        s^2 = v - m^2, \quad a = \tanh(1/s^2), \quad
+        \theta \leftarrow \theta - \texttt{lr}\,\bigl(\tfrac{m}{c} \tfrac{a m^2}{v} + \sigma\xi(1-a)\bigr) M
+
+    Args:
+        params: parameters, groups of parameters or named parameters, as for any torch optimizer.
+        lr: the step size; a number or a one-element tensor. 0.015 is the published default.
+        beta: decay of both moving averages, in [0, 1).
+        dropout: probability that an entry is not updated in a step, in [0, 1).
+        noise: add the noise term. It is exactly 0 in float32 wherever :math:`s^2 \le 0.1`.
+        precondition: multiply by trust and gate; without it the step is the momentum :math:`\bar g`.
+        formulation: ``"released"`` (the paper's appendix listing) or ``"algorithm1"``.
+        noise_std: :math:`\sigma` of ``"algorithm1"``. The paper gives no value.
+        weight_decay: coupled (L2) by default: ``weight_decay * p`` is added to the gradient *before* the
+            moments, which therefore see the regularised gradient.
+        decoupled_weight_decay: shrink the weights by ``1 - lr * weight_decay`` instead; the moments then
+            see the loss gradient alone. Masked entries are shrunk too.
+        maximize: ascend.
+        foreach: True packs small tensors and works in blocks, False is the readable loop. Both None: foreach.
+        fused: True compiles one kernel on the first step (some seconds) and is the fastest.
+        capturable: keep the step count on the device and never wait for it (CUDA graphs).
+        seed: names the random stream. Mask and noise are a pure function of (seed, step, index of the
+            parameter, index of the element); torch's generators are neither read nor moved.
+
+    State: ``step``, ``exp_avg``, ``exp_avg_sq`` for each parameter and nothing else, in the dtype of the
+    parameter. ``p.grad`` is never written.
+
+    Example:
+        >>> p = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
+        >>> optimizer = GENIE([p], lr=0.1, noise=False, dropout=0.0)
+        >>> for g in ([1.0, 1.0], [1.0, -1.0], [1.0, 1.0]):  # a steady and a contradictory gradient
+        ...     p.grad = torch.tensor(g)
+        ...     optimizer.step()
+        >>> p.detach()
+        tensor([0.7000, 0.8836])
+
+    Differs from the paper in: one sample has no variance, so :math:`s^2` is :math:`10^{-8}` at t = 1 (the
+    listing divides 0 by 0); :math:`\kappa` counts finite entries only, so a NaN stays where it is; overflow
+    saturates; the printed formulas of ``"algorithm1"`` get a floor of :math:`10^{-8}` under divisions and its
+    mask keeps with probability :math:`1-p`. Differs from the authors' code in: ``lr`` is the step size and
+    schedulers work; no copy of the weights is kept.
+
+    References:
+        S. Cho, D. Kim, K. Kim, "One-Step Generalization Ratio Guided Optimization for Domain
+        Generalization", ICML 2025.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 0.015,
+        *,
+        beta: float = 0.95,
+        dropout: float = 0.4,
+        noise: bool = True,
+        precondition: bool = True,
+        formulation: str = "released",
+        noise_std: float = 0.1,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        seed: int = 0,
+        **unknown: Any,
+    ) -> None:
+        options = {
+            "lr": lr,
+            "beta": beta,
+            "dropout": dropout,
+            "noise": noise,
+            "precondition": precondition,
+            "formulation": formulation,
+            "noise_std": noise_std,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "seed": seed,
+        }
+        refuse_unknown(unknown, list(options))
+        check_group(options)
+        super().__init__(params, options)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its own options are checked like those of the constructor."""
+        super().add_param_group(param_group)
+        try:
+            check_group(self.param_groups[-1])
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+            for p in group["params"]:
+                own = self.state.get(p, {})
+                if "step" in own:
+                    step = torch.as_tensor(own["step"], dtype=torch.float32)
+                    own["step"] = step if group["capturable"] else step.cpu()
+
+    def _init_group(
+        self,
+        group: dict[str, Any],
+        params: list[Tensor],
+        grads: list[Tensor],
+        exp_avgs: list[Tensor],
+        exp_avg_sqs: list[Tensor],
+        state_steps: list[Tensor],
+    ) -> None:
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            if p.grad.layout != torch.strided:
+                raise RuntimeError(
+                    f"GENIE got a gradient of layout {p.grad.layout} for a parameter of shape "
+                    f"{tuple(p.shape)}; it needs dense gradients, so use sparse=False in the embedding."
+                )
+            state = self.state[p]
+            if len(state) == 0:
+                where = p.device if group["capturable"] else torch.device("cpu")
+                state["step"] = torch.zeros((), dtype=torch.float32, device=where)
+                for name in ("exp_avg", "exp_avg_sq"):
+                    state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
+            params.append(p)
+            grads.append(p.grad)
+            exp_avgs.append(state["exp_avg"])
+            exp_avg_sqs.append(state["exp_avg_sq"])
+            state_steps.append(state["step"])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of every parameter that has a gradient.
+
+        Args:
+            closure: optional; clears gradients, computes the loss, calls backward and returns the loss.
+
+        Returns:
+            What the closure returned, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        first = 0
+        for group in self.param_groups:
+            self._step_group(group, first)
+            first += len(group["params"])
+        return loss
+
+    def _step_group(self, group: dict[str, Any], first: int) -> None:
+        params: list[Tensor] = []
+        grads: list[Tensor] = []
+        averages: list[Tensor] = []
+        squares: list[Tensor] = []
+        counts: list[Tensor] = []
+        self._init_group(group, params, grads, averages, squares, counts)
+        if not params:
+            return
+        numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
+        torch._foreach_add_(counts, 1.0)
+        on_device = group["capturable"] or torch.compiler.is_compiling()
+        steps: list[int | Tensor] = [t if on_device else int(t.item()) for t in counts]
+        targets = []
+        made: dict[Any, Scalars] = {}
+        for i, p in enumerate(params):
+            key = i if on_device else steps[i]
+            if key not in made:
+                made[key] = scalars_of(group, steps[i])
+            shard = shard_of(p)
+            targets.append(
+                Target(
+                    local(p.detach()),
+                    local_gradient(p, grads[i]),
+                    local(averages[i]),
+                    local(squares[i]),
+                    made[key],
+                    numbers[i],
+                    p.numel(),
+                    shard.place,
+                    shard.reduce,
+                )
+            )
+        run_path(group, targets, steps)
+
+    def gauges(self) -> dict[str, float]:
+        """What the optimizer is doing now, from its state alone: no randomness, nothing changes.
+
+        Returns:
+            ``trust``: mean of q over all entries; ``live``: share of entries whose noise is not zero
+            (:math:`s^2 > 0.1`); ``top_1_percent``: share of the summed absolute update, without noise and
+            mask, that the largest hundredth of the entries carries (0.01 when all are equal).
+            Before the first step there is nothing to tell and all three are NaN.
+        """
+        return gauges(self, rule_of, scalars_of)
+
+
+def rule_of(group: dict[str, Any]) -> Rule:
+    """The switches of a parameter group."""
+    decay, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
+    return Rule(
+        formulation=group["formulation"],
+        precondition=group["precondition"],
+        noise=group["noise"],
+        mask=group["dropout"] > 0,
+        maximize=group["maximize"],
+        l2=decay and not decoupled,
+        shrink=decay and decoupled,
+    )
+
+
+def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
+    """The numbers of step t of a parameter group."""
+    lr = group["lr"]
+    if isinstance(step, Tensor):
+        step = step.to(torch.float64) if step.device.type != "mps" else step
+    elif isinstance(lr, Tensor):
+        lr = lr.item()
+    if isinstance(lr, Tensor):
+        lr = lr.reshape(())
+    rescale = 1 - group["dropout"] if group["formulation"] == "released" else 1.0
+    decay = group["weight_decay"]
+    return Scalars(averaging(group["beta"], step), lr / rescale, 1 - lr * decay, decay, group["noise_std"])
+
+
+def run_path(group: dict[str, Any], targets: list[Target], steps: list[int | Tensor]) -> None:
+    """Hand the targets to the loop, the foreach or the fused path, by device and dtype."""
+    rule, seed = rule_of(group), group["seed"]
+    threshold = _random.drop_threshold(group["dropout"])
+    looped = group["foreach"] is False and not group["fused"]
+    if looped or torch.compiler.is_compiling():
+        step_loop(rule, targets, steps, seed, threshold)
+        return
+    buckets: dict[tuple[torch.device, torch.dtype, bool], list[int]] = {}
+    for i, target in enumerate(targets):
+        p = target.p
+        split = p.device.type == "cpu" and p.dtype == torch.float32 and target.reduce is None
+        split = split and not group["capturable"]
+        buckets.setdefault((p.device, p.dtype, split), []).append(i)
+    path = step_fused if group["fused"] else step_foreach
+    for (_, _, split), members in buckets.items():
+        chosen, times = [targets[i] for i in members], [steps[i] for i in members]
+        path(rule, chosen, times, seed, threshold, split)

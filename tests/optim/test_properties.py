@@ -1,0 +1,178 @@
+"""Properties that hold for every shape, dtype, memory format and size of gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from genie_dg import GENIE
+from genie_dg.optim import _fused
+
+PATHS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+SHAPES = [(), (1,), (0,), (7,), (3, 5), (2, 3, 4, 5), (1, 1, 3), (64, 33), (70_000,)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels_for_small_tensors() -> Any:
+    """Send small tensors to the kernel too."""
+    before = _fused.PACK_SHARE
+    _fused.PACK_SHARE = 0.0
+    yield
+    _fused.PACK_SHARE = before
+
+
+def arrange(x: Tensor, layout: str) -> Tensor:
+    """The same values in another memory layout."""
+    if layout == "channels_last" and x.dim() == 4:
+        return x.contiguous(memory_format=torch.channels_last)
+    if layout == "transposed" and x.dim() >= 2:
+        return x.transpose(0, 1).contiguous().transpose(0, 1)
+    if layout == "strided" and x.dim() >= 1:
+        return torch.stack([x, torch.zeros_like(x)], dim=-1)[..., 0]
+    return x
+
+
+def gradient(shape: tuple[int, ...], scale: float, steady: bool, dtype: torch.dtype, seed: int) -> Tensor:
+    """Finite gradients of about the given size (the largest finite number where dtype ends before it)."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+    wild = (noise * 0.01 + 1.0 if steady else noise) * scale
+    limit = torch.finfo(dtype).max
+    return wild.clamp(-limit, limit).to(dtype)
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(
+    path=st.sampled_from(list(PATHS)),
+    shape=st.sampled_from(SHAPES),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(["contiguous", "channels_last", "transposed", "strided"]),
+    exponents=st.lists(st.integers(-30, 30), min_size=1, max_size=6),
+    steady=st.booleans(),
+    formulation=st.sampled_from(["released", "algorithm1"]),
+    seed=st.integers(0, 2**16),
+)
+def test_finite_gradients_keep_everything_finite(
+    path: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    layout: str,
+    exponents: list[int],
+    steady: bool,
+    formulation: str,
+    seed: int,
+) -> None:
+    p = torch.nn.Parameter(arrange(gradient(shape, 1.0, False, dtype, seed), layout))
+    optimizer = GENIE([p], formulation=formulation, **PATHS[path])
+    for i, exponent in enumerate(exponents):
+        p.grad = gradient(shape, 10.0**exponent, steady, dtype, seed + i)
+        optimizer.step()
+        assert torch.isfinite(p).all()
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert torch.isfinite(optimizer.state[p][name]).all(), name
+        assert p.dtype == dtype
+        assert optimizer.state[p]["exp_avg"].dtype == dtype
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_largest_gradients_that_exist(path: str, dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    p = torch.nn.Parameter(torch.linspace(-1, 1, 64, dtype=torch.float64).to(dtype))
+    optimizer = GENIE([p], lr=1.0, **PATHS[path])
+    for step in range(30):
+        generator = torch.Generator().manual_seed(step)
+        wild = torch.randn(64, generator=generator).sign().to(dtype) * largest
+        p.grad = wild.abs() if step % 3 else wild
+        optimizer.step()
+        assert torch.isfinite(p).all(), step
+        assert all(torch.isfinite(x).all() for x in optimizer.state[p].values()), step
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("scale", [1e-3, 5.0], ids=["calm", "live"])
+@pytest.mark.parametrize("path", PATHS)
+def test_one_bad_entry_changes_that_entry_only(path: str, scale: float, bad: float) -> None:
+    """... and becomes NaN itself, as it does in torch.optim.Adam."""
+
+    def train(spoil: bool) -> Tensor:
+        generator = torch.Generator().manual_seed(5)
+        p = torch.nn.Parameter(torch.randn(40, 10, generator=generator))
+        optimizer = GENIE([p], **PATHS[path])
+        for step in range(4):
+            p.grad = torch.randn(p.shape, generator=generator) * scale
+            if spoil and step == 1:
+                p.grad[3, 7] = bad
+            if not spoil and step >= 1:
+                # kappa counts finite entries only: the clean run has to do without that entry as well
+                optimizer.state[p]["exp_avg"][3, 7] = float("nan")
+            optimizer.step()
+        return p.detach()
+
+    spoilt, clean = train(True), train(False)
+    assert torch.isnan(spoilt[3, 7])
+    spoilt[3, 7] = clean[3, 7] = 0.0
+    assert torch.isfinite(spoilt).all()
+    assert torch.equal(spoilt, clean)
+    if scale < 1:  # no noise: the bad entry has no way to reach any other
+        torch.testing.assert_close(spoilt, train_without_spoiling(path, scale), rtol=0, atol=0)
+
+
+def train_without_spoiling(path: str, scale: float) -> Tensor:
+    generator = torch.Generator().manual_seed(5)
+    p = torch.nn.Parameter(torch.randn(40, 10, generator=generator))
+    optimizer = GENIE([p], **PATHS[path])
+    for _ in range(4):
+        p.grad = torch.randn(p.shape, generator=generator) * scale
+        optimizer.step()
+    result = p.detach()
+    result[3, 7] = 0.0
+    return result
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "transposed", "strided"])
+@pytest.mark.parametrize("path", PATHS)
+def test_memory_layout_does_not_change_the_result(path: str, layout: str) -> None:
+    """Element indices are logical: row-major, whatever the strides. Gradients may have strides of their own."""
+    results = []
+    for kind in ("contiguous", layout):
+        generator = torch.Generator().manual_seed(0)
+        p = torch.nn.Parameter(arrange(torch.randn(4, 6, 3, 5, generator=generator), kind))
+        optimizer = GENIE([p], **PATHS[path])
+        for step in range(5):
+            grad = torch.randn(p.shape, generator=generator) * (1e-3 if step % 2 else 2.0)
+            p.grad = arrange(grad, kind if step % 2 else "contiguous")
+            optimizer.step()
+        results.append(p.detach().contiguous())
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_gradients_are_never_written(path: str) -> None:
+    p = torch.nn.Parameter(torch.randn(100, 30))
+    optimizer = GENIE([p], weight_decay=0.1, maximize=True, **PATHS[path])
+    p.grad = torch.randn_like(p)
+    before = p.grad.clone()
+    version = p.grad._version
+    optimizer.step()
+    assert torch.equal(p.grad, before)
+    assert p.grad._version == version
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_state_is_two_tensors_and_a_step(path: str) -> None:
+    p = torch.nn.Parameter(torch.randn(3, 2))
+    frozen = torch.nn.Parameter(torch.randn(2), requires_grad=False)
+    unused = torch.nn.Parameter(torch.randn(2))
+    optimizer = GENIE([p, frozen, unused], **PATHS[path])
+    p.grad = torch.randn_like(p)
+    optimizer.step()
+    assert set(optimizer.state) == {p}
+    assert set(optimizer.state[p]) == {"step", "exp_avg", "exp_avg_sq"}
+    assert all(isinstance(x, Tensor) for x in optimizer.state[p].values())

@@ -1,0 +1,98 @@
+"""The rotated digits: a partition of the real data, turned the right way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genie_dg.data.digits import ANGLES, load_digits, rotate, rotated_digits
+
+pytest.importorskip("sklearn")
+
+
+def test_every_image_is_in_exactly_one_domain() -> None:
+    domains = rotated_digits()
+    assert [domain.angle for domain in domains] == [0, 15, 30, 45, 60, 75]
+    assert {len(domain.labels) for domain in domains} == {299, 300}
+    together = torch.cat([domain.source for domain in domains])
+    assert torch.equal(together.sort().values, torch.arange(1797))
+
+
+def test_shapes_types_and_range() -> None:
+    for domain in rotated_digits():
+        n = len(domain.labels)
+        assert domain.images.shape == (n, 1, 8, 8)
+        assert domain.images.dtype == torch.float32
+        assert domain.labels.dtype == torch.int64
+        assert domain.images.min() >= 0
+        assert domain.images.max() <= 1 + 1e-6
+        assert set(domain.labels.tolist()) == set(range(10))
+
+
+def test_labels_belong_to_the_images() -> None:
+    _, labels = load_digits()
+    for domain in rotated_digits():
+        assert torch.equal(domain.labels, labels[domain.source])
+
+
+def test_each_domain_holds_its_own_images_turned_by_its_angle() -> None:
+    images, _ = load_digits()
+    for domain in rotated_digits(seed=3):
+        turned = rotate(images[domain.source], domain.angle).float()
+        torch.testing.assert_close(domain.images, turned, rtol=0, atol=1e-6)
+
+
+def test_angle_zero_is_the_original() -> None:
+    images, _ = load_digits()
+    upright = rotated_digits()[0]
+    torch.testing.assert_close(upright.images, images[upright.source].float(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("quarter_turns", [1, 2, 3, 4])
+@pytest.mark.parametrize("side", [7, 8])
+def test_quarter_turns_match_rot90(quarter_turns: int, side: int) -> None:
+    images = torch.rand(3, 2, side, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = torch.rot90(images, quarter_turns, (-2, -1))
+    torch.testing.assert_close(rotate(images, 90.0 * quarter_turns), expected, rtol=0, atol=1e-9)
+
+
+def test_rotation_is_counter_clockwise_and_smooth_in_between() -> None:
+    """The centre of mass of a spot to the right of the centre moves up and to the left, by the angle."""
+    spot = torch.zeros(1, 1, 33, 33, dtype=torch.float64)
+    spot[0, 0, 15:18, 25:28] = 1.0
+    turned = rotate(spot, 30.0)[0, 0]
+    across = torch.arange(33, dtype=torch.float64) - 16
+    x = (turned.sum(0) * across).sum() / turned.sum()
+    y = -(turned.sum(1) * across).sum() / turned.sum()  # rows count downwards
+    angle = torch.rad2deg(torch.atan2(y, x)).item()
+    assert angle == pytest.approx(30.0, abs=0.5)
+    assert torch.hypot(x, y).item() == pytest.approx(10.0, abs=0.1)
+
+
+def test_the_seed_alone_decides_and_the_global_generator_is_left_alone() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = rotated_digits(seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    for a, b in zip(first, rotated_digits(seed=5), strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.source, b.source)
+    assert not torch.equal(first[0].source, rotated_digits(seed=6)[0].source)
+
+
+@pytest.mark.parametrize("angles", [[], [0, 15, 0]])
+def test_bad_angles_are_refused(angles: list[float]) -> None:
+    with pytest.raises(ValueError, match="one or more, all different"):
+        rotated_digits(angles)
+
+
+def test_bad_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="floating-point images"):
+        rotate(torch.zeros(1, 1, 8, 8, dtype=torch.uint8), 15)
+    with pytest.raises(ValueError, match="square"):
+        rotate(torch.zeros(1, 1, 8, 6), 15)
+
+
+def test_angles_are_those_of_rotated_mnist() -> None:
+    assert tuple(range(0, 90, 15)) == ANGLES
