@@ -60,11 +60,9 @@ def averaging(beta: float, step: Scalar) -> Averaging:
     return Averaging(beta, 1 - beta, 1 / (1 - power), freedom, rho)
 
 
-def advance_moments(g: Tensor, m: Tensor, v: Tensor, a: Averaging, ceiling: float) -> tuple[Tensor, Tensor]:
-    """The two averages after one more gradient; v stops at ``ceiling`` instead of overflowing."""
-    m = m * a.beta + g * a.weight
-    v = v * a.beta + g * g * a.weight
-    return m, v.clamp(max=ceiling)
+def advance_moments(g: Tensor, m: Tensor, v: Tensor, a: Averaging) -> tuple[Tensor, Tensor]:
+    """The two averages after one more gradient; v may overflow, m cannot."""
+    return m * a.beta + g * a.weight, v * a.beta + g * g * a.weight
 
 
 def raw_variance(v: Tensor, mean: Tensor, a: Averaging) -> Tensor:

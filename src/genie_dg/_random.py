@@ -4,12 +4,14 @@ Nothing here has a state and nothing touches torch's generators: a number is the
 The hash is integer tensor arithmetic, so it runs eagerly, inside ``torch.compile`` and on every
 device with the same result.
 
-An address is cut in two. The *key* is two 32-bit words per parameter and step, mixed from the seed,
-the step, the parameter index and the high part of the element index (`stream_base`, `stream_key`,
-computed for all parameters at once in int64). The *index* is the low 31 bits of the element index;
-`bits` mixes index and key with two multiply-xorshift rounds in wrapping int32. The multipliers are the
-well-known low-bias pair of C. Wellons' hash search (2018); the second key word enters between the
-rounds, so that two keys give unrelated sequences and not a permutation of one.
+An address is cut in three. The *key* is two 32-bit words per parameter and step, mixed from the seed,
+the step, the parameter index and the element index above 2^31 (`stream_base`, `stream_key`, computed for all
+parameters at once in int64). The rest of the element index is a *row* of 256 elements and a *lane* in it. A row
+word is the key and the row after two multiply-xorshift rounds (`row_words`); an element's word is its row word
+and the fixed word of its lane after one round more (`element_words`). So the long hash runs once per row and
+the short one once per element, in wrapping int32, with the high bits the best. The multipliers are the
+well-known low-bias pair of C. Wellons' hash search (2018); the second key word enters between the rounds, so
+that two keys give unrelated sequences and not a permutation of one.
 
 The normal numbers are the inverse error function of a 24-bit uniform number. ``torch.erfinv`` does not
 vectorise on CPU; the two polynomials below (the split of M. Giles, 2010, with coefficients fitted for
@@ -18,6 +20,7 @@ this file) have a relative error below 2e-7 and compile into the same kernel as 
 
 from __future__ import annotations
 
+import functools
 from typing import TypeAlias
 
 import torch
@@ -25,6 +28,9 @@ from torch import Tensor
 
 INDEX_BITS = 31
 """Element indices are split into a low part of this many bits and a high part that joins the key."""
+
+LANES = 256
+"""Elements of a row; a power of two and a multiple of every vector width."""
 
 Word: TypeAlias = "int | Tensor"
 """A signed 32-bit key word: one number for a whole tensor, or an int32 tensor with one per element."""
@@ -84,36 +90,56 @@ def stream_base(seed: int, index: Tensor, high: Tensor) -> Tensor:
 def stream_key(base: Tensor, step: Word) -> Tensor:
     """The keys of one step: int32 ``[2, n]``. ``step`` is a number or an int64 tensor ``[n]`` or ``[]``."""
     key = _mix((base + step * _GOLDEN) & _MASK)
-    return (key - ((key >> 31) << 32)).to(torch.int32)
+    return _signed(key)
+
+
+def _signed(word: Tensor) -> Tensor:
+    return (word - ((word >> 31) << 32)).to(torch.int32)
 
 
 def _logical_shift(x: Tensor, by: int) -> Tensor:
     return (x >> by) & ((1 << (32 - by)) - 1)
 
 
-def bits(index: Tensor, key0: Word, key1: Word) -> Tensor:
-    """32 random bits (a signed int32, uniform over its whole range) for each int32 element index."""
-    x = index ^ key0
+def lane_words(device: torch.device) -> Tensor:
+    """The fixed int32 words of the lanes."""
+    return _new_lane_words(device) if torch.compiler.is_compiling() else _kept_lane_words(device)
+
+
+@functools.lru_cache(maxsize=32)
+def _kept_lane_words(device: torch.device) -> Tensor:
+    return _new_lane_words(device)
+
+
+def _new_lane_words(device: torch.device) -> Tensor:
+    lanes = torch.arange(1, LANES + 1, dtype=torch.int64)
+    return _signed(_mix(lanes * _GOLDEN & _MASK)).to(device)
+
+
+def row_words(rows: Tensor, key0: Word, key1: Word) -> Tensor:
+    """32 random bits for each int32 row number."""
+    x = rows ^ key0
     x = (x ^ _logical_shift(x, 16)) * _MULTIPLY_1 + key1
     x = (x ^ _logical_shift(x, 15)) * _MULTIPLY_2
     return x ^ _logical_shift(x, 16)
 
 
+def element_words(row: Tensor, lane: Tensor) -> Tensor:
+    """A random signed int32, uniform over its range, for each pair of a row word and a lane word."""
+    x = (row ^ lane) * _MULTIPLY_1
+    return (x ^ _logical_shift(x, 15)) * _MULTIPLY_2
+
+
+def element_words_(row: Tensor, lane: Tensor, out: Tensor, scratch: Tensor) -> Tensor:
+    """`element_words` without temporaries, for eager loops over blocks."""
+    torch.bitwise_xor(row, lane, out=out).mul_(_MULTIPLY_1)
+    torch.bitwise_right_shift(out, 15, out=scratch)
+    return out.bitwise_xor_(scratch.bitwise_and_((1 << 17) - 1)).mul_(_MULTIPLY_2)
+
+
 def drop_threshold(probability: float) -> int:
     """The int32 below which `bits` means "drop": P(bits < threshold) = probability to 2^-32."""
     return min(max(round(probability * (1 << 32)), 1), (1 << 32) - 1) - (1 << 31)
-
-
-def bits_(x: Tensor, key0: Word, key1: Word, scratch: Tensor) -> Tensor:
-    """`bits` in place, for eager loops over blocks: x holds the indices before and the bits after."""
-    x.bitwise_xor_(key0)
-    for by, multiply in ((16, _MULTIPLY_1), (15, _MULTIPLY_2)):
-        torch.bitwise_right_shift(x, by, out=scratch)
-        x.bitwise_xor_(scratch.bitwise_and_((1 << (32 - by)) - 1)).mul_(multiply)
-        if by == 16:
-            x.add_(key1)
-    torch.bitwise_right_shift(x, 16, out=scratch)
-    return x.bitwise_xor_(scratch.bitwise_and_(0xFFFF))
 
 
 def zero_dropped_(values: Tensor, word: Tensor, threshold: int) -> Tensor:
@@ -127,16 +153,18 @@ def zero_dropped_(values: Tensor, word: Tensor, threshold: int) -> Tensor:
     return values
 
 
-def keep_mask(index: Tensor, key0: Word, key1: Word, threshold: Word) -> Tensor:
-    """True with probability 1 - p, where ``threshold = drop_threshold(p)``."""
-    keep: Tensor = bits(index, key0, key1) >= threshold
-    return keep
+def drop_mask(word: Tensor, threshold: Word) -> Tensor:
+    """True with probability p, where ``threshold = drop_threshold(p)``."""
+    drop: Tensor = word < threshold
+    return drop
 
 
-def normal(index: Tensor, key0: Word, key1: Word) -> Tensor:
-    """Standard normal numbers in float32, independent of `keep_mask` at the same address."""
-    word = bits(bits(index, key0, key1) + (_GOLDEN - (1 << 32)), key1, key0)
-    return inverse_normal(((word >> 8).to(torch.float32) + 0.5) * 2.0**-23)
+def normal(word: Tensor) -> Tensor:
+    """Standard normal numbers in float32, independent of `drop_mask` of the same words."""
+    x = word + (_GOLDEN - (1 << 32))
+    x = (x ^ _logical_shift(x, 16)) * _MULTIPLY_1
+    x = (x ^ _logical_shift(x, 15)) * _MULTIPLY_2
+    return inverse_normal(((x >> 8).to(torch.float32) + 0.5) * 2.0**-23)
 
 
 def inverse_normal(x: Tensor) -> Tensor:

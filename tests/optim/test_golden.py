@@ -6,6 +6,7 @@ its number, and the draws are rows of two tables. Everything else is the code th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,32 +27,49 @@ VARIANTS = {
 }
 
 
+XI, DROP = torch.zeros(25, 12, dtype=torch.float64), torch.zeros(25, 12, dtype=torch.bool)
+"""The file's draws. The compiled kernels read these two tensors, so both files can share a kernel."""
+
+
+def place(word: Tensor) -> tuple[Tensor, Tensor]:
+    """Step and element, out of a scripted word."""
+    return (word >> 8).long() - 1, (word & 255).long()
+
+
 @pytest.fixture
-def scripted(golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch, fresh_kernels: None) -> None:
-    """Replace the random numbers by those of the file, and send the twelve entries to the kernel."""
-    xi, keep = torch.tensor(golden["xi"], dtype=torch.float64), torch.tensor(golden["keep"], dtype=torch.int32)
+def scripted(golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the random numbers by those of the file, and send the twelve entries to the kernel.
 
-    def stream_key(base: Tensor, step: Any) -> Tensor:
-        return torch.zeros(2, base.shape[1], dtype=torch.int32) + step
+    Keys are step numbers, lane words are lane numbers, and a word is step * 256 + lane.
+    """
+    XI.copy_(torch.tensor(golden["xi"], dtype=torch.float64))
+    DROP.copy_(torch.tensor(golden["keep"]) == 0)
 
-    def row(index: Tensor, key0: Any) -> tuple[Tensor, Tensor]:
-        return (torch.as_tensor(key0).long() - 1).expand(index.shape), index.long()
+    def zero_dropped_(values: Tensor, word: Tensor, threshold: int) -> Tensor:
+        return values.mul_(~DROP[place(word)])
 
-    def keep_mask(index: Tensor, key0: Any, key1: Any, threshold: Any) -> Tensor:
-        return keep[row(index, key0)] > 0
-
-    def bits_(index: Tensor, key0: Any, key1: Any, scratch: Tensor) -> Tensor:
-        return torch.where(keep_mask(index, key0, key1, 0), 2**31 - 1, -(2**31)).to(torch.int32)
-
-    def normal(index: Tensor, key0: Any, key1: Any) -> Tensor:
-        return xi[row(index, key0)]
-
-    monkeypatch.setattr(_random, "stream_key", stream_key)
-    monkeypatch.setattr(_random, "keep_mask", keep_mask)
-    monkeypatch.setattr(_random, "bits_", bits_)
-    monkeypatch.setattr(_random, "normal", normal)
+    script: dict[str, Any] = {
+        "stream_key": lambda base, step: torch.zeros(2, base.shape[1], dtype=torch.int32) + step,
+        "lane_words": lambda device: torch.arange(256, dtype=torch.int32),
+        "row_words": lambda rows, key0, key1: torch.zeros_like(rows) + key0 * 256,
+        "element_words": lambda row, lane: row + lane,
+        "element_words_": lambda row, lane, out, scratch: torch.add(row, lane, out=out),
+        "drop_mask": lambda word, threshold: DROP[place(word)],
+        "zero_dropped_": zero_dropped_,
+        "normal": lambda word: XI[place(word)],
+    }
+    for name, replacement in script.items():
+        monkeypatch.setattr(_random, name, replacement)
     monkeypatch.setattr(_fused, "PACK_SHARE", 0.0)
-    monkeypatch.setattr(_fused, "_WARM_UP", len(golden["theta0"]))
+    monkeypatch.setattr(_fused, "_WARM_UP", 12)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_kernels() -> Iterator[None]:
+    """Kernels with scripted randomness must not be seen by other tests, nor theirs by these."""
+    _fused.kernels_for.cache_clear()
+    yield
+    _fused.kernels_for.cache_clear()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

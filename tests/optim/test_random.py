@@ -20,13 +20,18 @@ def keys(seed: int, step: int, index: int) -> tuple[Tensor, Tensor]:
     return key[0, 0], key[1, 0]
 
 
+def words(index: Tensor, key0: Tensor, key1: Tensor) -> Tensor:
+    lanes = _random.lane_words(index.device)[(index % _random.LANES).long()]
+    return _random.element_words(_random.row_words(index // _random.LANES, key0, key1), lanes)
+
+
 def mask(seed: int = 0, step: int = 1, index: int = 0, p: float = 0.4, n: int = N) -> Tensor:
     where = torch.arange(n, dtype=torch.int32)
-    return _random.keep_mask(where, *keys(seed, step, index), _random.drop_threshold(p)).double()
+    return (~_random.drop_mask(words(where, *keys(seed, step, index)), _random.drop_threshold(p))).double()
 
 
 def noise(seed: int = 0, step: int = 1, index: int = 0, n: int = N) -> Tensor:
-    return _random.normal(torch.arange(n, dtype=torch.int32), *keys(seed, step, index)).double()
+    return _random.normal(words(torch.arange(n, dtype=torch.int32), *keys(seed, step, index))).double()
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
@@ -42,24 +47,26 @@ def test_equal_to_the_integer_twin(seed: int) -> None:
         k0, k1 = keys(seed, step, parameter)
         expected = oracle.key(seed, step, parameter)
         assert [int(k0) & oracle.M32, int(k1) & oracle.M32] == list(expected)
-        found = _random.bits(index, k0, k1).tolist()
-        assert found == [oracle.signed(oracle.bits(i, *expected)) for i in index.tolist()]
-        kept = _random.keep_mask(index, k0, k1, _random.drop_threshold(0.4)).tolist()
-        assert kept == [oracle.keep(i, expected, 0.4) for i in index.tolist()]
+        word = words(index, k0, k1)
+        assert word.tolist() == [oracle.signed(oracle.bits(i, *expected)) for i in index.tolist()]
+        kept = ~_random.drop_mask(word, _random.drop_threshold(0.4))
+        assert kept.tolist() == [oracle.keep(i, expected, 0.4) for i in index.tolist()]
         uniform = torch.tensor([oracle.uniform(i, expected) for i in index.tolist()], dtype=torch.float64)
         wanted = torch.erfinv(uniform) * math.sqrt(2)
-        torch.testing.assert_close(_random.normal(index, k0, k1).double(), wanted, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(_random.normal(word).double(), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_in_place_forms_equal_the_plain_ones() -> None:
-    index = torch.arange(1000, dtype=torch.int32)
     k0, k1 = keys(3, 4, 5)
     threshold = _random.drop_threshold(0.3)
-    word = _random.bits_(index.clone(), k0, k1, torch.empty_like(index))
-    assert torch.equal(word, _random.bits(index, k0, k1))
-    values = torch.randn(1000)
-    expected = values * _random.keep_mask(index, k0, k1, threshold)
-    assert torch.equal(_random.zero_dropped_(values, word, threshold), expected + 0.0)
+    row = _random.row_words(torch.arange(7, dtype=torch.int32), k0, k1).unsqueeze(1)
+    lanes = _random.lane_words(row.device)
+    plain = _random.element_words(row, lanes)
+    word = _random.element_words_(row, lanes, torch.empty_like(plain), torch.empty_like(plain))
+    assert torch.equal(word, plain)
+    values = torch.randn(plain.shape)
+    expected = values * ~_random.drop_mask(plain, threshold)
+    assert torch.equal(_random.zero_dropped_(values, word, threshold), expected)
 
 
 def test_inverse_normal_is_accurate_to_the_ends() -> None:
@@ -121,21 +128,36 @@ def test_mask_and_noise_of_one_address_are_independent() -> None:
     assert z.abs().max() < 4.5
 
 
-def test_every_bit_is_fair_and_flips_half_the_others() -> None:
+def test_lanes_of_a_row_are_independent() -> None:
+    """Two lanes see the same row word: every pair of 40 lanes, over many rows, in sign and in mask."""
+    rows = torch.arange(1 << 15, dtype=torch.int32).unsqueeze(1)
+    word = _random.element_words(_random.row_words(rows, *keys(0, 1, 0)), _random.lane_words(rows.device)[:40])
+    for values in (
+        _random.drop_mask(word, _random.drop_threshold(0.4)).double(),
+        _random.normal(word).double(),
+    ):
+        centred = (values - values.mean(0)) / values.std(0)
+        z = (centred.T @ centred)[torch.triu_indices(40, 40, 1).unbind()] / math.sqrt(len(values))
+        assert z.abs().max() < 5
+        assert 0.85 < float(z.square().mean()) < 1.15
+
+
+def test_high_bits_are_fair_and_avalanche() -> None:
     index = torch.arange(1 << 14, dtype=torch.int32)
     k0, k1 = keys(0, 1, 0)
-    word = _random.bits(index, k0, k1)
+    word = words(index, k0, k1)
     error = 0.5 / math.sqrt(len(index))
-    for bit in range(32):
+    for bit in range(8, 32):
         assert abs(float(((word >> bit) & 1).double().mean()) - 0.5) < 4.5 * error
-    for flip in (1, 1 << 5, 1 << 13, 1 << 20):  # avalanche in the index
-        changed = word ^ _random.bits(index ^ flip, k0, k1)
-        count = sum(((changed >> bit) & 1).double() for bit in range(32))
-        assert abs(float(count.mean()) - 16) < 0.25
-    for words in ((k0 ^ 1, k1), (k0, k1 ^ 1)):  # and in the key
-        changed = word ^ _random.bits(index, *words)
-        count = sum(((changed >> bit) & 1).double() for bit in range(32))
-        assert abs(float(count.mean()) - 16) < 0.6
+
+    def flipped(other: Tensor) -> float:
+        changed = word ^ other
+        return float(sum(((changed >> bit) & 1).double() for bit in range(16, 32)).mean())  # type: ignore[union-attr]
+
+    for flip in (1, 1 << 5, 1 << 8, 1 << 13, 1 << 20):
+        assert abs(flipped(words(index ^ flip, k0, k1)) - 8) < 0.3
+    for key in ((k0 ^ 1, k1), (k0, k1 ^ 1)):
+        assert abs(flipped(words(index, *key)) - 8) < 0.5
 
 
 def test_keys_of_many_steps_and_parameters_do_not_repeat() -> None:

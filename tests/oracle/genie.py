@@ -89,11 +89,14 @@ def key(seed: int, step: int, index: int, high: int = 0) -> tuple[int, int]:
 
 
 def bits(i: int, k0: int, k1: int) -> int:
-    """Unsigned 32 bits."""
-    x = i ^ k0
+    """The unsigned 32-bit word of element i: long hash of the row, short hash of the lane."""
+    row, lane = divmod(i, 256)
+    x = row ^ k0
     x = (((x ^ (x >> 16)) * 0x7FEB352D) + k1) & M32
     x = ((x ^ (x >> 15)) * 0x846CA68B) & M32
-    return x ^ (x >> 16)
+    x = x ^ (x >> 16)
+    x = ((x ^ mix((lane + 1) * 0x9E3779B9 & M32)) * 0x7FEB352D) & M32
+    return ((x ^ (x >> 15)) * 0x846CA68B) & M32
 
 
 def signed(x: int) -> int:
@@ -106,5 +109,7 @@ def keep(i: int, k: tuple[int, int], p: float) -> bool:
 
 def uniform(i: int, k: tuple[int, int]) -> float:
     """In (-1, 1); the normal number is sqrt(2) erfinv of it."""
-    second = bits((bits(i, *k) + 0x9E3779B9) & M32, k[1], k[0])
-    return ((signed(second) >> 8) + 0.5) * 2.0**-23
+    x = (bits(i, *k) + 0x9E3779B9) & M32
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & M32
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & M32
+    return ((signed(x) >> 8) + 0.5) * 2.0**-23

@@ -3,32 +3,26 @@
 A large tensor is cut into blocks that stay in the processor's cache while the thirty-odd operations of a
 step pass over them; small tensors are gathered into one block, so that a network's hundred biases cost
 one set of operations. Memory beyond the state is a few blocks, whatever the size of the network.
+
+A plan holds what does not change from step to step: the cuts and the views of parameters and moments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from genie_dg import _random
+
 from ._settle import Settler
-from ._target import Run, Target, element_index, stream_keys
+from ._target import Run, Target, draw_at, element_index, stream_keys
 from ._update import Draw, Rule, Scalars, advance, compute_dtype, finish, gate_terms, kappa_of
 
 BLOCK_CPU = 1 << 16
 BLOCK_DEVICE = 1 << 22
-
-
-class Flat(NamedTuple):
-    """One-dimensional views of a target's tensors (copies where the memory is not in index order)."""
-
-    p: Tensor
-    g: Tensor
-    m: Tensor
-    v: Tensor
 
 
 @dataclass(frozen=True)
@@ -40,17 +34,6 @@ class Piece:
     run: Run
     start: int
     stop: int
-
-
-def flatten(target: Target) -> Flat:
-    return Flat(target.p.reshape(-1), target.g.reshape(-1), target.m.reshape(-1), target.v.reshape(-1))
-
-
-def write_back(target: Target, flat: Flat) -> None:
-    """Bring home what `flatten` had to copy; a view is its own home."""
-    for home, away in ((target.p, flat.p), (target.m, flat.m), (target.v, flat.v)):
-        if not home.is_contiguous():
-            home.copy_(away.view(home.shape))
 
 
 def cut(targets: list[Target], block: int) -> tuple[list[Piece], list[Run], list[int]]:
@@ -66,45 +49,53 @@ def cut(targets: list[Target], block: int) -> tuple[list[Piece], list[Run], list
     return pieces, runs, owners
 
 
-def pack(pieces: list[Piece], targets: list[Target], block: int) -> list[list[Piece]]:
-    """Neighbouring pieces with the same scalars share a batch of at most ``block`` elements."""
+def pack(pieces: list[Piece], ages: list[int], block: int) -> list[list[Piece]]:
+    """Neighbouring pieces of the same age (so, the same scalars) share a batch of at most ``block``."""
     batches: list[list[Piece]] = []
-    room = 0
-    last: Scalars | None = None
+    room, age = 0, -1
     for piece in pieces:
-        size, scalars = piece.stop - piece.start, targets[piece.owner].scalars
-        if size > room or scalars is not last:
+        size = piece.stop - piece.start
+        if size > room or ages[piece.owner] != age or not batches:
             batches.append([])
-            room = block
+            room, age = block, ages[piece.owner]
         batches[-1].append(piece)
         room -= size
-        last = scalars
     return batches
 
 
 class Batch:
     """A list of pieces that is computed as one flat tensor."""
 
-    def __init__(self, pieces: list[Piece], targets: list[Target], flats: list[Flat]) -> None:
+    def __init__(self, pieces: list[Piece], targets: list[Target]) -> None:
         self.pieces = pieces
-        self.scalars = targets[pieces[0].owner].scalars
+        self.owners = [piece.owner for piece in pieces]
         self.lengths = [piece.stop - piece.start for piece in pieces]
         self._targets = targets
-        self._flats = flats
+        self._rows = _Rows(pieces) if self._gathered else None
+        flat = {i: [t.reshape(-1) for t in targets[i][:3]] for i in set(self.owners)}
+        self._homes = [[flat[p.owner][f][p.start : p.stop] for p in pieces] for f in range(3)]
 
-    def views(self, field: int) -> list[Tensor]:
-        return [self._flats[p.owner][field][p.start : p.stop] for p in self.pieces]
+    def read(self) -> tuple[Tensor, Tensor, Tensor]:
+        """p, m and v: views when there is one piece, else gathered copies."""
+        p, m, v = (home[0] if len(home) == 1 else torch.cat(home) for home in self._homes)
+        return p, m, v
 
-    def read(self, field: int) -> Tensor:
-        views = self.views(field)
+    def write(self, *new: Tensor | None) -> None:
+        """Scatter p, m and v; None and what is at home already stay."""
+        for home, values in zip(self._homes, new, strict=True):
+            if values is None:
+                continue
+            if len(home) > 1:
+                torch._foreach_copy_(home, torch.split(values, self.lengths))
+            elif values.data_ptr() != home[0].data_ptr():
+                home[0].copy_(values)
+
+    def gather(self, grads: list[Tensor]) -> Tensor:
+        views = []
+        for piece, length in zip(self.pieces, self.lengths, strict=True):
+            flat = grads[piece.owner].reshape(-1)
+            views.append(flat if flat.numel() == length else flat[piece.start : piece.stop])
         return views[0] if len(views) == 1 else torch.cat(views)
-
-    def write(self, field: int, new: Tensor) -> None:
-        views = self.views(field)
-        if len(views) > 1:
-            torch._foreach_copy_(views, torch.split(new, self.lengths))
-        elif new.data_ptr() != views[0].data_ptr():
-            views[0].copy_(new)
 
     def spread(self, values: Tensor) -> Tensor:
         """One value per piece becomes one value per element (a scalar when there is one piece)."""
@@ -116,24 +107,24 @@ class Batch:
     def draw(self, keys: Tensor, threshold: int) -> Draw:
         parts = [self._index(piece, keys.device) for piece in self.pieces]
         words = self.spread(keys[:, [piece.stream for piece in self.pieces]])
-        return Draw(parts[0] if len(parts) == 1 else torch.cat(parts), words[0], words[1], threshold)
+        return draw_at(parts[0] if len(parts) == 1 else torch.cat(parts), words[0], words[1], threshold)
 
-    def advance(self, rule: Rule, keys: Tensor, threshold: int, settler: Settler | None) -> bool:
-        """Move the moments, and the parameters too if every entry is calm; True if so."""
-        p, g, m, v = (self.read(i) for i in range(4))
-        done = False
-        if settler is None:
-            draw = self.draw(keys, threshold)
-            _, new_m, new_v, _ = advance(rule, p, g, m, v, self.scalars, draw, split=False)
-            m.copy_(new_m)
-            v.copy_(new_v)
-        else:
-            done = settler.settle(p, g, m, v, self.scalars, lambda: self.draw(keys, threshold))
-        self.write(2, m)
-        self.write(3, v)
-        if done:
-            self.write(0, p)
-        return done
+    @property
+    def _gathered(self) -> bool:
+        """Several pieces of float32 on CPU, each a run: what `words` can prepare."""
+        plain = all(not isinstance(self._targets[i].place, Tensor) for i in self.owners)
+        return plain and len(self.pieces) > 1 and self._targets[self.owners[0]].p.device.type == "cpu"
+
+    def words(self, settler: Settler, keys: Tensor, threshold: int) -> Tensor:
+        """A random word for each element, the short way if the elements follow one another."""
+        piece = self.pieces[0]
+        if self._rows is not None:
+            return self._rows.words(keys)
+        if isinstance(self._targets[piece.owner].place, Tensor):
+            return self.draw(keys, threshold).word()
+        low = piece.run.low + piece.start - piece.run.start
+        key0, key1 = keys[:, piece.stream].tolist()
+        return settler.run_words(low, piece.stop - piece.start, key0, key1)
 
     def _index(self, piece: Piece, device: torch.device) -> Tensor:
         place = self._targets[piece.owner].place
@@ -142,48 +133,91 @@ class Batch:
         return element_index(piece.run, piece.start, piece.stop, device)
 
 
-def step_foreach(
-    rule: Rule, targets: list[Target], steps: list[int | Tensor], seed: int, threshold: int, split: bool
-) -> None:
-    """Update every target in place. All targets are on one device and have one dtype."""
-    device = targets[0].p.device
-    block = BLOCK_CPU if device.type == "cpu" else BLOCK_DEVICE
-    pieces, runs, owners = cut(targets, block)
-    flats = [flatten(target) for target in targets]
-    keys = stream_keys(seed, runs, [steps[owner] for owner in owners], device)
-    batches = [Batch(batch, targets, flats) for batch in pack(pieces, targets, block)]
-    settled = Settler(rule, threshold) if split else None
-    live = [batch for batch in batches if not batch.advance(rule, keys, threshold, settled)]
-    if live or not split:
-        kappas = _kappas(rule, targets, batches, live)
-        for batch in live:
-            kappa = batch.spread(kappas[[piece.owner for piece in batch.pieces]])
-            p, m, v = batch.read(0), batch.read(2), batch.read(3)
-            draw = batch.draw(keys, threshold)
-            batch.write(0, finish(rule, p, m, v, batch.scalars, kappa, draw, split=False))
-    for target, flat in zip(targets, flats, strict=True):
-        write_back(target, flat)
+class _Rows:
+    """The rows of several pieces: numbers, streams, and for each element its row and its lane word."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        numbers, streams, places, lanes, count = [], [], [], [], 0
+        words = _random.lane_words(torch.device("cpu"))
+        for piece in pieces:
+            low = piece.run.low + piece.start - piece.run.start
+            index = torch.arange(low, low + piece.stop - piece.start)
+            row = index // _random.LANES
+            first, last = low // _random.LANES, (low + len(index) - 1) // _random.LANES
+            numbers.append(torch.arange(first, last + 1, dtype=torch.int32))
+            streams.append(torch.full((last - first + 1,), piece.stream))
+            places.append((row - first + count).to(torch.int32))
+            lanes.append(words[index % _random.LANES])
+            count += last - first + 1
+        self._numbers, self._streams = torch.cat(numbers), torch.cat(streams)
+        self._places, self._lanes = torch.cat(places), torch.cat(lanes)
+
+    def words(self, keys: Tensor) -> Tensor:
+        key = keys[:, self._streams]
+        rows = _random.row_words(self._numbers, key[0], key[1]).index_select(0, self._places)
+        return _random.element_words_(rows, self._lanes, rows, torch.empty_like(rows))
 
 
-def _kappas(rule: Rule, targets: list[Target], batches: list[Batch], live: list[Batch]) -> Tensor:
-    """Kappa of every target that has a piece in a live batch; 0 for the others."""
-    device = targets[0].p.device
-    if not rule.needs_kappa:
-        return torch.zeros(len(targets), device=device)
-    wanted = {piece.owner for batch in live for piece in batch.pieces}
-    sums: list[list[Tensor]] = [[] for _ in targets]
-    for batch in batches:
-        if all(piece.owner not in wanted for piece in batch.pieces):
-            continue
-        terms = torch.stack(gate_terms(rule, batch.read(2), batch.read(3), batch.scalars))
-        for piece, part in zip(batch.pieces, torch.split(terms, batch.lengths, dim=1), strict=True):
-            sums[piece.owner].append(part.sum(dim=1))
-    zero = torch.zeros(2, dtype=compute_dtype(targets[0].p.dtype), device=device)
-    totals = [torch.stack(parts).sum(0) if parts else zero for parts in sums]
-    return kappa_of(finish_shards(rule, targets, torch.stack(totals)))
+class ForeachPlan:
+    """The foreach path for targets of one device and dtype, in index order."""
+
+    def __init__(
+        self, rule: Rule, targets: list[Target], ages: list[int], seed: int, threshold: int, split: bool
+    ) -> None:
+        self._rule, self._targets, self._seed, self._threshold = rule, targets, seed, threshold
+        self._device = targets[0].p.device
+        block = BLOCK_CPU if self._device.type == "cpu" else BLOCK_DEVICE
+        pieces, self._runs, self._owners = cut(targets, block)
+        self._batches = [Batch(batch, targets) for batch in pack(pieces, ages, block)]
+        self._settler = Settler(rule, threshold) if split else None
+
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
+        """One step."""
+        rule, threshold = self._rule, self._threshold
+        keys = stream_keys(self._seed, self._runs, [steps[i] for i in self._owners], self._device)
+        live = [b for b in self._batches if not self._advance(b, grads, scalars[b.owners[0]], keys)]
+        if live or self._settler is None:
+            kappas = self._kappas(live, scalars)
+            for batch in live:
+                kappa = batch.spread(kappas[batch.owners])
+                p, m, v = batch.read()
+                s, draw = scalars[batch.owners[0]], batch.draw(keys, threshold)
+                new_p, _ = finish(rule, p, m, v, s, kappa, draw, split=False)
+                batch.write(new_p, None, None)
+
+    def _advance(self, batch: Batch, grads: list[Tensor], s: Scalars, keys: Tensor) -> bool:
+        """Move the moments, and the parameters too if every entry is calm; True if so."""
+        p, m, v = batch.read()
+        g = batch.gather(grads)
+        if self._settler is None:
+            draw = batch.draw(keys, self._threshold)
+            _, new_m, new_v, _ = advance(self._rule, p, g, m, v, s, draw, split=False)
+            batch.write(None, new_m, new_v)
+            return False
+        done = self._settler.settle(p, g, m, v, s, lambda it: batch.words(it, keys, self._threshold))
+        batch.write(p if done else None, m, v)
+        return done
+
+    def _kappas(self, live: list[Batch], scalars: list[Scalars]) -> Tensor:
+        """Kappa of every target that has a piece in a live batch; 0 for the others."""
+        rule, targets = self._rule, self._targets
+        zero = torch.zeros(2, dtype=compute_dtype(targets[0].p.dtype), device=self._device)
+        if not rule.needs_kappa:
+            return zero[:1].expand(len(targets))
+        wanted = {owner for batch in live for owner in batch.owners}
+        sums: list[list[Tensor]] = [[] for _ in targets]
+        for batch in self._batches:
+            if wanted.isdisjoint(batch.owners):
+                continue
+            _, m, v = batch.read()
+            terms = torch.stack(gate_terms(rule, m, v, scalars[batch.owners[0]]))
+            for owner, part in zip(batch.owners, torch.split(terms, batch.lengths, dim=1), strict=True):
+                sums[owner].append(part.sum(dim=1))
+        totals = [torch.stack(parts).sum(0) if parts else zero for parts in sums]
+        return kappa_of(sum_shards(rule, targets, torch.stack(totals)))
 
 
-def finish_shards(rule: Rule, targets: list[Target], sums: Tensor) -> Tensor:
+def sum_shards(rule: Rule, targets: list[Target], sums: Tensor) -> Tensor:
     """The sums ``[n, 2]`` over all shards: one collective for all targets that share their ranks."""
     if not rule.needs_kappa:
         return sums

@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._foreach import finish_shards, flatten, step_foreach, write_back
-from ._target import Target, stream_keys
+from genie_dg import _random
+
+from ._foreach import ForeachPlan, sum_shards
+from ._target import Run, Target, draw_at, stream_keys
 from ._update import Draw, Rule, Scalars, advance, compute_dtype, finish, gate_sums, kappa_of
 
 SMALL = 8192
@@ -34,9 +36,24 @@ _WARM_UP = 1 << 17
 _number = itertools.count()
 
 
-def _draw(n: int, words: Tensor, device: torch.device) -> Draw:
-    index = torch.arange(n, dtype=torch.int32, device=device) + words[3]
-    return Draw(index, words[0], words[1], words[2])
+def _rows(count: int, words: Tensor) -> Tensor:
+    """The row words of a kernel. The zeros are for the compiler: reading five numbers makes it store the rows
+    (a 256th of the tensor) before the main loop instead of hashing them again for every element.
+    """
+    key0, key1, _, low, zero, nought = words.unbind(0)
+    first = low >> (_random.LANES.bit_length() - 1)
+    rows = torch.arange(count, dtype=torch.int32, device=words.device) + first
+    return _random.row_words(rows, key0, key1) + zero + nought
+
+
+def _draw(p: Tensor, rows: Tensor, table: Tensor, words: Tensor) -> Draw:
+    """The draw of a kernel: rows of lanes, or a flat tensor that starts anywhere."""
+    key0, key1, threshold, low = words.unbind(0)[:4]
+    lanes = table[0].view(torch.int32)  # given as float32, because int32 vectors load slowly on CPU
+    if p.dim() == 2:
+        return Draw(rows.unsqueeze(1), lanes, threshold)
+    index = torch.arange(p.shape[0], dtype=torch.int32, device=p.device) + low
+    return draw_at(index, key0, key1, threshold, lanes)
 
 
 def _scalars(values: Tensor) -> Scalars:
@@ -49,44 +66,66 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     copy = types.FunctionType(
         code, function.__globals__, code.co_name, function.__defaults__, function.__closure__
     )
-    return torch.compile(copy, dynamic=True, fullgraph=True)
+    return torch.compile(copy, fullgraph=True)
 
 
 class Kernels:
     """The compiled stages for one rule, dtype and device."""
 
     def __init__(self, rule: Rule, split: bool) -> None:
-        def stage_advance(p: Tensor, g: Tensor, m: Tensor, v: Tensor, values: Tensor, words: Tensor) -> Tensor:
-            draw = _draw(p.numel(), words, p.device)
+        def stage_advance(p: Tensor, g: Tensor, m: Tensor, v: Tensor, *few: Tensor) -> tuple[Tensor, Tensor]:
+            values, words, table = few
+            rows = _rows(p.shape[0], words) if p.dim() == 2 else words
+            draw = _draw(p, rows, table, words)
+            if p.dim() == 2:
+                g = g + table[1]  # zeros: without them the moments would get a loop of their own
             new_p, new_m, new_v, live = advance(rule, p, g, m, v, _scalars(values), draw, split)
             m.copy_(new_m)
             v.copy_(new_v)
             if split:
                 p.copy_(new_p)
-            return live
+            return live, rows
 
         def stage_sums(m: Tensor, v: Tensor, values: Tensor) -> Tensor:
             return gate_sums(rule, m, v, _scalars(values))
 
-        def stage_finish(p: Tensor, m: Tensor, v: Tensor, values: Tensor, words: Tensor, kappa: Tensor) -> None:
-            draw = _draw(p.numel(), words, p.device)
-            p.copy_(finish(rule, p, m, v, _scalars(values), kappa, draw, split))
+        def stage_finish(p: Tensor, m: Tensor, v: Tensor, *few: Tensor) -> None:
+            values, words, table, kappa = few
+            rows = _rows(p.shape[0], words) if p.dim() == 2 else words
+            draw = _draw(p, rows, table, words)
+            new_p, new_v = finish(rule, p, m, v, _scalars(values), kappa, draw, split)
+            p.copy_(new_p)
+            v.copy_(new_v)
 
         self._stages: dict[str, tuple[Callable[..., Any], int]] = {
             "advance": (stage_advance, 4),
             "sums": (stage_sums, 2),
             "finish": (stage_finish, 3),
         }
-        self._ready: dict[str, Callable[..., Any]] = {}
+        self._ready: dict[tuple[str, int], Callable[..., Any]] = {}
 
-    def call(self, stage: str, *tensors: Tensor) -> Any:
-        """Run a stage. It is compiled on a large dummy first, so that the code is always parallel."""
-        if stage not in self._ready:
-            function, shaped = self._stages[stage]
-            compiled = _compiled(function)
-            compiled(*(t.new_zeros(_WARM_UP) for t in tensors[:shaped]), *tensors[shaped:])
-            self._ready[stage] = compiled
-        return self._ready[stage](*tensors)
+    def stage(self, name: str, *tensors: Tensor) -> Any:
+        """Run a stage, compiled for flat tensors or for rows of 64."""
+        kernel = self._ready.get((name, tensors[0].dim()))
+        if kernel is None:
+            kernel = self._ready[name, tensors[0].dim()] = self._compile(name, tensors)
+        return kernel(*tensors)
+
+    def _compile(self, name: str, tensors: tuple[Tensor, ...]) -> Callable[..., Any]:
+        """Compile on large dummies, so that the code is parallel and dynamic whatever comes first."""
+        function, shaped = self._stages[name]
+        kernel = _compiled(function)
+        dummies = []
+        for t in tensors[:shaped]:
+            dummies.append(_dummy(t, _WARM_UP))
+        kernel(*dummies, *tensors[shaped:])
+        return kernel
+
+
+def _dummy(like: Tensor, elements: int) -> Tensor:
+    dummy = like.new_zeros(elements).view(-1, *like.shape[1:])
+    torch._dynamo.mark_dynamic(dummy, 0)
+    return dummy
 
 
 @functools.lru_cache(maxsize=64)
@@ -120,57 +159,87 @@ def must_be_packed(target: Target) -> bool:
     return target.whole < 2 or isinstance(target.place, Tensor)
 
 
-def step_fused(
-    rule: Rule, targets: list[Target], steps: list[int | Tensor], seed: int, threshold: int, split: bool
-) -> None:
-    """Update every target in place. All targets are on one device and have one dtype."""
-    alone, packed = partition(targets)
-    if packed:
-        step_foreach(rule, [targets[i] for i in packed], [steps[i] for i in packed], seed, threshold, split)
-    if not alone:
-        return
-    chosen = [targets[i] for i in alone]
-    device, dtype = chosen[0].p.device, chosen[0].p.dtype
-    kernels = kernels_for(rule, split, dtype, device)
-    runs = [(k, run) for k, target in enumerate(chosen) for run in target.runs()]
-    keys = stream_keys(seed, [run for _, run in runs], [steps[alone[k]] for k, _ in runs], device)
-    extra = [[threshold] * len(runs), [run.low for _, run in runs]]
-    words = torch.cat((keys, torch.tensor(extra, dtype=torch.int32, device=device))).t().contiguous().unbind(0)
-    flats = [flatten(target) for target in chosen]
-    values = _values(chosen, compute_dtype(dtype), device)
+def _layout(t: Tensor, run: Run, rows: bool) -> Tensor:
+    """The elements of a run as rows of lanes, or flat if they do not fill whole rows; always a view."""
+    flat = t.contiguous().view(-1)
+    n, lanes = run.stop - run.start, _random.LANES
+    if rows and n >= 2 * lanes and n % lanes == 0 and run.low % lanes == 0:
+        return (flat if n == flat.numel() else flat[run.start : run.stop]).view(-1, lanes)
+    return flat[run.start : run.stop]
 
-    live: set[int] = set()
-    for (k, run), word in zip(runs, words, strict=True):
-        parts = [t[run.start : run.stop] if run.stop - run.start != t.numel() else t for t in flats[k]]
-        count = kernels.call("advance", *parts, values[k], word)
-        if not split or count.item() > 0:
-            live.add(k)
-    wanted = sorted(live)
-    if wanted or not split:
-        kappas = torch.zeros(len(chosen), dtype=compute_dtype(dtype), device=device)
-        if rule.needs_kappa:
-            sums = kappas.new_zeros(len(chosen), 2)
-            for k in wanted:
-                sums[k] = kernels.call("sums", flats[k].m, flats[k].v, values[k])
-            kappas = kappa_of(finish_shards(rule, chosen, sums))
-        for (k, run), word in zip(runs, words, strict=True):
+
+class FusedPlan:
+    """The fused path for targets of one device and dtype, in index order."""
+
+    def __init__(
+        self, rule: Rule, targets: list[Target], ages: list[int], seed: int, threshold: int, split: bool
+    ) -> None:
+        self._rule, self._seed, self._split = rule, seed, split
+        self._alone, self._packed = partition(targets)
+        self._targets = [targets[i] for i in self._alone]
+        device, self._dtype = targets[0].p.device, targets[0].p.dtype
+        self._device = device
+        self._rest: ForeachPlan | None = None
+        if self._packed:
+            packed, old = [targets[i] for i in self._packed], [ages[i] for i in self._packed]
+            self._rest = ForeachPlan(rule, packed, old, seed, threshold, split)
+        self._kernels = kernels_for(rule, split, self._dtype, device)
+        self._runs = [(k, run) for k, target in enumerate(self._targets) for run in target.runs()]
+        fixed = [[threshold, run.low, 0, 0] for _, run in self._runs]
+        self._fixed = torch.tensor(fixed, dtype=torch.int32, device=device).reshape(-1, 4).t()
+        self._views = [[_layout(t, run, rule.mask) for t in self._targets[k][:3]] for k, run in self._runs]
+        lanes = _random.lane_words(device).view(torch.float32)
+        self._table = torch.stack((lanes, torch.zeros_like(lanes)))
+
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
+        """One step."""
+        if self._rest is not None:
+            own = self._packed
+            self._rest.run([grads[i] for i in own], [scalars[i] for i in own], [steps[i] for i in own])
+        if self._alone:
+            mine = self._alone
+            values = _values([scalars[i] for i in mine], compute_dtype(self._dtype), self._device)
+            self._run_kernels([grads[i] for i in mine], values, [steps[i] for i in mine])
+
+    def _run_kernels(self, grads: list[Tensor], values: list[Tensor], steps: list[int | Tensor]) -> None:
+        keys = stream_keys(
+            self._seed, [r for _, r in self._runs], [steps[k] for k, _ in self._runs], self._device
+        )
+        words = torch.cat((keys, self._fixed)).t().contiguous().unbind(0)
+        stage, table = self._kernels.stage, self._table
+        live: set[int] = set()
+        for (k, run), (p, m, v), word in zip(self._runs, self._views, words, strict=True):
+            count, _ = stage(
+                "advance", p, _layout(grads[k], run, self._rule.mask), m, v, values[k], word, table
+            )
+            if not self._split or count.sum().item() > 0:
+                live.add(k)
+        if not live and self._split:
+            return
+        kappas = self._kappas(live, values)
+        for (k, _), (p, m, v), word in zip(self._runs, self._views, words, strict=True):
             if k in live:
-                p, m, v = (flats[k][f][run.start : run.stop] for f in (0, 2, 3))
-                kernels.call("finish", p, m, v, values[k], word, kappas[k])
-    for target, flat in zip(chosen, flats, strict=True):
-        write_back(target, flat)
+                stage("finish", p, m, v, values[k], word, table, kappas[k])
+
+    def _kappas(self, live: set[int], values: list[Tensor]) -> Tensor:
+        wide = compute_dtype(self._dtype)
+        sums = torch.zeros(len(self._targets), 2, dtype=wide, device=self._device)
+        if self._rule.needs_kappa:
+            for (k, _), (_, m, v) in zip(self._runs, self._views, strict=True):
+                if k in live:
+                    sums[k] += self._kernels.stage("sums", m, v, values[k])
+        return kappa_of(sum_shards(self._rule, self._targets, sums))
 
 
-def _values(targets: list[Target], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+def _values(scalars: list[Scalars], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """The scalars of each target as a tensor; targets that share them share the tensor."""
     made: dict[int, Tensor] = {}
-    for target in targets:
-        if id(target.scalars) not in made:
-            numbers = target.scalars.flat()
+    for s in scalars:
+        if id(s) not in made:
+            numbers = s.flat()
             if any(isinstance(x, Tensor) for x in numbers):
-                made[id(target.scalars)] = torch.stack(
-                    [torch.as_tensor(x, dtype=dtype, device=device) for x in numbers]
-                )
+                parts = [torch.as_tensor(x, dtype=dtype, device=device) for x in numbers]
+                made[id(s)] = torch.stack(parts)
             else:
-                made[id(target.scalars)] = torch.tensor(numbers, dtype=dtype, device=device)
-    return [made[id(target.scalars)] for target in targets]
+                made[id(s)] = torch.tensor(numbers, dtype=dtype, device=device)
+    return [made[id(s)] for s in scalars]

@@ -9,6 +9,7 @@ needs none of them; any other block is left to `_update.finish`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,7 +17,9 @@ from torch import Tensor
 from genie_dg import _random
 from genie_dg._moments import FLOOR
 
-from ._update import CALM, Draw, Rule, Scalars
+from ._update import CALM, Rule, Scalars
+
+WordSource: TypeAlias = "Callable[[Settler], Tensor]"
 
 
 class Settler:
@@ -26,17 +29,30 @@ class Settler:
         self._rule = rule
         self._threshold = threshold
         self._buffers: tuple[Tensor, ...] = ()
+        self._words: tuple[Tensor, ...] = ()
 
     def _scratch(self, n: int) -> tuple[Tensor, ...]:
         if not self._buffers or self._buffers[0].numel() < n:
-            self._buffers = (*(torch.empty(n) for _ in range(3)), torch.empty(n, dtype=torch.int32))
+            self._buffers = tuple(torch.empty(n, dtype=torch.float32) for _ in range(3))
         return tuple(buffer[:n] for buffer in self._buffers)
 
-    def settle(self, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars, draw: Callable[[], Draw]) -> bool:
+    def run_words(self, low: int, n: int, key0: _random.Word, key1: _random.Word) -> Tensor:
+        """The words of n elements in a row from element index ``low``; overwritten by the next call."""
+        first, last = low // _random.LANES, (low + n - 1) // _random.LANES
+        count = last - first + 1
+        if not self._words or self._words[0].shape[0] < count:
+            self._words = tuple(torch.empty(count, _random.LANES, dtype=torch.int32) for _ in range(2))
+        rows = torch.arange(first, last + 1, dtype=torch.int32)
+        row = _random.row_words(rows, key0, key1).unsqueeze(1)
+        out, scratch = (buffer[:count] for buffer in self._words)
+        words = _random.element_words_(row, _random.lane_words(row.device), out, scratch)
+        return words.view(-1)[low - first * _random.LANES :][:n]
+
+    def settle(self, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars, words: WordSource) -> bool:
         """Move m and v in place. If every entry is calm move p in place too and return True."""
         rule, average = self._rule, s.average
         beta, weight, correct = float(average.beta), float(average.weight), float(average.inverse_correction)
-        x, y, z, shifted = self._scratch(p.numel())
+        x, y, z = self._scratch(p.numel())
         if rule.maximize:
             g = torch.neg(g, out=x)
         if rule.l2:
@@ -65,9 +81,7 @@ class Settler:
             if rule.precondition:
                 step = y.div_(torch.clamp(v, min=FLOOR, out=z)).mul_(x)
         if rule.mask:
-            at = draw()
-            word = _random.bits_(at.where, at.key0, at.key1, shifted)
-            _random.zero_dropped_(step, word, self._threshold)
+            _random.zero_dropped_(step, words(self), self._threshold)
         if rule.shrink:
             p.mul_(s.shrink)
         p.sub_(step, alpha=float(s.size))

@@ -1,4 +1,4 @@
-"""One parameter of one step, as plain local tensors, with the addresses of its random numbers."""
+"""A parameter as plain local tensors, with the addresses of its random numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from genie_dg import _random
 
-from ._update import Draw, Scalars
+from ._update import Draw
 
 
 class Target(NamedTuple):
@@ -24,14 +24,27 @@ class Target(NamedTuple):
     """
 
     p: Tensor
-    g: Tensor
     m: Tensor
     v: Tensor
-    scalars: Scalars
     number: int
     whole: int
     place: int | Tensor = 0
     reduce: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """True if the memory of all three tensors follows the element index."""
+        return self.p.is_contiguous() and self.m.is_contiguous() and self.v.is_contiguous()
+
+    def put_in_order(self) -> Target:
+        """The same target with flat copies."""
+        p, m, v = (t.contiguous().view(-1) for t in self[:3])
+        return self._replace(p=p, m=m, v=v)
+
+    def bring_home(self, away: Target) -> None:
+        """Take over what was computed on the copies of `put_in_order`."""
+        for old, new in ((self.p, away.p), (self.m, away.m), (self.v, away.v)):
+            old.copy_(new.view(old.shape))
 
     def runs(self) -> list[Run]:
         """The target cut where the element index passes a multiple of 2^31: nearly always one run."""
@@ -87,16 +100,28 @@ def element_index(run: Run, start: int, stop: int, device: torch.device) -> Tens
     return torch.arange(low, low + stop - start, dtype=torch.int32, device=device)
 
 
+def draw_at(
+    index: Tensor,
+    key0: _random.Word,
+    key1: _random.Word,
+    threshold: _random.Word,
+    lanes: Tensor | None = None,
+) -> Draw:
+    """The draw for int32 element indices of any shape and order."""
+    table = _random.lane_words(index.device) if lanes is None else lanes
+    lanes = table[(index & (_random.LANES - 1)).long()]
+    rows = index >> (_random.LANES.bit_length() - 1)
+    return Draw(_random.row_words(rows, key0, key1), lanes, threshold)
+
+
 def whole_draw(target: Target, keys: Tensor, runs: list[Run], threshold: int) -> Draw:
-    """The addresses of every element, in the shape of the target. ``keys`` is ``[2, len(runs)]``."""
+    """The draw for every element, in the shape of the target. ``keys`` is ``[2, len(runs)]``."""
     shape, device = target.p.shape, target.p.device
     if isinstance(target.place, Tensor):
-        index = target.place.to(torch.int32)
-        return Draw(index, keys[0, 0], keys[1, 0], threshold)
-    if len(runs) == 1:
-        index = element_index(runs[0], 0, target.p.numel(), device).view(shape)
-        return Draw(index, keys[0, 0], keys[1, 0], threshold)
+        return draw_at(target.place.to(torch.int32), keys[0, 0], keys[1, 0], threshold)
     index = torch.cat([element_index(r, r.start, r.stop, device) for r in runs]).view(shape)
+    if len(runs) == 1:
+        return draw_at(index, keys[0, 0], keys[1, 0], threshold)
     counts = torch.tensor([r.stop - r.start for r in runs], device=device)
     words = keys.repeat_interleave(counts, dim=1).view(2, *shape)
-    return Draw(index, words[0], words[1], threshold)
+    return draw_at(index, words[0], words[1], threshold)

@@ -74,18 +74,20 @@ class Scalars(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Where the random numbers of a tensor come from: element indices and the words of the key."""
+    """The random numbers of a tensor: one word for each element, made when it is asked for."""
 
-    where: Tensor
-    key0: _random.Word
-    key1: _random.Word
+    rows: Tensor  # row words
+    lanes: Tensor  # lane words
     threshold: _random.Word
 
-    def keep(self) -> Tensor:
-        return _random.keep_mask(self.where, self.key0, self.key1, self.threshold)
+    def word(self) -> Tensor:
+        return _random.element_words(self.rows, self.lanes)
+
+    def drop(self) -> Tensor:
+        return _random.drop_mask(self.word(), self.threshold)
 
     def normal(self) -> Tensor:
-        return _random.normal(self.where, self.key0, self.key1)
+        return _random.normal(self.word())
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -98,7 +100,9 @@ def advance(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The new moments; with ``split`` also the new calm entries of p and the number of live ones.
 
-    Returns (p, m, v, live), in the dtypes of the arguments; ``live`` is a float count.
+    With ``split`` an overflow of v is left to `finish`: such an entry is never calm.
+
+    Returns (p, m, v, live), in the dtypes of the arguments; ``live`` counts along the last dimension.
     """
     wide = compute_dtype(p.dtype)
     g = g.to(wide)
@@ -106,15 +110,16 @@ def advance(
         g = -g
     if rule.l2:
         g = g + p.to(wide) * s.l2
-    new_m, new_v = advance_moments(g, m.to(wide), v.to(wide), s.average, torch.finfo(v.dtype).max)
+    new_m, new_v = advance_moments(g, m.to(wide), v.to(wide), s.average)
     if not split:
+        new_v = new_v.clamp(max=torch.finfo(v.dtype).max)
         return p, new_m.to(m.dtype), new_v.to(v.dtype), torch.ones((), device=p.device)
     direction, calm = _calm_direction(rule, new_m, new_v, s)
-    moved = p * s.shrink if rule.shrink else p
-    moves = calm & draw.keep() if rule.mask else calm
-    stepped = moved - torch.where(moves, direction, 0.0) * s.size
-    new_p = torch.where(calm, stepped, p) if rule.shrink else stepped
-    return new_p, new_m, new_v, torch.where(calm, 0.0, 1.0).sum()
+    still = p * s.shrink if rule.shrink else p
+    stepped = still - direction * s.size
+    if rule.mask:
+        stepped = torch.where(draw.drop(), still, stepped)
+    return torch.where(calm, stepped, p), new_m, new_v, torch.where(calm, 0.0, 1.0).sum(-1)
 
 
 def _calm_direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
@@ -192,8 +197,8 @@ def kappa_of(sums: Tensor) -> Tensor:
 
 def finish(
     rule: Rule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, kappa: Scalar, draw: Draw, split: bool
-) -> Tensor:
-    """The new p. With ``split`` the calm entries, which `advance` has moved, stay as they are."""
+) -> tuple[Tensor, Tensor]:
+    """The new p, and v with a lid. With ``split`` the calm entries, which `advance` has moved, stay."""
     wide = compute_dtype(p.dtype)
     d = direction(rule, m, v, s)
     step = d.step
@@ -202,11 +207,11 @@ def finish(
         step = step + (1.0 - d.gate) * scale * draw.normal().to(wide)
     if rule.mask:
         largest = torch.finfo(wide).max
-        step = step.clamp(-largest, largest) * draw.keep()
+        step = step.clamp(-largest, largest) * ~draw.drop()
     old = p.to(wide)
     new = (old * s.shrink if rule.shrink else old) - step * s.size
     new = new.clamp(-torch.finfo(p.dtype).max, torch.finfo(p.dtype).max)
     if split:
         _, calm = _calm_direction(rule, m, v, s)
         new = torch.where(calm, old, new)
-    return new.to(p.dtype)
+    return new.to(p.dtype), v.clamp(max=torch.finfo(v.dtype).max)

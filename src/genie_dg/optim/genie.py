@@ -12,13 +12,11 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from genie_dg import _random
 from genie_dg._moments import averaging
 
-from ._foreach import step_foreach
-from ._fused import step_fused
 from ._gauges import gauges
 from ._loop import step_loop
 from ._options import check_group, refuse_unknown
-from ._shards import local, local_gradient, shard_of
-from ._target import Target
+from ._plan import GroupPlan, Situation, targets_of, uses_plan
+from ._shards import local_gradient
 from ._update import Rule, Scalars
 
 
@@ -126,6 +124,7 @@ class GENIE(Optimizer):
         refuse_unknown(unknown, list(options))
         check_group(options)
         super().__init__(params, options)
+        self._plans: dict[int, GroupPlan] = {}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its own options are checked like those of the constructor."""
@@ -138,9 +137,11 @@ class GENIE(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._plans = {}
         for group in self.param_groups:
             for name, value in self.defaults.items():
-                group.setdefault(name, value)
+                if name != "differentiable":  # torch adds it to every optimizer's defaults
+                    group.setdefault(name, value)
             for p in group["params"]:
                 own = self.state.get(p, {})
                 if "step" in own:
@@ -159,6 +160,11 @@ class GENIE(Optimizer):
         for p in group["params"]:
             if p.grad is None:
                 continue
+            if p.is_meta and group["fused"]:
+                raise RuntimeError(
+                    "GENIE(fused=True) got a parameter on the meta device, which holds no numbers to update; "
+                    "move the model to a real device first, for example with to_empty(device='cpu')."
+                )
             if p.grad.layout != torch.strided:
                 raise RuntimeError(
                     f"GENIE got a gradient of layout {p.grad.layout} for a parameter of shape "
@@ -209,27 +215,25 @@ class GENIE(Optimizer):
         torch._foreach_add_(counts, 1.0)
         on_device = group["capturable"] or torch.compiler.is_compiling()
         steps: list[int | Tensor] = [t if on_device else int(t.item()) for t in counts]
-        targets = []
         made: dict[Any, Scalars] = {}
-        for i, p in enumerate(params):
-            key = i if on_device else steps[i]
+        for i, t in enumerate(steps):
+            key = i if on_device else t
             if key not in made:
-                made[key] = scalars_of(group, steps[i])
-            shard = shard_of(p)
-            targets.append(
-                Target(
-                    local(p.detach()),
-                    local_gradient(p, grads[i]),
-                    local(averages[i]),
-                    local(squares[i]),
-                    made[key],
-                    numbers[i],
-                    p.numel(),
-                    shard.place,
-                    shard.reduce,
-                )
-            )
-        run_path(group, targets, steps)
+                made[key] = scalars_of(group, t)
+        scalars = [made[i if on_device else t] for i, t in enumerate(steps)]
+        if torch.compiler.is_compiling() or not uses_plan(group):
+            targets = targets_of(params, averages, squares, numbers)
+            local_grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
+            threshold = _random.drop_threshold(group["dropout"])
+            step_loop(rule_of(group), targets, local_grads, scalars, steps, group["seed"], threshold)
+        else:
+            now = Situation.of(group, [*params, *averages, *squares], numbers, steps)
+            plan = self._plans.pop(first, None)
+            if plan is None or not plan.situation.same_as(now):
+                plan = GroupPlan(group, rule_of(group), now)
+            plan.run(grads, scalars, steps)
+            if plan.keeps:
+                self._plans[first] = plan
 
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.
@@ -269,23 +273,3 @@ def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
     rescale = 1 - group["dropout"] if group["formulation"] == "released" else 1.0
     decay = group["weight_decay"]
     return Scalars(averaging(group["beta"], step), lr / rescale, 1 - lr * decay, decay, group["noise_std"])
-
-
-def run_path(group: dict[str, Any], targets: list[Target], steps: list[int | Tensor]) -> None:
-    """Hand the targets to the loop, the foreach or the fused path, by device and dtype."""
-    rule, seed = rule_of(group), group["seed"]
-    threshold = _random.drop_threshold(group["dropout"])
-    looped = group["foreach"] is False and not group["fused"]
-    if looped or torch.compiler.is_compiling():
-        step_loop(rule, targets, steps, seed, threshold)
-        return
-    buckets: dict[tuple[torch.device, torch.dtype, bool], list[int]] = {}
-    for i, target in enumerate(targets):
-        p = target.p
-        split = p.device.type == "cpu" and p.dtype == torch.float32 and target.reduce is None
-        split = split and not group["capturable"]
-        buckets.setdefault((p.device, p.dtype, split), []).append(i)
-    path = step_fused if group["fused"] else step_foreach
-    for (_, _, split), members in buckets.items():
-        chosen, times = [targets[i] for i in members], [steps[i] for i in members]
-        path(rule, chosen, times, seed, threshold, split)

@@ -1,0 +1,202 @@
+"""PyTorch's own optimizer checks, on GENIE: hooks, schedulers and gradient scalers.
+
+See `test_torch_checks` for the names, and for the list of what is checked and what cannot be.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Parameter
+from torch.optim import lr_scheduler, swa_utils
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import parametrize
+
+from genie_dg import GENIE
+
+from .torch_info import Checks, LeastSquares, each, once
+
+SCHEDULERS = {
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda t: 0.7**t),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.7),
+    "StepLR": lambda o: lr_scheduler.StepLR(o, step_size=1),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [1, 3]),
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o),
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.7),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=4),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=3),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, mode="max", patience=0),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 1e-3, 1e-2, step_size_up=2, cycle_momentum=False),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 1e-2, total_steps=9, cycle_momentum=False),
+    "SWALR": lambda o: swa_utils.SWALR(o, swa_lr=1e-3, anneal_epochs=3),
+}
+
+
+class TestHooks(Checks):
+    """Who may listen to an optimizer, and who steers it."""
+
+    @each
+    def test_state_dict_pre_hook(self, device, dtype, kwargs):
+        """It runs before the state is read."""
+        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
+        optimizer.register_state_dict_pre_hook(lambda o: o.state.update(mark=1))
+        self.assertEqual(optimizer.state_dict()["state"]["mark"], 1)
+
+    @each
+    def test_state_dict_post_hook(self, device, dtype, kwargs):
+        """It gets the state dict and may change it."""
+        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
+        optimizer.register_state_dict_post_hook(lambda o, state: {**state, "mark": "mark" in state["state"]})
+        self.assertIs(optimizer.state_dict()["mark"], False)
+
+    @each
+    def test_state_dict_pre_post_hook(self, device, dtype, kwargs):
+        """The second sees what the first did."""
+        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
+        optimizer.register_state_dict_pre_hook(lambda o: o.state.update(mark=1))
+        optimizer.register_state_dict_post_hook(lambda o, state: {**state, "mark": state["state"].pop("mark")})
+        state = optimizer.state_dict()
+        self.assertEqual((state["mark"], state["state"]), (1, {}))
+
+    @each
+    def test_load_state_dict_pre_hook_and_prepend(self, device, dtype, kwargs):
+        """Hooks may change the state dict or return another; a prepended one runs first."""
+        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
+        state = optimizer.state_dict()
+
+        def change(_: Any, given: dict[str, Any]) -> None:
+            given["param_groups"][0]["lr"] = 0.002
+
+        def replace(_: Any, given: dict[str, Any]) -> dict[str, Any]:
+            other = deepcopy(given)
+            other["param_groups"][0]["lr"] = 0.003
+            return other
+
+        handle = optimizer.register_load_state_dict_pre_hook(replace)
+        optimizer.load_state_dict(state)
+        self.assertEqual(optimizer.param_groups[0]["lr"], 0.003)
+        handle.remove()
+        optimizer.register_load_state_dict_pre_hook(change)
+        optimizer.register_load_state_dict_pre_hook(replace, prepend=True)
+        optimizer.load_state_dict(state)
+        self.assertEqual(optimizer.param_groups[0]["lr"], 0.002)
+
+    @each
+    def test_load_state_dict_post_hook(self, device, dtype, kwargs):
+        """It runs once the optimizer has the new state."""
+        first, second = (GENIE([Parameter(torch.rand(2, 3))], **{**kwargs, "lr": lr}) for lr in (0.1, 0.2))
+        seen = []
+        second.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["lr"]))
+        second.load_state_dict(first.state_dict())
+        self.assertEqual(seen, [0.1])
+
+    @each
+    def test_load_state_dict_pre_post_hook(self, device, dtype, kwargs):
+        """The second sees what the first made of it."""
+        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
+        seen = []
+        optimizer.register_load_state_dict_pre_hook(lambda o, state: state["param_groups"][0].update(seed=11))
+        optimizer.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["seed"]))
+        optimizer.load_state_dict(optimizer.state_dict())
+        self.assertEqual(seen, [11])
+
+    @each
+    def test_step_pre_hook(self, device, dtype, kwargs):
+        """It runs before each step, on the old parameters, until it is removed."""
+        self.check_step_hook(LeastSquares(device, dtype), kwargs, "register_step_pre_hook", [0, 1])
+
+    @each
+    def test_step_post_hook(self, device, dtype, kwargs):
+        """It runs after each step, on the new parameters, until it is removed."""
+        self.check_step_hook(LeastSquares(device, dtype), kwargs, "register_step_post_hook", [1, 2])
+
+    def check_step_hook(self, problem: LeastSquares, kwargs: dict[str, Any], register: str, steps: Any) -> None:
+        optimizer, seen = GENIE(problem.params, **kwargs), []
+        state = optimizer.state[problem.weight]
+        handle = getattr(optimizer, register)(lambda *_: seen.append(int(state.get("step", 0))))
+        problem.train(optimizer, 2)
+        handle.remove()
+        problem.train(optimizer, 1)
+        self.assertEqual(seen, steps)
+
+    @each
+    def test_step_all_hooks(self, device, dtype, kwargs):
+        """The hooks of all optimizers run outside those of this one."""
+        optimizer, seen = GENIE([Parameter(torch.rand(2, 3))], **kwargs), []
+        handles = [
+            register_optimizer_step_pre_hook(lambda *_: seen.append("all, before")),
+            register_optimizer_step_post_hook(lambda *_: seen.append("all, after")),
+            optimizer.register_step_pre_hook(lambda *_: seen.append("before")),
+            optimizer.register_step_post_hook(lambda *_: seen.append("after")),
+        ]
+        try:
+            optimizer.step()
+            optimizer.step()
+        finally:
+            for handle in handles:
+                handle.remove()
+        optimizer.step()
+        self.assertEqual(seen, ["all, before", "before", "after", "all, after"] * 2)
+
+    @parametrize("name", sorted(SCHEDULERS))
+    @once
+    def test_lr_scheduler(self, device, dtype, optim_info, name):
+        """Every scheduler sets the step size, a number or a tensor. After PyTorch's test_lrscheduler.py."""
+        plain = LeastSquares(device, dtype)
+        tensor, rates = plain.twin(), []
+        for problem, lr in ((plain, 0.01), (tensor, torch.tensor(0.01))):
+            optimizer = GENIE(problem.params, lr=lr)
+            scheduler, own = SCHEDULERS[name](optimizer), []
+            for _ in range(6):
+                own.append(float(optimizer.param_groups[0]["lr"]))
+                problem.train(optimizer, 1, [scheduler])
+            rates.append(own)
+        self.assertEqual(*rates)
+        self.assertGreater(len(set(rates[0])), 1)
+        self.assertEqual(plain.params, tensor.params)
+
+    @once
+    def test_cycle_momentum(self, device, dtype, optim_info):
+        """GENIE has beta, but no momentum to cycle; the two schedulers that would must say so."""
+        optimizer = GENIE(LeastSquares(device, dtype).params)
+        with pytest.raises(ValueError, match="momentum"):
+            lr_scheduler.CyclicLR(optimizer, 1e-3, 1e-2)
+        with pytest.raises(ValueError, match="momentum"):
+            lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=9)
+
+    @each
+    def test_grad_scaling_autocast(self, device, dtype, kwargs):
+        """A gradient scaler changes nothing when nothing overflows. After PyTorch's test_torch.py."""
+        plain = LeastSquares(device, dtype)
+        scaled, scaler = plain.twin(), torch.amp.GradScaler(device, init_scale=128.0)
+        plain.train(GENIE(plain.params, **deepcopy(kwargs)), 4)
+        optimizer = GENIE(scaled.params, **deepcopy(kwargs))
+        for _ in range(4):
+            optimizer.zero_grad()
+            scaler.scale(scaled.loss()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        self.assertSame(plain.params, scaled.params)
+
+    @each
+    def test_fused_does_not_step_if_foundinf(self, device, dtype, kwargs):
+        """An infinite gradient costs the step and nothing else. Upstream: fused CUDA kernels only."""
+        problem, scaler = LeastSquares(device, dtype), torch.amp.GradScaler(device, init_scale=128.0)
+        optimizer = GENIE(problem.params, **kwargs)
+        problem.train(optimizer, 2)
+        before = deepcopy([problem.params, optimizer.state_dict()])
+        scaler.scale(problem.backward()).detach()
+        problem.bias.grad[0] = torch.inf
+        scaler.step(optimizer)
+        scaler.update()
+        self.assertSame([problem.params, optimizer.state_dict()], before)
+        self.assertEqual(scaler.get_scale(), 64.0)
+
+
+instantiate_device_type_tests(TestHooks, globals(), only_for="cpu")

@@ -1,0 +1,210 @@
+"""PyTorch's own optimizer checks, on GENIE: the loop, foreach, fused and a compiled step agree.
+
+See `test_torch_checks` for the names, and for the list of what is checked and what cannot be.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch.nn import Parameter
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_optimizers import TensorTracker, optims
+from torch.testing._internal.common_utils import parametrize
+
+from genie_dg import GENIE
+from genie_dg.optim import _plan
+
+from .torch_info import INFO, Checks, LeastSquares, by_kernel, each, once
+
+PATHS = ({"foreach": False}, {"foreach": True}, {"fused": True})
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-7, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
+
+
+class TestPaths(Checks):
+    """One update, four ways to compute it."""
+
+    def assertPathsAgree(self, device: Any, dtype: Any, kwargs: dict[str, Any], flag: str) -> None:
+        """Seven steps by the loop and by another path, on every kind of parameter and gradient.
+
+        After each step parameters and state are compared and then made equal, so that rounding does not
+        grow. Gradients are quiet and loud (with noise, that is); some come late or not at all.
+        """
+        shapes = [(3, 2), (3,), (1, 3), (40,), (), (0,), (1,)]
+        first = [torch.randn(shape, device=device, dtype=dtype) for shape in shapes]
+        sides = [[Parameter(p.clone()) for p in first] for _ in range(2)]
+        paths = ({"foreach": False, "fused": False}, {flag: True})
+        loop, other = (GENIE(p, **{**deepcopy(kwargs), **path}) for p, path in zip(sides, paths, strict=True))
+        tracker = TensorTracker({"rtol": ROUNDING[dtype], "atol": ROUNDING[dtype]})
+        for i in range(7):
+            for k, pair in enumerate(zip(*sides, strict=True)):
+                loud = 3.0 if k % 2 else 0.05
+                gradient = torch.randn_like(pair[0]) * loud
+                absent = i == 2 or (k in (2, 3) and i in (3, 4))
+                for p in pair:
+                    p.grad = None if absent else gradient.clone()
+            loop.step()
+            other.step()
+            for left, right in zip(*sides, strict=True):
+                self.assertEqual(list(loop.state[left]), list(other.state[right]))
+                self.assertEqual(loop.state[left]["step"].dtype, torch.float32)
+                for a, b in [
+                    (left, right),
+                    *((loop.state[left][n], other.state[right][n]) for n in loop.state[left]),
+                ]:
+                    tracker.add(a)
+                    tracker.pop_check_set(b, self)
+        self.assertTrue(tracker.all_popped())
+        self.assertEqual([int(loop.state[p]["step"]) for p in sides[0]], [6, 6, 4, 4, 6, 6, 6])
+
+    @optims([INFO], dtypes=FLOATS)
+    def test_foreach_matches_forloop(self, device, dtype, optim_info):
+        """Upstream asks it of float64; GENIE's foreach path has code of its own for float32."""
+        for entry in optim_info.optim_inputs_func(device=device):
+            with self.subTest(entry.desc):
+                self.assertPathsAgree(device, dtype, entry.kwargs, "foreach")
+
+    @optims([INFO], dtypes=FLOATS)
+    def test_fused_matches_forloop(self, device, dtype, optim_info):
+        """By the kernel in every dtype, for few rules because each is compiled; the golden files have more."""
+        wanted = {"no noise"} if dtype.itemsize == 2 else {"default", "Tensor lr"}
+        for entry in optim_info.optim_inputs_func(device=device):
+            if entry.desc in wanted:
+                with self.subTest(entry.desc), by_kernel():
+                    self.assertPathsAgree(device, dtype, entry.kwargs, "fused")
+
+    @optims([INFO], dtypes=[torch.float32, torch.float64])
+    def test_set_default_dtype_works_with_foreach(self, device, dtype, optim_info):
+        """The default dtype is for tensors that users make. Upstream: on CUDA, float64 only."""
+        before = torch.get_default_dtype()
+        for default in (torch.float64, torch.float16):
+            torch.set_default_dtype(default)
+            try:
+                for entry in optim_info.optim_inputs_func(device=device):
+                    if entry.desc in ("default", "no noise", "as printed"):
+                        with self.subTest(f"{entry.desc}, {default}"):
+                            self.assertPathsAgree(device, dtype, entry.kwargs, "foreach")
+            finally:
+                torch.set_default_dtype(before)
+
+    @parametrize("impl", ["foreach", "fused"])
+    @once
+    def test_mixed_device_dtype(self, device, dtype, optim_info, impl):
+        """Parameters of two dtypes in each of two groups. Upstream: on two GPUs as well."""
+        first = [torch.rand(2, 3, device=device).to(kind) for kind in FLOATS for _ in range(2)]
+        results = []
+        for path in ({"foreach": False}, {impl: True}):
+            params = [Parameter(p.clone()) for p in first]
+            groups = [{"params": params[:4]}, {"params": params[4:], "noise": False, "dropout": 0.0}]
+            optimizer = GENIE(groups, **path)
+            for i in range(4):
+                for p in params:
+                    p.grad = (1.0 + i * first[0]).to(p.dtype)
+                with by_kernel():
+                    optimizer.step()
+            results.append([(p.detach(), optimizer.state[p]) for p in params])
+        for (loop, loop_state), (other, other_state), start in zip(*results, first, strict=True):
+            tolerance = 5 * ROUNDING[loop.dtype]
+            self.assertNotEqual(loop, start)
+            self.assertEqual(loop, other, rtol=tolerance, atol=tolerance)
+            self.assertEqual(loop_state, other_state, rtol=tolerance, atol=tolerance)
+
+    @once
+    def test_gradient_of_another_dtype(self, device, dtype, optim_info):
+        """A bfloat16 gradient of a float32 parameter acts like its float32 copy. No counterpart upstream."""
+        if not hasattr(Parameter, "grad_dtype"):
+            self.skipTest("this torch has no grad_dtype: a gradient always has the dtype of its parameter")
+        for path in PATHS:
+            with self.subTest(str(path)), by_kernel():
+                wide, narrow = (Parameter(torch.ones(20, device=device)) for _ in range(2))
+                narrow.grad_dtype = torch.bfloat16
+                optimizers = [GENIE([p], **path) for p in (wide, narrow)]
+                for scale in (0.1, 0.1, 3.0):
+                    narrow.grad = (torch.randn(20, device=device) * scale).to(torch.bfloat16)
+                    wide.grad = narrow.grad.float()
+                    for optimizer in optimizers:
+                        optimizer.step()
+                self.assertEqual(wide, narrow)
+                self.assertEqual(optimizers[1].state[narrow]["exp_avg_sq"].dtype, torch.float32)
+
+    @once
+    def test_fused_kernel_serves_every_layout(self, device, dtype, optim_info):
+        """Size, stride, offset and number of the parameters do not use up the compiler. None upstream."""
+        flat = torch.randn(20_000, device=device)
+        layouts = [
+            lambda f: [f[:50].clone(), f[50:60].clone()],
+            lambda f: [f[:5].clone()],
+            lambda f: [f[:7], f[7:11], f[11:6000], f[6000:6004]],
+            lambda f: [f[:40].view(10, 4), f[40:60].view(10, 2)[:, 0]],
+            lambda f: [f[:60].view(10, 2, 3)[..., 0], f[100:106].view(2, 3).t()],
+            lambda f: [f[1:3], f[4:8]],
+            lambda f: [f[:12].view(4, 3)[:, 1:], f[30:32].view(1, 2), f[40:42]],
+            lambda f: [f[:10_000:2], f[10_000:]],
+            lambda f: [f[0:9:3], f[10:30:4], f[30:40:5]],
+        ]
+        for i, layout in enumerate(layouts):
+            with self.subTest(f"layout {i}"), by_kernel():
+                results = []
+                for path in PATHS[::2]:
+                    params = [Parameter(p) for p in layout(flat.clone())]
+                    optimizer = GENIE(params, **path)
+                    for scale in (0.1, 3.0):
+                        for p in params:
+                            p.grad = p.detach() * scale
+                        optimizer.step()
+                    results.append([p.detach() for p in params])
+                self.assertEqual(*results)
+
+    @once
+    def test_fused_error_on_params_on_meta(self, device, dtype, optim_info):
+        """There is nothing to update on the meta device, and fused=True has to say so."""
+        p = Parameter(torch.empty(3, 2, device="meta"))
+        optimizer = GENIE([p], fused=True)
+        p.grad = torch.empty_like(p)
+        with pytest.raises(RuntimeError, match="meta"):
+            optimizer.step()
+
+    @once
+    def test_defaults_changed_to_foreach(self, device, dtype, optim_info):
+        """Without a choice of path it is foreach. Upstream: on CUDA only."""
+        p = Parameter(torch.ones(3, device=device))
+        p.grad = torch.ones_like(p)
+        for entry in optim_info.optim_inputs_func(device=device):
+            with self.subTest(entry.desc), patch.object(_plan, "ForeachPlan") as foreach:
+                GENIE([p], **entry.kwargs).step()
+                foreach.assert_called_once()
+
+    @each
+    def test_memory_layout_does_not_matter(self, device, dtype, kwargs):
+        """A strided parameter takes the very steps of a contiguous one. None upstream."""
+        strided = LeastSquares(device, dtype, contiguous=False)
+        twin = strided.twin()
+        for problem in (strided, twin):
+            problem.train(GENIE(problem.params, **deepcopy(kwargs)), 5)
+        self.assertEqual(strided.params, twin.params)
+
+    @parametrize("use_closure", [True, False])
+    @once
+    def test_correctness(self, device, dtype, optim_info, use_closure):
+        """A compiled step is the step. After PyTorch's test_compiled_optimizers.py, without its inductor."""
+        kwargs = {"lr": torch.tensor(0.01)} if use_closure else {}
+        eager = LeastSquares(device, dtype)
+        other = eager.twin()
+        eager.train(GENIE(eager.params, **deepcopy(kwargs)), 4)
+        optimizer = GENIE(other.params, **deepcopy(kwargs))
+        step = torch.compile(optimizer.step, backend="aot_eager")
+        for _ in range(4):
+            if use_closure:
+                self.assertGreater(step(lambda: other.backward().detach()).item(), 0.0)
+            else:
+                other.backward()
+                step()
+        self.assertEqual(eager.params, other.params)
+
+
+instantiate_device_type_tests(TestPaths, globals(), only_for="cpu")

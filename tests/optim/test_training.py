@@ -1,0 +1,267 @@
+"""GENIE inside training loops: resume, AMP, compile, schedulers, accumulation, other random numbers."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from genie_dg import GENIE, _random
+from genie_dg.optim import _fused
+
+PATHS: dict[str, dict[str, Any]] = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def kernels_for_small_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fused, "PACK_SHARE", 0.0)
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Dropout(0.2), nn.Linear(20, 3))
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(8, 6, generator=generator), torch.randn(8, 3, generator=generator) * 9
+
+
+def train(net: nn.Module, optimizer: GENIE, steps: range) -> None:
+    for step in steps:
+        x, y = batch(step)
+        torch.manual_seed(step)  # for the network's own dropout
+        optimizer.zero_grad()
+        (net(x) - y).square().mean().backward()
+        optimizer.step()
+
+
+def weights(net: nn.Module) -> list[Tensor]:
+    return [p.detach().clone() for p in net.parameters()]
+
+
+def equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_resume_is_bit_exact(path: str) -> None:
+    whole = network()
+    optimizer = GENIE(whole.parameters(), seed=3, **PATHS[path])
+    train(whole, optimizer, range(12))
+
+    first = network()
+    optimizer = GENIE(first.parameters(), seed=3, **PATHS[path])
+    train(first, optimizer, range(7))
+    file = io.BytesIO()
+    torch.save({"net": first.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    second = network(seed=99)
+    second.load_state_dict(saved["net"])
+    optimizer = GENIE(second.parameters(), lr=1.0, seed=8, **PATHS[path])
+    optimizer.load_state_dict(saved["optimizer"])
+    train(second, optimizer, range(7, 12))
+    assert equal(weights(whole), weights(second))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_deep_copy_steps_like_the_original(path: str) -> None:
+    net = network()
+    optimizer = GENIE(net.parameters(), seed=3, **PATHS[path])
+    train(net, optimizer, range(3))
+    twin_net, twin = copy.deepcopy((net, optimizer))
+    train(net, optimizer, range(3, 8))
+    train(twin_net, twin, range(3, 8))
+    assert equal(weights(net), weights(twin_net))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_weights_may_be_replaced_between_steps(path: str) -> None:
+    """EMA swaps, clipping, loading: the optimizer keeps no copy of the weights and no stale view of them."""
+    nets = [network(), network()]
+    optimizers = [GENIE(net.parameters(), **PATHS[path]) for net in nets]
+    for step in range(4):
+        for i, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+            train(net, optimizer, range(step, step + 1))
+            with torch.no_grad():
+                for p in net.parameters():
+                    if i:
+                        p.data = p.data.clone() * 0.5  # other memory, same values as below
+                    else:
+                        p.mul_(0.5)
+    assert equal(weights(nets[0]), weights(nets[1]))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_grad_scaler_skips_without_a_trace(path: str) -> None:
+    """An overflow skips the step; the run goes on as if that batch had not been there."""
+
+    def run(overflow: bool) -> list[Tensor]:
+        net = network()
+        optimizer = GENIE(net.parameters(), **PATHS[path])
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=1000, backoff_factor=0.5)
+        for step in range(6):
+            if overflow and step == 3:
+                optimizer.zero_grad()
+                scaler.scale(net(batch(step)[0]).sum() * float("inf")).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            x, y = batch(step)
+            torch.manual_seed(step)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = (net(x) - y).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        assert optimizer.state[net[0].weight]["step"] == 6
+        return weights(net)
+
+    for a, b in zip(run(False), run(True), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)  # the scale is another power of two
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_global_generator_is_neither_read_nor_moved(path: str) -> None:
+    results = []
+    for seed in (1, 2):
+        p = nn.Parameter(torch.ones(50, 4))
+        optimizer = GENIE([p], **PATHS[path])
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        for _ in range(3):
+            p.grad = torch.linspace(-3, 3, 200).view(50, 4).roll(_ * 7)
+            optimizer.step()
+        assert torch.equal(torch.get_rng_state(), before)
+        results.append(p.detach())
+    assert torch.equal(*results)
+
+
+def test_gradient_accumulation_and_closure() -> None:
+    x, y = batch(0)
+    nets = [network() for _ in range(2)]
+    for net in nets:
+        net.eval()
+    optimizers = [GENIE(net.parameters()) for net in nets]
+    for part in (slice(0, 4), slice(4, 8)):
+        ((nets[0](x[part]) - y[part]).square().mean() / 2).backward()
+    optimizers[0].step()
+
+    def closure() -> Tensor:
+        optimizers[1].zero_grad()
+        loss = (nets[1](x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    loss = optimizers[1].step(closure)
+    assert isinstance(loss, Tensor)
+    assert loss.requires_grad
+    for a, b in zip(weights(nets[0]), weights(nets[1]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+SCHEDULES: dict[str, Callable[[GENIE], Any]] = {
+    "step": lambda o: torch.optim.lr_scheduler.StepLR(o, 1, 0.9),
+    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("tensor_lr", [False, True], ids=["float lr", "tensor lr"])
+def test_compiled_step_does_not_recompile(schedule: str, tensor_lr: bool) -> None:
+    """Two compilations at most (the second when a float lr turns out to vary), and the right result."""
+    torch._dynamo.reset()
+    counted = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    nets, found = [network(), network()], []
+    for net, compiled in zip(nets, (False, True), strict=True):
+        net.eval()
+        lr: float | Tensor = torch.tensor(0.015) if tensor_lr else 0.015
+        optimizer = GENIE(net.parameters(), lr=lr, foreach=False)
+        scheduler = SCHEDULES[schedule](optimizer)
+        step = torch.compile(optimizer.step, backend=counted) if compiled else optimizer.step
+        for i in range(8):
+            x, y = batch(i)
+            optimizer.zero_grad()
+            (net(x) - y).square().mean().backward()
+            step()
+            scheduler.step()
+            found.append(counted.frame_count)
+    assert found[7] == 0, "the eager run must not compile"
+    assert 1 <= found[9] <= 2
+    assert found[-1] == found[9], f"compilations after each step: {found[8:]}"
+    for a, b in zip(weights(nets[0]), weights(nets[1]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_fused_kernel_is_compiled_once() -> None:
+    """No size, schedule or step compiles it again; the counter of recompilations stands still."""
+    _fused.kernels_for.cache_clear()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    params = [nn.Parameter(torch.randn(n)) for n in (1000, 4096, 70_000, 2560, 77)]
+    optimizer = GENIE(params, fused=True)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    graphs = []
+    for step in range(6):
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(step)) * 1e-3
+        optimizer.step()
+        scheduler.step()
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[0] <= 3, "one kernel for rows of lanes, two for flat tensors below and above 4096 elements"
+    assert graphs[-1] == graphs[0]
+
+
+def test_element_indices_beyond_the_lower_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of more than 2^31 elements change stream; here the border is brought down to 2^9."""
+    monkeypatch.setattr(_random, "INDEX_BITS", 9)
+    results = []
+    for options in PATHS.values():
+        generator = torch.Generator().manual_seed(0)
+        p = nn.Parameter(torch.randn(1500, generator=generator))
+        optimizer = GENIE([p], **options)
+        for _ in range(3):
+            p.grad = torch.randn(1500, generator=generator) * 3
+            optimizer.step()
+        results.append(p.detach())
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(results[0], results[2], rtol=1e-5, atol=1e-5)
+    monkeypatch.undo()
+    p = nn.Parameter(torch.zeros(1024))
+    monkeypatch.setattr(_random, "INDEX_BITS", 9)
+    p.grad = torch.ones(1024)
+    GENIE([p]).step()
+    assert not torch.equal(p[:512], p[512:])
+
+
+def test_gauges() -> None:
+    p = nn.Parameter(torch.zeros(1000))
+    optimizer = GENIE([p], dropout=0.0)
+    assert all(value != value for value in optimizer.gauges().values())
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        p.grad = torch.full((1000,), 1e-3)
+        p.grad[:100] = torch.randn(100, generator=generator) * 5  # a tenth is loud
+        before = p.grad.clone()
+        optimizer.step()
+    weight, found = p.detach().clone(), optimizer.gauges()
+    assert torch.equal(p.detach(), weight)
+    assert torch.equal(p.grad, before)
+    assert found["live"] == pytest.approx(0.1, abs=1e-3)
+    assert 0.85 < found["trust"] < 0.97  # nine tenths are steady
+    assert 0.01 < found["top_1_percent"] < 1
+    steady = GENIE([q := nn.Parameter(torch.zeros(500))], dropout=0.0)
+    for _ in range(3):
+        q.grad = torch.ones(500)
+        steady.step()
+    assert steady.gauges() == pytest.approx({"trust": 1.0, "live": 0.0, "top_1_percent": 0.01}, abs=1e-4)
