@@ -1,7 +1,7 @@
 """The eager path for many tensors: flat blocks of bounded size, small tensors packed together.
 
-A large tensor is cut into blocks that stay in the processor's cache while the thirty-odd operations of a
-step pass over them; small tensors are gathered into one block, so that a network's hundred biases cost
+A large tensor is cut into blocks that stay in the processor's last cache while the thirty-odd operations of a
+step pass over them (and are large enough to be worth several threads); small tensors are gathered into one block, so that a network's hundred biases cost
 one set of operations. Memory beyond the state is a few blocks, whatever the size of the network.
 
 A plan holds what does not change from step to step: the cuts and the views of parameters and moments.
@@ -21,7 +21,7 @@ from ._settle import Settler
 from ._target import Run, Target, draw_at, element_index, stream_keys
 from ._update import Draw, Rule, Scalars, advance, compute_dtype, finish, gate_terms, kappa_of
 
-BLOCK_CPU = 1 << 16
+BLOCK_CPU = 1 << 19
 BLOCK_DEVICE = 1 << 22
 
 

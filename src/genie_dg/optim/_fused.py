@@ -75,11 +75,12 @@ class Kernels:
     def __init__(self, rule: Rule, split: bool) -> None:
         def stage_advance(p: Tensor, g: Tensor, m: Tensor, v: Tensor, *few: Tensor) -> tuple[Tensor, Tensor]:
             values, words, table = few
-            rows = _rows(p.shape[0], words) if p.dim() == 2 else words
+            rows = _rows(p.shape[0], words) if p.dim() == 2 and rule.mask else words
             draw = _draw(p, rows, table, words)
-            if p.dim() == 2:
-                g = g + table[1]  # zeros: without them the moments would get a loop of their own
-            new_p, new_m, new_v, live = advance(rule, p, g, m, v, _scalars(values), draw, split)
+            # Adding zeros keeps the compiler from giving some results a loop of their own.
+            g = g + table[1] if p.dim() == 2 else g
+            old = p + table[1] if p.dim() == 2 and not rule.mask else p
+            new_p, new_m, new_v, live = advance(rule, old, g, m, v, _scalars(values), draw, split)
             m.copy_(new_m)
             v.copy_(new_v)
             if split:
@@ -118,7 +119,13 @@ class Kernels:
         dummies = []
         for t in tensors[:shaped]:
             dummies.append(_dummy(t, _WARM_UP))
-        kernel(*dummies, *tensors[shaped:])
+        try:
+            kernel(*dummies, *tensors[shaped:])
+        except Exception as error:
+            raise RuntimeError(
+                f"GENIE(fused=True) could not compile its kernel for {tensors[0].device}: {error} "
+                "On CPU it needs a C++ compiler such as g++; without one use foreach=True."
+            ) from error
         return kernel
 
 
@@ -159,11 +166,11 @@ def must_be_packed(target: Target) -> bool:
     return target.whole < 2 or isinstance(target.place, Tensor)
 
 
-def _layout(t: Tensor, run: Run, rows: bool) -> Tensor:
+def _layout(t: Tensor, run: Run) -> Tensor:
     """The elements of a run as rows of lanes, or flat if they do not fill whole rows; always a view."""
     flat = t.contiguous().view(-1)
     n, lanes = run.stop - run.start, _random.LANES
-    if rows and n >= 2 * lanes and n % lanes == 0 and run.low % lanes == 0:
+    if n >= 2 * lanes and n % lanes == 0 and run.low % lanes == 0:
         return (flat if n == flat.numel() else flat[run.start : run.stop]).view(-1, lanes)
     return flat[run.start : run.stop]
 
@@ -187,7 +194,7 @@ class FusedPlan:
         self._runs = [(k, run) for k, target in enumerate(self._targets) for run in target.runs()]
         fixed = [[threshold, run.low, 0, 0] for _, run in self._runs]
         self._fixed = torch.tensor(fixed, dtype=torch.int32, device=device).reshape(-1, 4).t()
-        self._views = [[_layout(t, run, rule.mask) for t in self._targets[k][:3]] for k, run in self._runs]
+        self._views = [[_layout(t, run) for t in self._targets[k][:3]] for k, run in self._runs]
         lanes = _random.lane_words(device).view(torch.float32)
         self._table = torch.stack((lanes, torch.zeros_like(lanes)))
 
@@ -209,9 +216,7 @@ class FusedPlan:
         stage, table = self._kernels.stage, self._table
         live: set[int] = set()
         for (k, run), (p, m, v), word in zip(self._runs, self._views, words, strict=True):
-            count, _ = stage(
-                "advance", p, _layout(grads[k], run, self._rule.mask), m, v, values[k], word, table
-            )
+            count, _ = stage("advance", p, _layout(grads[k], run), m, v, values[k], word, table)
             if not self._split or count.sum().item() > 0:
                 live.add(k)
         if not live and self._split:

@@ -119,9 +119,15 @@ def whole_draw(target: Target, keys: Tensor, runs: list[Run], threshold: int) ->
     shape, device = target.p.shape, target.p.device
     if isinstance(target.place, Tensor):
         return draw_at(target.place.to(torch.int32), keys[0, 0], keys[1, 0], threshold)
-    index = torch.cat([element_index(r, r.start, r.stop, device) for r in runs]).view(shape)
     if len(runs) == 1:
-        return draw_at(index, keys[0, 0], keys[1, 0], threshold)
+        first, skip = divmod(runs[0].low, _random.LANES)
+        n = runs[0].stop - runs[0].start
+        rows = torch.arange(first, first + -(-(n + skip) // _random.LANES), dtype=torch.int32, device=device)
+        row = _random.row_words(rows, keys[0, 0], keys[1, 0]).unsqueeze(1)
+        spread = (row.expand(-1, _random.LANES), _random.lane_words(device).expand(len(rows), -1))
+        words, lanes = (x.reshape(-1)[skip : skip + n].view(shape) for x in spread)
+        return Draw(words, lanes, threshold)
+    index = torch.cat([element_index(r, r.start, r.stop, device) for r in runs]).view(shape)
     counts = torch.tensor([r.stop - r.start for r in runs], device=device)
     words = keys.repeat_interleave(counts, dim=1).view(2, *shape)
     return draw_at(index, words[0], words[1], threshold)

@@ -83,12 +83,6 @@ class Draw(NamedTuple):
     def word(self) -> Tensor:
         return _random.element_words(self.rows, self.lanes)
 
-    def drop(self) -> Tensor:
-        return _random.drop_mask(self.word(), self.threshold)
-
-    def normal(self) -> Tensor:
-        return _random.normal(self.word())
-
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """float64 stays; everything narrower is computed in float32 and stored in its own dtype."""
@@ -118,7 +112,7 @@ def advance(
     still = p * s.shrink if rule.shrink else p
     stepped = still - direction * s.size
     if rule.mask:
-        stepped = torch.where(draw.drop(), still, stepped)
+        stepped = torch.where(_random.drop_mask(draw.word(), draw.threshold), still, stepped)
     return torch.where(calm, stepped, p), new_m, new_v, torch.where(calm, 0.0, 1.0).sum(-1)
 
 
@@ -202,12 +196,13 @@ def finish(
     wide = compute_dtype(p.dtype)
     d = direction(rule, m, v, s)
     step = d.step
-    if rule.noise:
+    word = draw.word() if rule.noise or rule.mask else None
+    if rule.noise and word is not None:
         scale = s.noise_std if rule.formulation == "algorithm1" else kappa
-        step = step + (1.0 - d.gate) * scale * draw.normal().to(wide)
-    if rule.mask:
+        step = step + (1.0 - d.gate) * scale * _random.normal(word).to(wide)
+    if rule.mask and word is not None:
         largest = torch.finfo(wide).max
-        step = step.clamp(-largest, largest) * ~draw.drop()
+        step = step.clamp(-largest, largest) * ~_random.drop_mask(word, draw.threshold)
     old = p.to(wide)
     new = (old * s.shrink if rule.shrink else old) - step * s.size
     new = new.clamp(-torch.finfo(p.dtype).max, torch.finfo(p.dtype).max)

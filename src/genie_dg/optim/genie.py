@@ -212,7 +212,10 @@ class GENIE(Optimizer):
         if not params:
             return
         numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
-        torch._foreach_add_(counts, 1.0)
+        if torch.compiler.is_compiling() or not counts[0].is_cpu:
+            torch._foreach_add_(counts, 1.0)
+        else:  # a number would be wrapped in a tensor for each parameter
+            torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
         on_device = group["capturable"] or torch.compiler.is_compiling()
         steps: list[int | Tensor] = [t if on_device else int(t.item()) for t in counts]
         made: dict[Any, Scalars] = {}
