@@ -1,8 +1,9 @@
 """The eager path for many tensors: flat blocks of bounded size, small tensors packed together.
 
 A large tensor is cut into blocks that stay in the processor's last cache while the thirty-odd operations of a
-step pass over them (and are large enough to be worth several threads); small tensors are gathered into one block, so that a network's hundred biases cost
-one set of operations. Memory beyond the state is a few blocks, whatever the size of the network.
+step pass over them, and that are large enough to be worth several threads; small tensors are gathered into one
+block, so that a network's hundred biases cost one set of operations. Memory beyond the state is a few blocks,
+whatever the size of the network.
 
 A plan holds what does not change from step to step: the cuts and the views of parameters and moments.
 """

@@ -90,13 +90,16 @@ class Kernels:
         def stage_sums(m: Tensor, v: Tensor, values: Tensor) -> Tensor:
             return gate_sums(rule, m, v, _scalars(values))
 
-        def stage_finish(p: Tensor, m: Tensor, v: Tensor, *few: Tensor) -> None:
+        def stage_finish(p: Tensor, m: Tensor, v: Tensor, *few: Tensor) -> Tensor:
             values, words, table, kappa = few
             rows = _rows(p.shape[0], words) if p.dim() == 2 else words
             draw = _draw(p, rows, table, words)
-            new_p, new_v = finish(rule, p, m, v, _scalars(values), kappa, draw, split)
+            zeros = table[1].to(p.dtype) if p.dim() == 2 else 0.0
+            old = (p + zeros, m + zeros, v + zeros)
+            new_p, new_v = finish(rule, *old, _scalars(values), kappa, draw, split)
             p.copy_(new_p)
             v.copy_(new_v)
+            return rows
 
         self._stages: dict[str, tuple[Callable[..., Any], int]] = {
             "advance": (stage_advance, 4),
