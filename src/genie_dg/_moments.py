@@ -47,7 +47,7 @@ def averaging(beta: float, step: Scalar) -> Averaging:
 
     >>> a = averaging(0.95, 2)
     >>> round(a.rho, 6), round(a.inverse_freedom, 6)
-    (0.500329, 2.001315)
+    (0.500329, 2.001316)
     """
     power = beta**step
     rho = (1 - beta) * (1 + power) / ((1 + beta) * (1 - power))

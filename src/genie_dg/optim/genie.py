@@ -72,7 +72,7 @@ class GENIE(Optimizer):
         ...     p.grad = torch.tensor(g)
         ...     optimizer.step()
         >>> p.detach()
-        tensor([0.7000, 0.8836])
+        tensor([0.7000, 0.8958])
 
     Differs from the paper in: one sample has no variance, so :math:`s^2` is :math:`10^{-8}` at t = 1 (the
     listing divides 0 by 0); :math:`\kappa` counts finite entries only, so a NaN stays where it is; overflow
