@@ -1,4 +1,4 @@
-"""The compiled path: one kernel with a dynamic one-dimensional shape, called once per large tensor.
+"""The compiled path: one kernel with a dynamic number of elements, called once per large tensor.
 
 The kernel reads and writes parameter and moments once, draws mask and noise itself and allocates nothing
 of the tensor's size. It is compiled on the first use of a rule (some seconds, cached by torch on disk);
@@ -109,7 +109,7 @@ class Kernels:
         self._ready: dict[tuple[str, int], Callable[..., Any]] = {}
 
     def stage(self, name: str, *tensors: Tensor) -> Any:
-        """Run a stage, compiled for flat tensors or for rows of 64."""
+        """Run a stage, compiled for flat tensors or for rows of lanes."""
         kernel = self._ready.get((name, tensors[0].dim()))
         if kernel is None:
             kernel = self._ready[name, tensors[0].dim()] = self._compile(name, tensors)
@@ -202,14 +202,14 @@ class FusedPlan:
         self._table = torch.stack((lanes, torch.zeros_like(lanes)))
 
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
-        """One step."""
-        if self._rest is not None:
-            own = self._packed
-            self._rest.run([grads[i] for i in own], [scalars[i] for i in own], [steps[i] for i in own])
+        """One step. The kernels come first: if they cannot be compiled nothing has been changed."""
         if self._alone:
             mine = self._alone
             values = _values([scalars[i] for i in mine], compute_dtype(self._dtype), self._device)
             self._run_kernels([grads[i] for i in mine], values, [steps[i] for i in mine])
+        if self._rest is not None:
+            own = self._packed
+            self._rest.run([grads[i] for i in own], [scalars[i] for i in own], [steps[i] for i in own])
 
     def _run_kernels(self, grads: list[Tensor], values: list[Tensor], steps: list[int | Tensor]) -> None:
         keys = stream_keys(

@@ -212,18 +212,11 @@ class GENIE(Optimizer):
         if not params:
             return
         numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
-        if torch.compiler.is_compiling() or not counts[0].is_cpu:
-            torch._foreach_add_(counts, 1.0)
-        else:  # a number would be wrapped in a tensor for each parameter
-            torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
         on_device = group["capturable"] or torch.compiler.is_compiling()
-        steps: list[int | Tensor] = [t if on_device else int(t.item()) for t in counts]
-        made: dict[Any, Scalars] = {}
-        for i, t in enumerate(steps):
-            key = i if on_device else t
-            if key not in made:
-                made[key] = scalars_of(group, t)
-        scalars = [made[i if on_device else t] for i, t in enumerate(steps)]
+        if on_device:
+            torch._foreach_add_(counts, 1.0)
+        steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
+        scalars = shared_scalars(group, steps)
         if torch.compiler.is_compiling() or not uses_plan(group):
             targets = targets_of(params, averages, squares, numbers)
             local_grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
@@ -237,6 +230,8 @@ class GENIE(Optimizer):
             plan.run(grads, scalars, steps)
             if plan.keeps:
                 self._plans[first] = plan
+        if not on_device:  # counted last: a step that failed has not been taken
+            torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
 
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.
@@ -262,6 +257,16 @@ def rule_of(group: dict[str, Any]) -> Rule:
         l2=decay and not decoupled,
         shrink=decay and decoupled,
     )
+
+
+def shared_scalars(group: dict[str, Any], steps: list[int | Tensor]) -> list[Scalars]:
+    """The scalars of each parameter; parameters of the same age share them."""
+    made: dict[Any, Scalars] = {}
+    keys = [i if isinstance(t, Tensor) else t for i, t in enumerate(steps)]
+    for key, t in zip(keys, steps, strict=True):
+        if key not in made:
+            made[key] = scalars_of(group, t)
+    return [made[key] for key in keys]
 
 
 def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:

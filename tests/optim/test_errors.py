@@ -1,0 +1,77 @@
+"""Bad input gets one whole sentence and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from genie_dg import GENIE
+from genie_dg.optim import _fused
+
+SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "negative lr": ({"lr": -1.0}, ValueError, "lr=-1.0"),
+    "NaN lr": ({"lr": float("nan")}, ValueError, "finite"),
+    "lr of two elements": ({"lr": torch.ones(2)}, ValueError, "2 elements"),
+    "lr as a word": ({"lr": "0.1"}, TypeError, "must be a number"),
+    "beta of one": ({"beta": 1.0}, ValueError, r"\[0, 1\)"),
+    "dropout of one": ({"dropout": 1.0}, ValueError, r"\[0, 1\)"),
+    "negative decay": ({"weight_decay": -0.1}, ValueError, "weight_decay"),
+    "formulation misspelt": ({"formulation": "release"}, ValueError, "Did you mean 'released'"),
+    "two paths": ({"foreach": True, "fused": True}, ValueError, "at most one"),
+    "seed with a fraction": ({"seed": 0.5}, TypeError, "whole number"),
+    "Adam's betas": ({"betas": (0.9, 0.99)}, TypeError, "Did you mean 'beta'"),
+    "the authors' name of lr": ({"convergence_rate": 0.1}, TypeError, "Did you mean 'lr'"),
+    "eps": ({"eps": 1e-8}, TypeError, "no eps"),
+    "differentiable": ({"differentiable": True}, TypeError, "differentiate"),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_options(case: str) -> None:
+    options, kind, words = SENTENCES[case]
+    with pytest.raises(kind, match=words) as caught:
+        GENIE([nn.Parameter(torch.zeros(2))], **options)
+    text = str(caught.value)
+    assert text.startswith("GENIE got ")
+    assert text.endswith((".", "?"))
+
+
+def test_a_bad_group_is_not_added() -> None:
+    optimizer = GENIE([nn.Parameter(torch.zeros(2))])
+    with pytest.raises(ValueError, match="dropout"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))], "dropout": 2.0})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_complex_integer_and_sparse() -> None:
+    with pytest.raises(ValueError, match="view_as_real"):
+        GENIE([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
+    with pytest.raises(ValueError, match="floating-point"):
+        GENIE([torch.zeros(2, dtype=torch.int64)])
+    table = nn.Embedding(5, 3, sparse=True)
+    optimizer = GENIE(table.parameters())
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="dense gradients"):
+        optimizer.step()
+    assert not optimizer.state
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence names the compiler and the way out, and the weights are as they were."""
+    import torch._inductor.config as inductor
+
+    _fused.kernels_for.cache_clear()
+    p = nn.Parameter(torch.ones(5000))
+    p.grad = torch.ones(5000)
+    optimizer = GENIE([p], fused=True, beta=0.5)
+    with (
+        inductor.patch({"cpp.cxx": (None, "no-such-compiler"), "force_disable_caches": True}),
+        pytest.raises(RuntimeError, match="C\\+\\+ compiler such as g\\+\\+; without one use foreach=True"),
+    ):
+        optimizer.step()
+    assert torch.equal(p.detach(), torch.ones(5000))
+    assert optimizer.state[p]["step"] == 0
+    _fused.kernels_for.cache_clear()
