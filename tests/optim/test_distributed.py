@@ -28,7 +28,7 @@ def launch(job: str, path: str, out: Path, world: int = 2) -> list[dict[str, Any
         )
         for rank in range(world)
     ]
-    errors = [process.communicate(timeout=180)[1] for process in running]
+    errors = [process.communicate(timeout=300)[1] for process in running]
     assert [process.returncode for process in running] == [0] * world, "\n".join(errors)
     return [torch.load(out / f"rank{rank}.pt", weights_only=True) for rank in range(world)]
 
