@@ -25,6 +25,9 @@ from ._update import Draw, Rule, Scalars, advance, compute_dtype, finish, gate_t
 BLOCK_CPU = 1 << 19
 BLOCK_DEVICE = 1 << 22
 
+GATHERED = 1 << 14
+"""Pieces of more elements than this are worth a batch of their own, which needs no copies."""
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -51,16 +54,17 @@ def cut(targets: list[Target], block: int) -> tuple[list[Piece], list[Run], list
 
 
 def pack(pieces: list[Piece], ages: list[int], block: int) -> list[list[Piece]]:
-    """Neighbouring pieces of the same age (so, the same scalars) share a batch of at most ``block``."""
+    """Small pieces of the same age (so, the same scalars) share a batch of at most ``block`` elements."""
     batches: list[list[Piece]] = []
     room, age = 0, -1
-    for piece in pieces:
+    for piece in sorted(pieces, key=lambda piece: piece.stop - piece.start > GATHERED):
         size = piece.stop - piece.start
-        if size > room or ages[piece.owner] != age or not batches:
+        alone = size > GATHERED
+        if alone or size > room or ages[piece.owner] != age or not batches:
             batches.append([])
             room, age = block, ages[piece.owner]
         batches[-1].append(piece)
-        room -= size
+        room = 0 if alone else room - size
     return batches
 
 

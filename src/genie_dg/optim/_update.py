@@ -167,7 +167,7 @@ def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Direction:
 
 
 def gate_terms(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
-    """A |mean| q and a, entry by entry, with 0 for both where the moments are not finite.
+    """The terms a |mean| q and a, entry by entry; both 0 where the moments are not finite.
 
     The first is held so low that 2^40 of them can be added.
     """
