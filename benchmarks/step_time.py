@@ -1,10 +1,10 @@
 """Time and memory of one optimizer step, as ratios to peers measured in the same run.
 
-    python benchmarks/step_time.py [--rounds 15] [--shapes resnet50,vit_b_16,mlp] [--gradients 1e-3]
+    python benchmarks/step_time.py [--rounds 12] [--shapes resnet50,vit_b_16,mlp] [--gradients 1e-3]
 
 Every round times one step of each optimizer in turn, so that a slow moment of the machine hits all of
 them; the medians over rounds are compared. Gradients are fresh random numbers of standard deviation
-``--gradients`` around a fixed mean of the same size: at 1e-3 (the size found in ordinary networks) the
+``--gradients``, moved a little before every step: at 1e-3 (the size found in ordinary networks) the
 noise term is zero for every entry, at 1.0 it is live for nearly all. Memory is the peak of torch's own CPU
 allocations during a step, beyond what was allocated before it, as a share of the parameters' size.
 """
@@ -65,7 +65,7 @@ def contenders(sizes: list[tuple[int, ...]], scale: float) -> dict[str, Callable
 
 
 def refresh(step: Callable[[], object], scale: float) -> None:
-    """New gradients, so that the variance is alive: a sign flip of a random half of the entries."""
+    """Move the gradients at random and keep them bounded, so that the variance is alive."""
     owner = getattr(step, "__self__", None) or step.__wrapped__.__self__  # type: ignore[attr-defined]
     params = owner.params if isinstance(owner, Listing) else owner.param_groups[0]["params"]
     for p in params:
@@ -107,7 +107,7 @@ def peak_extra(step: Callable[[], object]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--shapes", default="resnet50,vit_b_16,mlp")
     parser.add_argument("--gradients", default="1e-3")
     options = parser.parse_args()
