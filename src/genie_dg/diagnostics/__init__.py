@@ -1,0 +1,1 @@
+"""Instruments: gradients, GSNR, OSGR, update balance, sharpness. They measure and never disturb; torch alone."""

@@ -1,0 +1,104 @@
+"""Measuring without disturbing: what a measurement touches is put back, to the bit.
+
+A measurement runs the model forward and backward. That may move random streams (dropout), batch-norm
+statistics and any other buffer, the train/eval switch of each module and ``.grad``. `undisturbed` puts all of
+them back, also when the measurement fails. Weights are never written by this room: perturbed weights
+are passed through ``torch.func.functional_call``, and steps are taken on copies.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from ._problem import MeasurementError
+
+Mode: TypeAlias = Literal["eval", "dropout", "train"]
+MODES: tuple[Mode, ...] = ("eval", "dropout", "train")
+"""How a model runs while it is measured.
+
+- ``"eval"``: as in ``model.eval()``: no dropout, batch norm with its running statistics.
+- ``"dropout"``: as in ``model.train()``, but normalisation layers keep their running statistics.
+- ``"train"``: as in ``model.train()``: batch norm mixes the samples of a batch, so one sample has no gradient
+  of its own, and only micro-batches and domains can be measured.
+"""
+
+
+def check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise MeasurementError(f"mode={mode!r} is not one of {', '.join(map(repr, MODES))}; choose one of them.")
+
+
+@contextmanager
+def own_randomness(seed: int | None = None) -> Iterator[None]:
+    """Inside, random numbers come from ``seed``; afterwards every stream is where it was.
+
+    Covers torch on every device, Python's ``random`` and, where it is loaded, NumPy's global stream.
+    """
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    state = numpy.random.get_state() if numpy is not None else None
+    cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    try:
+        with torch.random.fork_rng(devices=cuda):
+            if seed is not None:
+                torch.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python)
+        if numpy is not None and state is not None:
+            numpy.random.set_state(state)
+        if mps is not None:
+            torch.mps.set_rng_state(mps)
+
+
+def _set_mode(model: nn.Module, mode: Mode) -> None:
+    model.train(mode != "eval")
+    if mode == "dropout":
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._NormBase):  # batch and instance norm, synchronised or not
+                module.train(False)
+
+
+@contextmanager
+def undisturbed(model: nn.Module, mode: Mode = "eval", seed: int | None = 0) -> Iterator[None]:
+    """Run what is inside with ``model`` in ``mode`` and gradients enabled; then put everything back.
+
+    Args:
+        model: its train/eval switches, buffers and ``.grad`` are restored.
+        mode: see `MODES`.
+        seed: where random numbers inside come from; ``None`` goes on from the current streams. Either way
+            the streams are restored.
+    """
+    check_mode(mode)
+    switches = [(module, module.training) for module in model.modules()]
+    buffers: list[tuple[Tensor, Tensor, int]] = [(b, b.detach().clone(), b._version) for b in model.buffers()]
+    holders = [(m, dict(m._buffers)) for m in model.modules() if m._buffers]
+    gradients = [(p, p.grad, None if p.grad is None else p.grad._version) for p in model.parameters()]
+    try:
+        with own_randomness(seed), torch.enable_grad():
+            _set_mode(model, mode)
+            yield
+    finally:
+        for module, training in switches:
+            module.training = training
+        with torch.no_grad():
+            for module, held in holders:
+                module._buffers.update(held)  # a buffer that was replaced, not written
+            for buffer, before, version in buffers:
+                if buffer._version != version:  # an unneeded write would spoil a backward that is under way
+                    buffer.copy_(before)
+        for p, gradient, written in gradients:
+            p.grad = gradient
+            if gradient is not None and gradient._version != written:
+                raise MeasurementError(
+                    "The loss wrote into .grad while it was measured; give a loss that only returns a "
+                    "scalar and leaves backward() to the caller."
+                )
