@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from genie_dg.diagnostics._isolation import own_randomness
+
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", ["genie_dg.optim.genie", "genie_dg._moments"])
+SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "schedules", "_intervals", "sharpness", "updates"]
+SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["genie_dg.optim.genie", "genie_dg._moments", "genie_dg.data.digits", "genie_dg.report.curves"]
+    + [f"genie_dg.diagnostics.{module}" for module in SHOWN],
+)
 def test_docstring_examples(name: str) -> None:
     module = importlib.import_module(name)
     failed, tried = doctest.testmod(module, extraglobs={"torch": torch})
@@ -21,8 +34,9 @@ def test_docstring_examples(name: str) -> None:
     assert failed == 0
 
 
-def test_readme_code_runs() -> None:
+def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every python block, in order, in one namespace with a model and a loss."""
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert blocks
     model = torch.nn.Linear(4, 2)
@@ -33,13 +47,39 @@ def test_readme_code_runs() -> None:
     assert not torch.equal(model.weight, before)
 
 
+def test_the_guide_to_measuring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks are one program; the log it writes ends up in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "measure.md").read_text(), flags=re.S)
+    assert len(blocks) >= 4
+    space: dict[str, object] = {}
+    with own_randomness(0):
+        for block in blocks:
+            exec(compile(block, "measure.md", "exec"), space)
+    assert len((tmp_path / "osgr.jsonl").read_text().splitlines()) == 3
+
+
+def test_the_example_draws_its_figure(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "osgr_curves.py"
+    assert len(script.read_text().splitlines()) <= 40
+    command = [sys.executable, str(script), str(tmp_path), "6"]
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    subprocess.run(command, check=True, timeout=300, env=environment)
+    assert (tmp_path / "osgr.png").stat().st_size > 10_000
+    rows = (tmp_path / "theorem_osgr.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[0] for row in rows} == {"SGD", "Adam", "M-SVAG", "GENIE"}
+
+
 def test_readme_starts_with_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
     first = text.index("make demo")
     assert first < text.index("make test") < 900
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "docs/measure.md"]
+
+
+@pytest.mark.parametrize("file", DOCUMENTS)
 def test_relative_links_lead_somewhere(file: str) -> None:
     here = ROOT / file
     for target in re.findall(r"\]\(([^)#]+)\)", here.read_text()):

@@ -90,3 +90,8 @@ def trust(mean_square: Tensor, s2: Tensor, rho: Scalar) -> Tensor:
     """
     signal = mean_square + FLOOR
     return signal / (signal + s2 * rho)
+
+
+def gate(s2: Tensor) -> Tensor:
+    """The gate a = tanh(min(1/s^2, 10)) of the released formulation; exactly 1 in float32 where s^2 <= 0.1."""
+    return torch.tanh((1.0 / s2).clamp(max=10.0))

@@ -32,7 +32,9 @@ MODES: tuple[Mode, ...] = ("eval", "dropout", "train")
 
 def check_mode(mode: str) -> None:
     if mode not in MODES:
-        raise MeasurementError(f"mode={mode!r} is not one of {', '.join(map(repr, MODES))}; choose one of them.")
+        raise MeasurementError(
+            f"mode={mode!r} is not one of {', '.join(map(repr, MODES))}; choose one of them."
+        )
 
 
 @contextmanager
@@ -41,30 +43,58 @@ def own_randomness(seed: int | None = None) -> Iterator[None]:
 
     Covers torch on every device, Python's ``random`` and, where it is loaded, NumPy's global stream.
     """
+    streams = _torch_streams()
+    states = [stream.get_state() for stream in streams]
     python = random.getstate()
     numpy = sys.modules.get("numpy")
-    state = numpy.random.get_state() if numpy is not None else None
-    cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    numpy_state = numpy.random.get_state() if numpy is not None else None
     try:
-        with torch.random.fork_rng(devices=cuda):
-            if seed is not None:
-                torch.manual_seed(seed)
-            yield
+        if seed is not None:
+            for stream in streams:
+                stream.manual_seed(seed)
+        yield
     finally:
+        for stream, state in zip(streams, states, strict=True):
+            stream.set_state(state)
         random.setstate(python)
-        if numpy is not None and state is not None:
-            numpy.random.set_state(state)
-        if mps is not None:
-            torch.mps.set_rng_state(mps)
+        if numpy is not None and numpy_state is not None:
+            numpy.random.set_state(numpy_state)
 
 
-def _set_mode(model: nn.Module, mode: Mode) -> None:
+def _torch_streams() -> list[torch.Generator]:
+    """The global generators in use.
+
+    ``torch.manual_seed`` would do too much: it queues a seed for a CUDA that is initialised later.
+    """
+    streams = [torch.default_generator]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        streams += list(torch.cuda.default_generators)
+    if torch.backends.mps.is_available():
+        streams.append(torch.mps._get_default_mps_generator())
+    return streams
+
+
+def set_mode(model: nn.Module, mode: Mode) -> None:
+    """Switch every module; see `MODES`."""
     model.train(mode != "eval")
     if mode == "dropout":
         for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._NormBase):  # batch and instance norm, synchronised or not
+            if isinstance(
+                module, nn.modules.batchnorm._NormBase
+            ):  # batch and instance norm, synchronised or not
                 module.train(False)
+
+
+def _lend_buffers(holders: list[tuple[nn.Module, dict[str, Tensor | None]]]) -> None:
+    """Give modules copies to write on.
+
+    The originals are not written, not even back: that would spoil a backward that is under way.
+    """
+    copies: dict[int, Tensor] = {}
+    for module, held in holders:
+        for name, buffer in held.items():
+            if buffer is not None:
+                module._buffers[name] = copies.setdefault(id(buffer), buffer.detach().clone())
 
 
 @contextmanager
@@ -79,22 +109,19 @@ def undisturbed(model: nn.Module, mode: Mode = "eval", seed: int | None = 0) -> 
     """
     check_mode(mode)
     switches = [(module, module.training) for module in model.modules()]
-    buffers: list[tuple[Tensor, Tensor, int]] = [(b, b.detach().clone(), b._version) for b in model.buffers()]
-    holders = [(m, dict(m._buffers)) for m in model.modules() if m._buffers]
+    holders = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
     gradients = [(p, p.grad, None if p.grad is None else p.grad._version) for p in model.parameters()]
     try:
         with own_randomness(seed), torch.enable_grad():
-            _set_mode(model, mode)
+            set_mode(model, mode)
+            _lend_buffers(holders)
             yield
     finally:
         for module, training in switches:
             module.training = training
-        with torch.no_grad():
-            for module, held in holders:
-                module._buffers.update(held)  # a buffer that was replaced, not written
-            for buffer, before, version in buffers:
-                if buffer._version != version:  # an unneeded write would spoil a backward that is under way
-                    buffer.copy_(before)
+        for module, held in holders:
+            module._buffers.clear()
+            module._buffers.update(held)
         for p, gradient, written in gradients:
             p.grad = gradient
             if gradient is not None and gradient._version != written:

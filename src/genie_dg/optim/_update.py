@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from genie_dg import _random
+from genie_dg import _moments, _random
 from genie_dg._moments import (
     FLOOR,
     Averaging,
@@ -156,7 +156,7 @@ def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Direction:
     mean = (m * average.inverse_correction).clamp(-largest, largest) + m * 0.0
     if rule.formulation == "released":
         s2 = variance(v, mean, average)
-        gate = torch.tanh((1.0 / s2).clamp(max=10.0))
+        gate = _moments.gate(s2)
         q = trust(safe_square(mean), s2, average.rho)
         return Direction(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
     square = safe_square(m)

@@ -1,0 +1,224 @@
+r"""The OSGR by its definition: step on D, and compare the loss change on D' with the one on D.
+
+For each draw of D and D' (n samples each, disjoint, no sample used twice)
+
+1. a copy of the model takes one step of a copy of the optimizer, with the gradient of the loss on D;
+2. :math:`\Delta L_D = L_D(\theta) - L_D(\theta + \Delta\theta)` and :math:`\Delta L_{D'}` are evaluated;
+3. so are their first-order parts :math:`-\Delta\theta \cdot g_D` and :math:`-\Delta\theta \cdot g_{D'}`, which
+   rounding does not spoil when steps are small, and which the theorem is about.
+
+:math:`R = \overline{\Delta L_{D'}} / \overline{\Delta L_D}` with Fieller's interval over the draws. Momentum,
+decay, noise and masks are part of the step, as they are in training: an optimizer that mostly moves along old
+momentum does as well on D' as on D. GENIE's noise and mask depend on seed and step only, so all draws of one
+measurement share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ._functional import Batch, Loss, Parameters, gradients, loss_of_parameters, sample_count, take, trainable
+from ._intervals import Ratio, ratio_of_means
+from ._isolation import Mode, check_mode, own_randomness, set_mode, undisturbed
+from ._problem import MeasurementError
+from .preconditioners import copy_of
+
+
+@dataclass(frozen=True)
+class MeasuredOSGR:
+    """The measured ratio, by loss changes and to first order, each with its interval.
+
+    Args:
+        by_loss: the definition.
+        first_order: the same with the loss changes replaced by their linear parts.
+        n: samples of D, and of D'.
+        draws: how many pairs were drawn.
+        gain_on_d: mean loss decrease on D.
+        gain_on_other: mean loss decrease on D'.
+        weights: each parameter's share :math:`-\\Delta\\theta_j g_{D,j}` of the first-order change on D,
+            averaged over draws.
+    """
+
+    by_loss: Ratio
+    first_order: Ratio
+    n: int
+    draws: int
+    gain_on_d: float
+    gain_on_other: float
+    weights: Parameters
+
+    def as_floats(self) -> dict[str, float]:
+        """Plain numbers for logs."""
+        loss, first = self.by_loss, self.first_order
+        return {
+            "osgr": loss.value, "osgr_low": loss.low, "osgr_high": loss.high,
+            "osgr_first_order": first.value,
+            "osgr_first_order_low": first.low, "osgr_first_order_high": first.high,
+            "gain_on_d": self.gain_on_d, "gain_on_other": self.gain_on_other,
+        }  # fmt: skip
+
+
+def measure_osgr(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss: Loss,
+    data: Batch | Callable[[torch.Generator], tuple[Batch, Batch]],
+    n: int,
+    *,
+    draws: int | None = None,
+    held_out: Batch | None = None,
+    level: float = 0.95,
+    mode: Mode = "eval",
+    create_graph: bool = False,
+    seed: int = 0,
+) -> MeasuredOSGR:
+    """Measure the OSGR of an optimizer's next step; neither the model nor the optimizer is changed.
+
+    Args:
+        model: stays as it is; a copy is stepped.
+        optimizer: any ``torch.optim.Optimizer``, closure-based ones included, as it stands now.
+        loss: ``loss(model, *batch)``, the mean over the batch.
+        data: a pool of samples that is dealt out into disjoint D and D', or a function of a ``torch.Generator``
+            that returns a fresh pair.
+        n: samples of D and of D'.
+        draws: how many pairs; by default as many as the pool holds.
+        held_out: a pool for D', of another domain for example; then ``data`` is dealt out for D only.
+        level: of the intervals.
+        mode: how model and loss run, for the step and for the losses; see `MODES`.
+        create_graph: for optimizers that differentiate the gradient, such as AdaHessian.
+        seed: how the pool is dealt out, and of dropout.
+    """
+    check_mode(mode)
+    generator = torch.Generator().manual_seed(seed)
+    pairs = _dealt(data, held_out, n, draws, generator)
+    tops, bottoms, first_tops, first_bottoms = [], [], [], []
+    total: list[Tensor] | None = None
+    for batch, other in pairs:
+        one = _one_draw(model, optimizer, loss, batch, other, mode, create_graph, seed)
+        tops.append(one.gain_on_other)
+        bottoms.append(one.gain_on_d)
+        first_tops.append(one.linear_on_other)
+        first_bottoms.append(float(sum(float(s.sum(dtype=torch.float64)) for s in one.shares)))
+        total = one.shares if total is None else [a + b for a, b in zip(total, one.shares, strict=True)]
+    values = [torch.tensor(x, dtype=torch.float64) for x in (tops, bottoms, first_tops, first_bottoms)]
+    broken = int((~torch.stack(values).isfinite()).any(0).sum())
+    if broken:
+        raise MeasurementError(
+            f"The loss or the gradient was not finite in {broken} of {len(tops)} draws; "
+            "lower the learning rate or look for the overflow before measuring."
+        )
+    if total is None or not values[3].any():
+        raise MeasurementError(
+            f"{type(optimizer).__name__} did not move any weight along the gradient, so there is no loss "
+            "change to compare; check that it holds the model's parameters and that its learning rate is not 0."
+        )
+    scale = float(values[3].sum())
+    weights = {name: share / scale for name, share in zip(trainable(model), total, strict=True)}
+    return MeasuredOSGR(
+        by_loss=ratio_of_means(values[0], values[1], level),
+        first_order=ratio_of_means(values[2], values[3], level),
+        n=n,
+        draws=len(tops),
+        gain_on_d=float(values[1].mean()),
+        gain_on_other=float(values[0].mean()),
+        weights=weights,
+    )
+
+
+def _dealt(
+    data: Batch, held_out: Batch | None, n: int, draws: int | None, generator: torch.Generator
+) -> list[tuple[Batch, Batch]]:
+    """The pairs (D, D')."""
+    if n < 1:
+        raise MeasurementError(f"n={n} came; D must hold one sample or more.")
+    if callable(data):
+        return [data(generator) for _ in range(20 if draws is None else draws)]
+    pool, other = sample_count(data), None if held_out is None else sample_count(held_out)
+    possible = pool // (2 * n) if other is None else min(pool, other) // n
+    wanted = max(2, draws or 2)
+    if possible < wanted:
+        need, have = (wanted * 2 * n, pool) if other is None else (wanted * n, min(pool, other))
+        raise MeasurementError(
+            f"{wanted} draws of n={n} need {need} samples that are not used twice, and the pool holds {have}; "
+            "give more samples, fewer draws or a smaller n."
+        )
+    count = possible if draws is None else draws
+    order = torch.randperm(pool, generator=generator)
+    far = None if other is None else torch.randperm(other, generator=generator)
+    pairs = []
+    for k in range(count):
+        if held_out is None or far is None:
+            first, second = order[2 * k * n : (2 * k + 1) * n], order[(2 * k + 1) * n : (2 * k + 2) * n]
+            pairs.append((take(data, first), take(data, second)))
+        else:
+            pairs.append((take(data, order[k * n : (k + 1) * n]), take(held_out, far[k * n : (k + 1) * n])))
+    return pairs
+
+
+@dataclass(frozen=True)
+class _Draw:
+    gain_on_d: float
+    gain_on_other: float
+    linear_on_other: float
+    shares: list[Tensor]
+
+
+def _one_draw(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss: Loss,
+    batch: Batch,
+    other: Batch,
+    mode: Mode,
+    create_graph: bool,
+    seed: int,
+) -> _Draw:
+    copied, stepper = copy_of(model, optimizer)
+    parameters = trainable(copied)
+    before = [p.detach().clone() for p in parameters.values()]
+    start_d, slope_d = _loss_and_slope(copied, loss, batch, mode, seed)
+    start_other, slope_other = _loss_and_slope(copied, loss, other, mode, seed)
+    _step(copied, stepper, loss, batch, mode, create_graph, seed)
+    moved = [old - p.detach() for old, p in zip(before, parameters.values(), strict=True)]
+    end_d, end_other = (_loss(copied, loss, b, mode, seed) for b in (batch, other))
+    linear = sum(float((d * g).sum(dtype=torch.float64)) for d, g in zip(moved, slope_other, strict=True))
+    shares = [d * g for d, g in zip(moved, slope_d, strict=True)]
+    return _Draw(start_d - end_d, start_other - end_other, linear, shares)
+
+
+def _step(
+    model: nn.Module, stepper: Optimizer, loss: Loss, batch: Batch, mode: Mode, create_graph: bool, seed: int
+) -> None:
+    """One step of a copy, through a closure: SAM and L-BFGS need it, the others call it once."""
+    of_parameters = loss_of_parameters(model, loss)
+
+    def closure() -> Tensor:
+        stepper.zero_grad()
+        with torch.enable_grad():
+            value = of_parameters({}, batch)
+            value.backward(create_graph=create_graph)  # type: ignore[no-untyped-call]
+        return value
+
+    with own_randomness(seed), torch.enable_grad():
+        set_mode(model, mode)
+        closure()  # some optimizers read .grad before they call the closure
+        stepper.step(closure)  # type: ignore[arg-type]
+
+
+def _loss_and_slope(
+    model: nn.Module, loss: Loss, batch: Batch, mode: Mode, seed: int
+) -> tuple[float, list[Tensor]]:
+    parameters = trainable(model)
+    with undisturbed(model, mode, seed):
+        value = loss_of_parameters(model, loss)({}, batch)
+        return float(value.detach()), gradients(value, parameters)
+
+
+def _loss(model: nn.Module, loss: Loss, batch: Batch, mode: Mode, seed: int) -> float:
+    with undisturbed(model, mode, seed), torch.no_grad():
+        return float(loss_of_parameters(model, loss)({}, batch))

@@ -1,0 +1,206 @@
+"""Attach instruments to a training loop in two lines: one that makes a monitor, one that calls it.
+
+    monitor = Monitor(watch_gsnr(model, loss, batch), every(200), to="gsnr.jsonl")
+    for step, (x, y) in enumerate(loader):
+        ...
+        optimizer.step()
+        monitor(step)
+
+A monitor cannot change the run: random streams, ``.grad``, buffers, train/eval switches and weights are the
+same after it as before. What cannot be measured (a NaN gradient at three in the morning) is a warning and a
+line in the log, not the end of the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from torch import nn
+from torch.optim import Optimizer
+
+from ._functional import Batch, Loss
+from ._isolation import own_randomness
+from ._problem import MeasurementError
+from .gsnr import gsnr
+from .measured import measure_osgr
+from .osgr import osgr_of_batch
+from .per_sample import gradient_moments
+from .preconditioners import READERS, preconditioner
+from .schedules import Schedule, every
+from .sharpness import Direction, first_order_flatness, loss_rise
+from .updates import UpdateRecorder
+
+Gauge: TypeAlias = "Callable[[int], Mapping[str, float]]"
+
+
+class ScalarWriter(Protocol):
+    """What TensorBoard's ``SummaryWriter`` offers."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
+
+
+Sink: TypeAlias = "str | Path | ScalarWriter | Callable[[dict[str, float]], Any]"
+
+
+class Monitor:
+    """Call it with the step number; when the schedule says so it measures, keeps and writes plain numbers.
+
+    Args:
+        gauges: a function of the step that returns ``{name: float}``, or several by name (then every number is
+            called ``gauge/number``). The ``watch_...`` functions of this module make them.
+        when: a schedule, such as ``every(200)`` or ``log_steps(50)``.
+        to: where records go besides ``monitor.records``: the path of a JSONL file (appended to, one line a
+            record), a ``SummaryWriter`` of TensorBoard, a function, or a list of these. In JSONL a number that
+            is not finite is ``null``.
+    """
+
+    def __init__(
+        self, gauges: Gauge | Mapping[str, Gauge], when: Schedule | None = None, to: Sink | Sequence[Sink] = ()
+    ) -> None:
+        self.gauges: Mapping[str, Gauge] = gauges if isinstance(gauges, Mapping) else {"": gauges}
+        self.when = every(200) if when is None else when
+        self.records: list[dict[str, float]] = []
+        several: Sequence[Any] = to if isinstance(to, (list, tuple)) else [to]
+        self._sinks = [_sink(s) for s in several]
+
+    def __call__(self, step: int) -> dict[str, float] | None:
+        """Measure if it is time; returns what was measured, or ``None``."""
+        if not self.when(step):
+            return None
+        record: dict[str, float] = {"step": step}
+        problems: list[str] = []
+        for name, gauge in self.gauges.items():
+            try:
+                with own_randomness():
+                    found = gauge(step)
+            except MeasurementError as error:
+                problems.append(f"{name}: {error}" if name else str(error))
+                warnings.warn(f"Step {step} could not be measured. {error}", stacklevel=2)
+                continue
+            record |= {f"{name}/{key}" if name else key: float(value) for key, value in found.items()}
+        self.records.append(record)
+        for sink in self._sinks:
+            sink(record, problems)
+        return record
+
+
+def _sink(to: Sink) -> Callable[[dict[str, float], list[str]], None]:
+    if isinstance(to, (str, Path)):
+        path = Path(to)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return lambda record, problems: _append(path, record, problems)
+    add_scalar = getattr(to, "add_scalar", None)
+    if add_scalar is not None:
+        return lambda record, problems: [  # type: ignore[return-value]
+            add_scalar(name, value, int(record["step"])) for name, value in record.items() if name != "step"
+        ]
+    if callable(to):
+        return lambda record, problems: to(dict(record))
+    raise MeasurementError(
+        f"A monitor cannot write to a {type(to).__name__}; give the path of a JSONL file, a SummaryWriter or "
+        "a function."
+    )
+
+
+def _append(path: Path, record: dict[str, float], problems: list[str]) -> None:
+    """One whole line, in one write, so that a killed run leaves at most one torn line."""
+    line: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in record.items()}
+    if problems:
+        line["problem"] = " ".join(problems)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def watch_gsnr(model: nn.Module, loss: Loss, batch: Batch, **options: Any) -> Gauge:
+    """GSNR of the whole model on a fixed batch; options as in `gradient_moments`."""
+    return lambda step: gsnr(gradient_moments(model, loss, batch, **options)).as_floats()
+
+
+def watch_osgr(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss: Loss,
+    data: Batch,
+    n: int,
+    *,
+    held_out: Batch | None = None,
+    theorem: bool = True,
+    **options: Any,
+) -> Gauge:
+    """OSGR both ways: measured (``osgr``, ``osgr_first_order``), and in the theorem's form (``theorem_...``).
+
+    Args:
+        model: see `measure_osgr`.
+        optimizer: likewise.
+        loss: likewise.
+        data: a pool of samples; see `measure_osgr`. The theorem's form uses all of them.
+        n: samples of one training batch.
+        held_out: a pool for D', of another domain for example; the theorem knows one distribution only and
+            ignores it.
+        theorem: also measure the theorem's form. It is left out of a record while the optimizer has no state.
+        options: of `measure_osgr`.
+    """
+
+    def gauge(step: int) -> dict[str, float]:
+        found = measure_osgr(model, optimizer, loss, data, n, held_out=held_out, **options).as_floats()
+        if theorem and _has_preconditioner(optimizer):
+            p = preconditioner(optimizer, model)
+            form = osgr_of_batch(model, loss, data, p, n=n).as_floats()
+            found |= {f"theorem_{name}": value for name, value in form.items()}
+        return found
+
+    return gauge
+
+
+def _has_preconditioner(optimizer: Optimizer) -> bool:
+    """Whether p can be read now: SGD always, the others after their first step."""
+    known = [READERS[c.__name__] for c in type(optimizer).__mro__ if c.__name__ in READERS]
+    return bool(known) and (bool(optimizer.state) or not known[0][1])
+
+
+def watch_sharpness(
+    model: nn.Module,
+    loss: Loss,
+    batch: Batch,
+    radius: float,
+    *,
+    direction: Direction = "ascent",
+    **options: Any,
+) -> Gauge:
+    """Loss rise and first-order flatness in the same ball (``rise_...`` and ``flatness_...``).
+
+    Args:
+        model: see `loss_rise`.
+        loss: likewise.
+        batch: likewise.
+        radius: likewise; the same for both.
+        direction: of the rise.
+        options: of both: ``steps``, ``relative``, ``mode``, ``seed``.
+    """
+
+    def gauge(step: int) -> dict[str, float]:
+        rise = loss_rise(model, loss, batch, radius, direction=direction, **options).as_floats()
+        flat = first_order_flatness(model, loss, batch, radius, **options).as_floats()
+        found = {f"rise_{name}": rise[name] for name in ("value", "highest")}
+        return (
+            found
+            | {f"flatness_{name}": flat[name] for name in ("value", "steepest")}
+            | {"radius": rise["radius"]}
+        )
+
+    return gauge
+
+
+class watch_updates:  # a function with a memory
+    """Balance of the weight changes since the last measurement; ``recorder.heatmap()`` gives the picture."""
+
+    def __init__(self, model: nn.Module, bins: int = 200) -> None:
+        self.recorder = UpdateRecorder(model, bins=bins)
+
+    def __call__(self, step: int) -> dict[str, float]:
+        return self.recorder.record(step)

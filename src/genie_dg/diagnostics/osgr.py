@@ -1,0 +1,253 @@
+r"""The one-step generalization ratio in the theorem's form, and the formula as published.
+
+.. math::
+    R = \frac{E\,\Delta L_{D'}}{E\,\Delta L_D}
+      = \sum_j W_j \frac{n r_j}{n r_j + 1}, \qquad
+    W_j = \frac{p_j E[g_{D,j}^2]}{\sum_k p_k E[g_{D,k}^2]}, \qquad
+    E[g_{D,j}^2] = E[g_j]^2 + \mathrm{Var}[g_j] / n
+
+for a step :math:`\Delta\theta = -p \odot g_D` that is small, computed on n samples D and judged on n others D'.
+R is 1 when the step helps on D' as much as on D and 0 when it only fits noise. From N gradients it is estimated
+as
+
+.. math::
+    \hat R = \frac{\hat A}{\hat A + \hat B / n}, \qquad
+    \hat A = \sum_j p_j (\bar g_j^2 - s_j^2 / N), \qquad \hat B = \sum_j p_j s_j^2 ,
+
+numerator and denominator being unbiased for a p that does not depend on these gradients. The measured form, the
+definition itself, is in `measured`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ._functional import Batch, Loss, Parameters
+from ._intervals import Ratio, ratio_of_means
+from ._isolation import Mode, undisturbed
+from ._problem import MeasurementError
+from .per_sample import Axis, GradientMoments, gradient_moments, gradient_rows
+from .preconditioners import Preconditioner
+from .updates import effective_number, gini, top_share
+
+
+@dataclass(frozen=True)
+class OSGR:
+    """The ratio, its interval (NaN when none was computed) and each parameter's share W of the loss change."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    n: float
+    axis: str
+    source: str
+    weights: Parameters
+
+    def as_floats(self) -> dict[str, float]:
+        """Plain numbers for logs, with how balanced the weights W are."""
+        w = torch.cat([w.flatten() for w in self.weights.values()])
+        balance = {
+            "w_gini": gini(w),
+            "w_top_1_percent": top_share(w, 0.01),
+            "w_effective": effective_number(w) / w.numel(),
+        }
+        return {"osgr": self.value, "osgr_low": self.low, "osgr_high": self.high, **balance}
+
+
+def osgr_of_moments(
+    moments: GradientMoments, preconditioner: Preconditioner | Parameters | None = None, n: float | None = None
+) -> OSGR:
+    """The theorem's OSGR from moments alone, without an interval (the moments do not hold enough for one).
+
+    Args:
+        moments: from `gradient_moments`.
+        preconditioner: from `preconditioner`, or a dict of tensors; ``None`` is SGD (p = 1).
+        n: samples of D, by default as many as were measured; along the axis of domains, domains.
+
+    Example:
+        >>> moments = GradientMoments("sample", 1, 5, {"w": torch.tensor([3.0])}, {"w": torch.tensor([8.0])})
+        >>> round(osgr_of_moments(moments, n=10).value, 6)  # (9 - 2/5) / (9 - 2/5 + 2/10)
+        0.977273
+    """
+    p, source = _values(moments, preconditioner)
+    units = _units(moments, n)
+    variance = moments.variance
+    signal = {name: p[name] * (m.square() - variance[name] / moments.count) for name, m in moments.mean.items()}
+    noise = {name: p[name] * v for name, v in variance.items()}
+    a, b = _total(signal), _total(noise)
+    if a + b / units == 0:
+        raise _nothing(source)
+    weights = {name: (s + noise[name] / units) / (a + b / units) for name, s in signal.items()}
+    value = a / (a + b / units)
+    return OSGR(value, math.nan, math.nan, math.nan, units * moments.unit, moments.label, source, weights)
+
+
+def osgr_of_batch(
+    model: nn.Module,
+    loss: Loss,
+    batch: Batch,
+    preconditioner: Preconditioner | Parameters | None = None,
+    *,
+    n: float | None = None,
+    level: float = 0.95,
+    axis: Axis = "sample",
+    micro_batch: int | None = None,
+    chunk: int | None = None,
+    mode: Mode = "eval",
+    seed: int = 0,
+) -> OSGR:
+    """The theorem's OSGR with a confidence interval; two passes over the gradients, the model left as it was.
+
+    The interval is Fieller's, on the jackknife's pseudo-values of numerator and denominator: gradients, not
+    parameters, are left out one by one, so correlations between parameters are accounted for. It holds p
+    fixed, so p should not come from this batch: take it from the optimizer, or from other samples. Without any
+    signal the jackknife overstates the variance, and the interval is too wide rather than too narrow.
+
+    Args:
+        preconditioner: as in `osgr_of_moments`.
+        n: as in `osgr_of_moments`.
+        level: of the interval.
+        model: as in `gradient_moments`, like all that follow.
+        loss: the mean over the batch.
+        batch: the samples.
+        axis: what one gradient belongs to.
+        micro_batch: samples of a micro-batch.
+        chunk: samples differentiated at once.
+        mode: how the model runs.
+        seed: of dropout.
+    """
+    moments = gradient_moments(
+        model, loss, batch, axis=axis, micro_batch=micro_batch, chunk=chunk, mode=mode, seed=seed
+    )
+    if moments.count < 4:
+        raise MeasurementError(
+            f"There were {moments.count} gradients along the axis {moments.label!r}, and a jackknife "
+            "interval needs four or more; give more samples, or use osgr_of_moments for the value alone."
+        )
+    plain = osgr_of_moments(moments, preconditioner, n)
+    p, _ = _values(moments, preconditioner)
+    products = _Products(moments, p)
+    with undisturbed(model, mode, seed):
+        for gradient in gradient_rows(model, loss, batch, moments.axis, moments.unit, chunk):
+            products.add(gradient)
+    ratio = products.ratio(plain.n / moments.unit, level)
+    return OSGR(
+        ratio.value, ratio.low, ratio.high, level, plain.n, plain.axis, plain.source, plain.weights
+    )  # fmt: skip
+
+
+class _Products:
+    r"""For each gradient :math:`a_i = g_i^\top P \bar g` and :math:`b_i = g_i^\top P g_i`.
+
+    They are all that leaving one gradient out needs.
+    """
+
+    def __init__(self, moments: GradientMoments, p: Parameters) -> None:
+        self.count = moments.count
+        self.mean = [m.flatten() for m in moments.mean.values()]
+        self.p = [p[name].flatten().to(m.dtype) for name, m in moments.mean.items()]
+        self.scratch = [torch.empty_like(m) for m in self.mean]
+        self.along: list[float] = []
+        self.square: list[float] = []
+
+    @torch.no_grad()
+    def add(self, gradient: list[Tensor]) -> None:
+        along, square = 0.0, 0.0
+        for g, mean, p, scratch in zip(gradient, self.mean, self.p, self.scratch, strict=True):
+            g = g.reshape(-1).to(mean.dtype)
+            torch.mul(g, p, out=scratch)
+            along += float(torch.dot(scratch, mean))
+            square += float(torch.dot(scratch, g))
+        self.along.append(along)
+        self.square.append(square)
+
+    def ratio(self, units: float, level: float) -> Ratio:
+        a = torch.tensor(self.along, dtype=torch.float64)
+        b = torch.tensor(self.square, dtype=torch.float64)
+        count, total, squares = self.count, self.count * a.sum(), b.sum()  # total = S^T P S with S the sum
+
+        def parts(k: int, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+            signal = (total - squares) / (k * (k - 1))
+            noise = (squares - total / k) / (k - 1)
+            return signal, signal + noise / units
+
+        whole = parts(count, total, squares)
+        without = parts(count - 1, total - 2 * count * a + b, squares - b)
+        top, bottom = (count * w - (count - 1) * o for w, o in zip(whole, without, strict=True))
+        return ratio_of_means(top, bottom, level)
+
+
+def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:
+    r"""What the authors' logger plots under the name of OSGR: not a generalization ratio.
+
+    .. math::
+        1 - \frac{1}{n}\sum_j \frac{g_j^2}{\sum_k g_k^2}\cdot\frac{\mathrm{Var}_k[g_k]}{g_j^2}
+        = 1 - \frac{1}{n}\Bigl(1 - \frac{\bar g^2}{\overline{g^2}}\Bigr)
+
+    with the variance taken across the *parameters* of one gradient instead of across samples. Since the mean
+    over parameters is near zero, it is 1 - 1/n whatever the optimizer does and whatever the data are. Offered
+    for comparison with published curves only.
+
+    Args:
+        gradient: one batch gradient by name.
+        batch_size: n.
+
+    Example:
+        >>> osgr_as_published({"w": torch.tensor([1.0, -1.0, 2.0, -2.0])}, 8)
+        0.875
+    """
+    if batch_size < 1:
+        raise MeasurementError(f"batch_size={batch_size} came; it must be a positive number of samples.")
+    every = torch.cat([g.detach().flatten().double() for g in gradient.values()])
+    square = float(every.square().mean())
+    if not math.isfinite(square) or square == 0:
+        raise MeasurementError(
+            "The gradient is zero or not finite everywhere, and the published formula divides by its square; "
+            "give the gradient of one batch that has one."
+        )
+    return 1 - (1 - float(every.mean()) ** 2 / square) / batch_size
+
+
+def _values(
+    moments: GradientMoments, preconditioner: Preconditioner | Parameters | None
+) -> tuple[Parameters, str]:
+    if preconditioner is None:
+        return {name: torch.ones_like(m) for name, m in moments.mean.items()}, "p = 1"
+    if isinstance(preconditioner, Preconditioner):
+        values, source = preconditioner.values, preconditioner.source
+    else:
+        values, source = preconditioner, "p as given"
+    if set(values) != set(moments.mean):
+        differ = sorted(set(values) ^ set(moments.mean))
+        raise MeasurementError(
+            f"Preconditioner and gradients name different parameters ({', '.join(differ[:3])}); "
+            "build both from the same model."
+        )
+    return values, source
+
+
+def _units(moments: GradientMoments, n: float | None) -> float:
+    units = float(moments.count) if n is None else n / moments.unit
+    if not units > 0:
+        raise MeasurementError(
+            f"n={n} came; it must be a positive number of samples (of domains for that axis)."
+        )
+    return units
+
+
+def _total(parts: Parameters) -> float:
+    return sum(float(t.sum(dtype=torch.float64)) for t in parts.values())
+
+
+def _nothing(source: str) -> MeasurementError:
+    return MeasurementError(
+        f"The preconditioned gradient is zero everywhere ({source}), so no step changes the loss and there "
+        "is no ratio; check that the optimizer holds the model's parameters and that its learning rate is "
+        "not 0."
+    )

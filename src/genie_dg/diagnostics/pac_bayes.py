@@ -1,0 +1,73 @@
+"""The PAC-Bayes reading of one step: a divergence whose gradient is GENIE's preconditioned gradient."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ._problem import MeasurementError
+
+
+def kl_divergence(next_mean: Tensor, mean: Tensor, q: Tensor, variance: Tensor) -> Tensor:
+    r"""How far the posterior :math:`N(\theta_{t+1}, q^2 \rho^2)` is from the prior :math:`N(\theta_t, \rho^2)`.
+
+    .. math::
+        KL = \frac12 \sum_j
+        \left[ q_j^2 + \frac{(\theta_{t+1,j} - \theta_{t,j})^2}{\rho_j^2} - 1 - \log q_j^2 \right]
+
+    The covariance part :math:`q^2 - 1 - \log q^2` is smallest at q = 1: distrust (q < 1) makes it larger.
+
+    Args:
+        next_mean: :math:`\theta_{t+1}`.
+        mean: :math:`\theta_t`.
+        q: the variance adaptation factor :math:`E[g]^2 / E[g^2]`, above 0; at 0 the divergence is infinite.
+        variance: :math:`\rho^2`, above 0.
+
+    Example:
+        >>> kl_divergence(torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([4.0]))
+        tensor(0.4431)
+
+    Differs from the paper in nothing, but the units there do not agree: :math:`\rho^2` is the variance of a
+    gradient and serves as the variance of a weight, and :math:`\theta_{t+1} = \theta_t - q g` has no step size.
+    With a step size :math:`\alpha` both standard deviations become :math:`\alpha \rho`, the divergence stays,
+    and its gradient is :math:`q g / (\alpha \rho^2)`.
+    """
+    shapes = {tuple(x.shape) for x in (next_mean, mean, q, variance)}
+    if len(shapes) != 1:
+        raise MeasurementError(
+            f"The four tensors have shapes {sorted(shapes)}; give next_mean, mean, q and variance of one shape."
+        )
+    _check_positive(q, variance)
+    return ((q.square() + (next_mean - mean).square() / variance - 1 - q.square().log()) / 2).sum()
+
+
+def kl_gradient(gradient: Tensor, q: Tensor, variance: Tensor) -> Tensor:
+    r"""The gradient :math:`q g / \rho^2` of `kl_divergence` in :math:`\theta_t`, the next point held fixed.
+
+    With :math:`q = E[g]^2 / E[g^2]` this is the theorem's preconditioner without 1/n times :math:`g`. The
+    catch: :math:`\theta_{t+1} = \theta_t - q g` moves along with :math:`\theta_t`. When it may do so, the
+    divergence depends on :math:`q g` alone and its gradient in :math:`\theta_t` is 0.
+
+    Args:
+        gradient: :math:`g`.
+        q: the variance adaptation factor, above 0.
+        variance: :math:`\rho^2`, above 0.
+
+    Example:
+        >>> kl_gradient(torch.tensor([3.0]), torch.tensor([0.5]), torch.tensor([4.0]))
+        tensor([0.3750])
+    """
+    if not gradient.shape == q.shape == variance.shape:
+        raise MeasurementError(
+            f"gradient, q and variance have shapes {tuple(gradient.shape)}, {tuple(q.shape)} and "
+            f"{tuple(variance.shape)}; give three tensors of one shape."
+        )
+    _check_positive(q, variance)
+    return q * gradient / variance
+
+
+def _check_positive(q: Tensor, variance: Tensor) -> None:
+    if not ((q > 0).all() and (variance > 0).all()):
+        raise MeasurementError(
+            "q or variance has an entry that is not above 0; give positive factors and variances, because the "
+            "divergence from or to a point is infinite."
+        )

@@ -1,0 +1,260 @@
+r"""Gradients by sample, by micro-batch or by domain, and their mean and variance in bounded memory.
+
+The axis says what one gradient belongs to:
+
+- ``"sample"``: the gradient :math:`g_i = \nabla \ell(\theta; z_i)` of one sample, by ``vmap(grad)`` over
+  chunks of a batch;
+- ``"micro-batch"``: the gradient of the mean loss of a few samples, one backward each; works for every model;
+- ``"domain"``: the gradient of the mean loss of one domain.
+
+All of them end in `GradientMoments`: how many gradients, their mean and the sum of their squared deviations,
+for each parameter. A matrix of all gradients exists only when it is asked for (`per_sample_gradients`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ._fast_conv import Workspace, fast_convolutions
+from ._functional import (
+    Batch,
+    Loss,
+    Parameters,
+    gradients,
+    independent,
+    loss_of_parameters,
+    pieces,
+    sample_count,
+    take,
+    trainable,
+)
+from ._isolation import Mode, undisturbed
+from ._problem import MeasurementError
+from ._stream import Stream
+
+Axis: TypeAlias = Literal["sample", "micro-batch", "domain"]
+AXES: tuple[Axis, ...] = ("sample", "micro-batch", "domain")
+CHUNK_BYTES = 512 * 2**20
+"""How much memory the gradients of one chunk of samples may take when ``chunk`` is not given."""
+
+
+@dataclass(frozen=True)
+class GradientMoments:
+    """Mean and spread of gradients along a named axis.
+
+    Args:
+        axis: what one gradient belongs to: ``"sample"``, ``"micro-batch"`` or ``"domain"``.
+        unit: how many samples one gradient averages (1 for samples; for domains 1, since domains are counted).
+        count: how many gradients there were.
+        mean: for each parameter the mean gradient.
+        spread: for each parameter :math:`\\sum_i (g_i - \\bar g)^2`.
+    """
+
+    axis: str
+    unit: int
+    count: int
+    mean: Parameters
+    spread: Parameters
+
+    @property
+    def variance(self) -> Parameters:
+        """The unbiased variance of one gradient, :math:`s^2 = \\sum (g_i - \\bar g)^2 / (N-1)`."""
+        return {name: spread / (self.count - 1) for name, spread in self.spread.items()}
+
+    @property
+    def label(self) -> str:
+        """The axis in words, for titles and logs."""
+        return f"micro-batch of {self.unit}" if self.axis == "micro-batch" else self.axis
+
+
+def gradient_moments(
+    model: nn.Module,
+    loss: Loss,
+    batch: Batch,
+    *,
+    axis: Axis = "sample",
+    micro_batch: int | None = None,
+    chunk: int | None = None,
+    mode: Mode = "eval",
+    seed: int = 0,
+) -> GradientMoments:
+    """Mean and spread of the gradients of a batch; the model is left as it was.
+
+    Args:
+        model: parameters with ``requires_grad`` are measured; shared ones count once.
+        loss: ``loss(model, *batch)``, the mean over the batch.
+        batch: tensors whose first dimension counts samples; with ``axis="domain"`` a list, or a dict by name,
+            of one such batch for each domain.
+        axis: what one gradient belongs to. A model that cannot be vmapped (in-place writes, branches on values)
+            is measured by micro-batches instead, and a warning says so.
+        micro_batch: samples of a micro-batch (default 1). What is left over at the end is not used.
+        chunk: how many samples are differentiated at once, by default what fits 512 MB of gradients.
+        mode: ``"eval"``, ``"dropout"`` (each sample its own mask) or ``"train"``; see `MODES`.
+        seed: of the dropout masks. The random streams of the run are not touched.
+
+    Example:
+        >>> line = torch.nn.Linear(1, 1, bias=False)
+        >>> slope = lambda model, x: model(x).mean()  # the gradient of sample x is x
+        >>> moments = gradient_moments(line, slope, (torch.tensor([[1.0], [2.0], [6.0]]),))
+        >>> moments.axis, moments.count, moments.mean["weight"].item(), moments.variance["weight"].item()
+        ('sample', 3, 3.0, 7.0)
+    """
+    parameters = trainable(model)
+    unit = _unit(axis, micro_batch, chunk, mode)
+    if axis == "sample" and micro_batch is not None:
+        axis = "micro-batch"
+    with undisturbed(model, mode, seed):
+        try:
+            moments = _gathered(axis, unit, gradient_rows(model, loss, batch, axis, unit, chunk), parameters)
+        except MeasurementError:
+            raise
+        except Exception as error:
+            if axis != "sample":
+                raise
+            moments = _without_vmap(model, loss, batch, parameters, error)
+    return checked(moments)
+
+
+def _gathered(axis: str, unit: int, rows: Iterator[list[Tensor]], parameters: Parameters) -> GradientMoments:
+    stream = Stream(parameters.values())
+    for gradient in rows:
+        stream.add(gradient)
+    names = list(parameters)
+    mean, spread = dict(zip(names, stream.mean, strict=True)), dict(zip(names, stream.spread, strict=True))
+    return GradientMoments(axis, unit, stream.count, mean, spread)
+
+
+def _without_vmap(
+    model: nn.Module, loss: Loss, batch: Batch, parameters: Parameters, error: Exception
+) -> GradientMoments:
+    """Micro-batches of one, with a warning. An error of the model itself is raised here once more, plainly."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    rows = gradient_rows(model, loss, batch, "micro-batch", 1, None)
+    moments = _gathered("micro-batch", 1, rows, parameters)
+    warnings.warn(
+        f"{type(model).__name__} cannot be vmapped ({reason}), so gradients were taken by micro-batches of 1 "
+        "sample, one backward each; pass micro_batch=8 or so if that is too slow.",
+        stacklevel=3,
+    )
+    return moments
+
+
+def gradient_rows(
+    model: nn.Module, loss: Loss, batch: Batch, axis: str, unit: int, chunk: int | None
+) -> Iterator[list[Tensor]]:
+    """One gradient after another along an axis; call it inside `undisturbed`."""
+    parameters = trainable(model)
+    if axis == "domain":
+        batches = list(batch.values()) if isinstance(batch, Mapping) else batch
+        yield from _domains(model, loss, batches, chunk, parameters)
+    elif axis == "micro-batch":
+        yield from _micro_batches(model, loss, batch, unit, parameters)
+    else:
+        for rows in _chunks(model, loss, batch, chunk, Workspace()):
+            for index in range(len(rows[0])):
+                yield [r[index] for r in rows]  # done with before the next chunk overwrites them
+
+
+def _chunks(
+    model: nn.Module, loss: Loss, batch: Batch, chunk: int | None, workspace: Workspace | None = None
+) -> Iterator[list[Tensor]]:
+    """Per-sample gradients of one chunk after another: a tensor ``[samples, ...]`` for each parameter."""
+    parameters = {name: p.detach() for name, p in trainable(model).items()}
+    of_parameters = loss_of_parameters(model, loss)
+
+    def of_sample(parameters: Parameters, sample: Batch) -> Tensor:
+        return of_parameters(parameters, take(sample, None))  # type: ignore[arg-type]  # [None] adds the batch
+
+    differentiate = vmap(grad(of_sample), in_dims=(None, 0), randomness="different")
+    for piece in pieces(batch, chunk or _default_chunk(parameters)):
+        with (
+            fast_convolutions(workspace),
+            sdpa_kernel(SDPBackend.MATH),
+        ):  # the attention that vmap has rules for
+            found: Parameters = differentiate(parameters, piece)
+        yield [found[name] for name in parameters]
+
+
+def _default_chunk(parameters: Parameters) -> int:
+    size = sum(p.numel() * p.element_size() for p in parameters.values())
+    return max(1, min(64, CHUNK_BYTES // max(1, size)))
+
+
+def _micro_batches(
+    model: nn.Module, loss: Loss, batch: Batch, size: int, parameters: Parameters
+) -> Iterator[list[Tensor]]:
+    for piece in pieces(batch, size):
+        if sample_count(piece) == size:
+            yield gradients(loss_of_parameters(model, loss)({}, piece), parameters)
+
+
+def _domains(
+    model: nn.Module, loss: Loss, batches: Sequence[Batch], chunk: int | None, parameters: Parameters
+) -> Iterator[list[Tensor]]:
+    of_parameters = loss_of_parameters(model, loss)
+    for batch in batches:
+        total = [torch.zeros_like(p) for p in parameters.values()]
+        for piece in pieces(batch, chunk or sample_count(batch)):
+            share = sample_count(piece) / sample_count(batch)
+            found = gradients(of_parameters({}, piece), parameters)
+            torch._foreach_add_(total, found, alpha=share)
+        yield total
+
+
+def _unit(axis: str, micro_batch: int | None, chunk: int | None, mode: Mode) -> int:
+    """Samples of one gradient, for choices that go together."""
+    if axis not in AXES:
+        raise MeasurementError(f"axis={axis!r} is not one of {', '.join(map(repr, AXES))}; choose one of them.")
+    if axis == "domain" and chunk is not None and mode == "train":
+        raise MeasurementError(
+            "chunk was given with mode='train', where batch norm mixes the samples of a batch; "
+            "leave chunk away so that each domain is one batch, or use mode='eval'."
+        )
+    if axis == "sample" and micro_batch is None and mode == "train":
+        raise MeasurementError(
+            "axis='sample' was asked for with mode='train', where batch norm mixes the samples of a batch; "
+            "use mode='eval' or 'dropout', or axis='micro-batch' with micro_batch=8 or so."
+        )
+    if micro_batch is not None and micro_batch < 1:
+        raise MeasurementError(f"micro_batch={micro_batch} came; it must be a positive number of samples.")
+    return 1 if micro_batch is None or axis == "domain" else micro_batch
+
+
+def per_sample_gradients(
+    model: nn.Module, loss: Loss, batch: Batch, *, mode: Mode = "eval", chunk: int | None = None, seed: int = 0
+) -> Parameters:
+    """The whole matrix: for each parameter a tensor ``[samples, *shape]``. Takes samples times the model's
+    memory.
+    """
+    _unit("sample", None, chunk, mode)
+    names = list(trainable(model))
+    with undisturbed(model, mode, seed):
+        chunks = [list(rows) for rows in _chunks(model, loss, batch, chunk)]
+    return {name: torch.cat([rows[i] for rows in chunks]) for i, name in enumerate(names)}
+
+
+def checked(moments: GradientMoments) -> GradientMoments:
+    """Moments that can be used: two or more gradients, all finite, not all zero."""
+    if moments.count < 2:
+        raise MeasurementError(
+            f"There was {moments.count} gradient along the axis {moments.label!r}, and a variance needs two or "
+            "more; give more samples or smaller micro-batches."
+        )
+    bad = {name: int((~s.isfinite()).sum()) for name, s in moments.spread.items() if not s.isfinite().all()}
+    if bad:
+        first = next(iter(bad))
+        raise MeasurementError(
+            f"The gradients of {len(bad)} of {len(moments.spread)} tensors are not finite (first: {first!r}, "
+            f"{bad[first]} entries); lower the learning rate or look for the overflow before measuring."
+        )
+    if not any(m.any() for m in moments.mean.values()) and not any(s.any() for s in moments.spread.values()):
+        raise independent(moments.mean)
+    return moments

@@ -1,0 +1,100 @@
+"""GSNR against the twin, its bias, and its summaries."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+import torch
+
+from genie_dg.diagnostics import GradientMoments, MeasurementError, gradient_moments, gsnr
+from tests.diagnostics.models import CASES, loss
+from tests.oracle import gradients as oracle
+
+
+def flat(parts: dict[str, torch.Tensor]) -> list[float]:
+    return torch.cat([p.flatten() for p in parts.values()]).tolist()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("corrected", [True, False])
+def test_every_parameter(name: str, corrected: bool) -> None:
+    model, data = CASES[name]()
+    found = gsnr(gradient_moments(model, loss, data), corrected)
+    wanted = oracle.gsnr(oracle.sample_gradients(model, loss, data), corrected)
+    # The bias of an attention's keys has no effect at all: its gradients are rounding, and so is their ratio.
+    real = [
+        i
+        for i, c in enumerate(oracle.columns(oracle.sample_gradients(model, loss, data)))
+        if max(map(abs, c)) > 1e-12
+    ]
+    assert len(real) > 0.7 * len(wanted)
+    values = flat(found.values)
+    assert [values[i] for i in real] == pytest.approx([wanted[i] for i in real], rel=1e-9, abs=1e-12)
+    assert (found.axis, found.count, found.corrected) == ("sample", 12, corrected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_summaries(name: str) -> None:
+    model, data = CASES[name]()
+    found = gsnr(gradient_moments(model, loss, data))
+    rows = oracle.sample_gradients(model, loss, data)
+    columns, values = oracle.columns(rows), flat(found.values)
+    alive = [v for v, c in zip(values, columns, strict=True) if oracle.variance(c) > 0]
+    noise = math.fsum(oracle.variance(c) for c in columns)
+    signal = math.fsum(oracle.mean(c) ** 2 for c in columns) - noise / len(rows)
+    whole = found.overall()
+    assert whole.mean == pytest.approx(statistics.fmean(alive), rel=1e-8)
+    assert whole.median == pytest.approx(statistics.median_low(alive), rel=1e-8)
+    assert whole.pooled == pytest.approx(signal / noise, rel=1e-9)
+    assert whole.size == len(values)
+    tensors, layers = found.by_tensor(), found.by_layer()
+    assert sum(s.size for s in tensors.values()) == sum(s.size for s in layers.values()) == whole.size
+    one = next(iter(tensors))
+    assert tensors[one].mean == pytest.approx(float(found.values[one][found.moments.spread[one] > 0].mean()))
+    assert all(f"{layer}." in " ".join(tensors) for layer in layers if layer)
+    assert set(found.as_floats()) == {"mean", "median", "pooled", "dead"}
+
+
+def test_the_correction_takes_the_bias_out() -> None:
+    """Gaussian gradients of known GSNR, 12 at a time, over many parameters: the average estimate is the
+    truth.
+    """
+    generator = torch.Generator().manual_seed(0)
+    true = torch.tensor([0.0, 0.1, 1.0], dtype=torch.float64).repeat(60_000)
+    g = true.sqrt() + torch.randn(12, len(true), generator=generator, dtype=torch.float64)
+    mean = g.mean(0)
+    moments = GradientMoments("sample", 1, 12, {"w": mean}, {"w": (g - mean).square().sum(0)})
+    for corrected, off in ((True, 0.0), (False, None)):
+        values = gsnr(moments, corrected).values["w"]
+        for level in (0.0, 0.1, 1.0):
+            error = values[true == level] - level
+            standard = float(error.std() / math.sqrt(len(error)))
+            bias = float(error.mean())
+            if off is not None:
+                assert abs(bias) < 4 * standard
+            else:  # the plain estimate: (N-1)/(N-3) (r + 1/N) - r
+                wanted = 11 / 9 * (level + 1 / 12) - level
+                assert abs(bias - wanted) < 4 * standard
+                assert bias > 10 * standard
+
+
+def test_parameters_without_variance() -> None:
+    moments = GradientMoments(
+        "sample", 1, 5, {"w": torch.tensor([0.0, 2.0, 1.0])}, {"w": torch.tensor([0.0, 0.0, 4.0])}
+    )
+    found = gsnr(moments, corrected=False)
+    assert found.values["w"].tolist() == [0.0, math.inf, 1.0]
+    whole = found.overall()
+    assert (whole.mean, whole.median, whole.dead, whole.constant, whole.size) == (1.0, 1.0, 1, 1, 3)
+    assert whole.pooled == 5.0
+
+
+def test_too_few_gradients_to_correct() -> None:
+    moments = GradientMoments("domain", 1, 3, {"w": torch.ones(1)}, {"w": torch.ones(1)})
+    with pytest.raises(
+        MeasurementError, match="can be corrected from 4 gradients on, and 3 came along the axis 'domain'"
+    ):
+        gsnr(moments)
+    assert gsnr(moments, corrected=False).values["w"].item() == 2.0

@@ -1,0 +1,241 @@
+"""The theorem's OSGR: against the twin, against the closed form, and the formula as published."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from genie_dg.diagnostics import (
+    MeasurementError,
+    Preconditioner,
+    gradient_moments,
+    measure_osgr,
+    osgr_as_published,
+    osgr_of_batch,
+    osgr_of_moments,
+    theory,
+)
+from genie_dg.diagnostics._intervals import ratio_of_means, t_quantile
+from tests.diagnostics.models import CASES, loss, mlp
+from tests.oracle import gradients as oracle
+
+
+def some_preconditioner(model: nn.Module) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return {
+        name: torch.rand(p.shape, generator=generator, dtype=p.dtype) + 0.1
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
+
+
+def flat(parts: dict[str, Tensor]) -> list[float]:
+    return torch.cat([p.flatten() for p in parts.values()]).tolist()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("n", [3, 12, 40])
+def test_value_and_weights(name: str, n: int) -> None:
+    model, data = CASES[name]()
+    p = some_preconditioner(model)
+    found = osgr_of_moments(gradient_moments(model, loss, data), p, n)
+    rows = oracle.sample_gradients(model, loss, data)
+    top, bottom = oracle.osgr_parts(rows, flat(p), n)
+    assert found.value == pytest.approx(top / bottom, rel=1e-9)
+    assert flat(found.weights) == pytest.approx(oracle.osgr_weights(rows, flat(p), n), rel=1e-8, abs=1e-14)
+    assert sum(flat(found.weights)) == pytest.approx(1.0)
+    assert (found.n, found.axis, found.source) == (n, "sample", "p as given")
+    assert math.isnan(found.low)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interval(name: str) -> None:
+    model, data = CASES[name]()
+    p = some_preconditioner(model)
+    found = osgr_of_batch(model, loss, data, p, n=8, level=0.9, chunk=5)
+    pairs = oracle.jackknife_pairs(oracle.sample_gradients(model, loss, data), flat(p), 8)
+    wanted = oracle.fieller(pairs, float(stats.t.ppf(0.95, len(pairs) - 1)))
+    assert (found.value, found.low, found.high) == pytest.approx(wanted, rel=1e-4)
+    assert found.value == pytest.approx(osgr_of_moments(gradient_moments(model, loss, data), p, 8).value)
+
+
+def test_micro_batches_and_samples_speak_of_the_same_n() -> None:
+    """With micro-batches of b the noise is b times smaller and n counts n / b of them: R stays about the
+    same.
+    """
+    toy = Toy(torch.linspace(0.0, 0.3, 40), torch.ones(40))
+    x = toy.draw(4000, torch.Generator().manual_seed(0))
+    one = osgr_of_moments(gradient_moments(toy.model, linear, (x,)), n=64).value
+    ten = osgr_of_moments(gradient_moments(toy.model, linear, (x,), micro_batch=10), n=64).value
+    assert one == pytest.approx(toy.osgr(torch.ones(40), 64), abs=0.05)
+    assert ten == pytest.approx(one, abs=0.02)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("freedom", [1, 2, 3, 5, 10, 100])
+def test_t_quantile(level: float, freedom: int) -> None:
+    assert t_quantile(level, freedom) == pytest.approx(
+        float(stats.t.ppf((1 + level) / 2, freedom)), rel=0.05 if freedom == 3 else 0.01
+    )
+
+
+def test_fieller_against_the_twin() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for scale in (0.1, 1.0, 4.0):
+        b = 2 + scale * torch.randn(15, generator=generator, dtype=torch.float64)
+        a = 0.5 * b + scale * torch.randn(15, generator=generator, dtype=torch.float64)
+        found = ratio_of_means(a, b, 0.95)
+        wanted = oracle.fieller(list(zip(a.tolist(), b.tolist(), strict=True)), t_quantile(0.95, 14))
+        assert (found.value, found.low, found.high) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+    wide = ratio_of_means(torch.tensor([1.0, -1.0, 0.5]), torch.tensor([1.0, -1.0, 0.1]))
+    assert (wide.low, wide.high) == (-math.inf, math.inf)
+    exact = ratio_of_means(
+        torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0, 4.0, 4.0])
+    )  # a constant denominator
+    assert exact.value == 0.5
+    assert exact.high - 0.5 == pytest.approx(float(stats.t.ppf(0.975, 2)) / math.sqrt(3) / 4)
+
+
+class Toy:
+    """A loss linear in the weights, so that the gradient of a sample is the sample: N(mean, variance)."""
+
+    def __init__(self, mean: Tensor, variance: Tensor) -> None:
+        self.mean, self.variance = mean.double(), variance.double()
+        self.model = nn.Linear(len(mean), 1, bias=False).double()
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        noise = torch.randn(count, len(self.mean), generator=generator, dtype=torch.float64)
+        return self.mean + self.variance.sqrt() * noise
+
+    def osgr(self, p: Tensor, n: float) -> float:
+        """In closed form: sum p mean^2 / sum p (mean^2 + variance / n)."""
+        p, square = p.double(), self.mean.square()
+        return float((p * square).sum() / (p * (square + self.variance / n)).sum())
+
+
+def linear(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).mean()
+
+
+REPEATS, LEVEL, N = 200, 0.9, 16
+SIGNAL = Toy(torch.linspace(0.0, 0.6, 30), torch.linspace(0.5, 2.0, 30))
+LOW, HIGH = stats.binom.ppf([0.0005, 0.9995], REPEATS, LEVEL)
+"""How often 200 intervals of 90 % may hold the truth; a right method leaves this range once in a thousand
+times.
+"""
+
+
+def given_preconditioners() -> dict[str, Tensor]:
+    return {name: rule(SIGNAL.mean, SIGNAL.variance, N) for name, rule in theory.PRECONDITIONERS.items()}
+
+
+@pytest.mark.parametrize("name", theory.PRECONDITIONERS)
+def test_coverage_of_the_theorem_form(name: str) -> None:
+    p = given_preconditioners()[name]
+    truth, hits, values = SIGNAL.osgr(p, N), 0, []
+    assert theory.osgr(SIGNAL.mean, SIGNAL.variance, theory.PRECONDITIONERS[name], N) == pytest.approx(truth)
+    for seed in range(REPEATS):
+        x = SIGNAL.draw(100, torch.Generator().manual_seed(seed))
+        found = osgr_of_batch(SIGNAL.model, linear, (x,), {"weight": p[None]}, n=N, level=LEVEL)
+        hits += found.low <= truth <= found.high
+        values.append(found.value)
+    assert LOW <= hits <= HIGH, (name, hits)
+    spread = torch.tensor(values).std() / math.sqrt(REPEATS)
+    assert abs(sum(values) / REPEATS - truth) < 5 * float(spread) + 0.01
+
+
+def draw_pairs(toy: Toy) -> Any:
+    return lambda generator: ((toy.draw(N, generator),), (toy.draw(N, generator),))
+
+
+def test_coverage_of_the_measured_form() -> None:
+    """SGD on the linear toy: loss changes are exactly their first-order parts, and R has a closed form."""
+    truth, hits = SIGNAL.osgr(torch.ones(30), N), 0
+    optimizer = torch.optim.SGD(SIGNAL.model.parameters(), lr=0.1)
+    for seed in range(REPEATS):
+        found = measure_osgr(
+            SIGNAL.model, optimizer, linear, draw_pairs(SIGNAL), N, draws=12, level=LEVEL, seed=seed
+        )
+        hits += found.by_loss.low <= truth <= found.by_loss.high
+        assert found.first_order.value == pytest.approx(found.by_loss.value, rel=1e-6)
+    assert LOW <= hits <= HIGH, hits
+
+
+NOISE = Toy(torch.zeros(400), torch.ones(400))
+
+
+@pytest.mark.parametrize("n", [8, 32, 128])
+def test_on_pure_noise_the_published_formula_says_almost_one_and_the_truth_is_zero(n: int) -> None:
+    """The regression test of the published curve: 1 - 1/n for gradients without any signal."""
+    x = NOISE.draw(n, torch.Generator().manual_seed(n))
+    published = osgr_as_published({"weight": x.mean(0)}, n)
+    assert published == pytest.approx(1 - 1 / n, abs=0.02 / n)
+    optimizer = torch.optim.SGD(NOISE.model.parameters(), lr=0.1)
+
+    def pairs(generator: torch.Generator) -> Any:
+        return (NOISE.draw(n, generator),), (NOISE.draw(n, generator),)
+
+    measured = measure_osgr(NOISE.model, optimizer, linear, pairs, n, draws=40, level=0.99)
+    assert measured.by_loss.low < 0 < measured.by_loss.high < 0.1
+    theorem = osgr_of_batch(
+        NOISE.model, linear, (NOISE.draw(64, torch.Generator().manual_seed(1)),), n=n, level=0.99
+    )
+    assert theorem.low < 0 < theorem.high
+
+
+def test_intervals_are_not_too_narrow_without_signal() -> None:
+    hits = 0
+    for seed in range(REPEATS):
+        x = NOISE.draw(40, torch.Generator().manual_seed(seed))
+        found = osgr_of_batch(NOISE.model, linear, (x,), n=N, level=LEVEL)
+        hits += found.low <= 0 <= found.high
+    assert hits >= LOW
+
+
+def test_as_published_is_the_sum_it_claims_to_be() -> None:
+    g = torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    spread = float(g.var(correction=0))
+    total = math.fsum(x * x for x in g.tolist())
+    wanted = 1 - math.fsum((x * x / total) / (x * x / spread) for x in g.tolist()) / 16
+    assert osgr_as_published({"a": g[:20], "b": g[20:].reshape(5, 6)}, 16) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda m: osgr_of_moments(m, n=0), "n=0 came"),
+        (lambda m: osgr_of_moments(m, {"x": torch.ones(1)}), "name different parameters"),
+        (lambda m: osgr_of_moments(m, {k: v * 0 for k, v in m.mean.items()}), "zero everywhere"),
+        (lambda m: osgr_as_published(m.mean, 0), "batch_size=0 came"),
+        (lambda m: osgr_as_published({"w": torch.zeros(3)}, 4), "zero or not finite"),
+        (lambda m: ratio_of_means(torch.ones(1), torch.ones(1)), "There was 1 draw"),
+        (lambda m: ratio_of_means(torch.ones(3), torch.ones(3), 95), "level=95 came"),
+    ],
+)
+def test_bad_input_gets_one_sentence(call: Any, sentence: str) -> None:
+    model, data = mlp()
+    moments = gradient_moments(model, loss, data)
+    with pytest.raises(MeasurementError, match=sentence):
+        call(moments)
+
+
+def test_three_samples_are_too_few_for_an_interval() -> None:
+    model, (x, y) = mlp()
+    with pytest.raises(MeasurementError, match="a jackknife interval needs four or more"):
+        osgr_of_batch(model, loss, (x[:3], y[:3]))
+
+
+def test_floats_for_logs() -> None:
+    model, data = mlp()
+    p = Preconditioner(some_preconditioner(model), "a test")
+    found = osgr_of_batch(model, loss, data, p)
+    floats = found.as_floats()
+    assert found.source == "a test"
+    assert floats["osgr"] == found.value
+    assert 0 <= floats["w_gini"] <= 1
+    assert 0 < floats["w_effective"] <= 1

@@ -1,0 +1,413 @@
+"""Sharpness against closed forms on quadratics and against plain loops on three networks."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from genie_dg.diagnostics import sharpness
+from genie_dg.diagnostics._problem import MeasurementError
+from genie_dg.diagnostics.sharpness import first_order_flatness, loss_rise
+from tests.diagnostics.models import CASES, Case, loss
+
+RADIUS = 0.3
+
+
+# -- closed forms: L(w) = w' H w / 2 ---
+
+
+class Bowl(nn.Module):
+    """Weights in two tensors, around a frozen centre."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.a = nn.Parameter(start[:2].clone())
+        self.b = nn.Parameter(start[2:].reshape(-1, 1).clone())
+
+    def vector(self) -> Tensor:
+        return torch.cat([self.a, self.b.flatten()])
+
+
+def quadratic(model: nn.Module, hessians: Tensor) -> Tensor:
+    w = model.vector()
+    return (hessians @ w @ w).mean() / 2
+
+
+def bowl(start: Tensor, eigenvalues: list[float]) -> tuple[Bowl, Tensor]:
+    """The model at ``start`` and a batch of two matrices whose mean has the given eigenvalues."""
+    turn = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(7)))[
+        0
+    ]
+    hessian = turn @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ turn.T
+    return Bowl(start), torch.stack([hessian * 0.5, hessian * 1.5])
+
+
+START = torch.tensor([0.5, -1.0, 2.0, 0.3, -0.7], dtype=torch.float64)
+EIGENVALUES = [0.5, 1.0, 2.0, 3.0, 8.0]
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.3, 5.0])
+def test_gradient_direction_on_a_quadratic(radius: float) -> None:
+    model, hessians = bowl(START, EIGENVALUES)
+    hessian = hessians.mean(0)
+    g = hessian @ START
+    norm = g.norm().item()
+    expected = radius * norm + 0.5 * radius**2 * (g @ hessian @ g).item() / norm**2
+    found = loss_rise(model, quadratic, (hessians,), radius)
+    assert found.value == pytest.approx(expected, rel=1e-9)
+    assert found.highest == found.value
+    assert found.gradient_norm == pytest.approx(norm)
+    assert found.loss == pytest.approx((START @ hessian @ START).item() / 2)
+    assert (found.radius, found.direction) == (radius, "gradient")
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.3, 5.0])
+def test_at_the_minimum_the_ball_maximum_follows_the_largest_eigenvalue(radius: float) -> None:
+    model, hessians = bowl(torch.zeros(5, dtype=torch.float64), EIGENVALUES)
+    rise = loss_rise(model, quadratic, (hessians,), radius, direction="ascent", steps=60)
+    assert rise.value == pytest.approx(radius**2 * 8.0 / 2, rel=1e-9)
+    flat = first_order_flatness(model, quadratic, (hessians,), radius, steps=60)
+    assert flat.value == pytest.approx(radius * 8.0 * radius, rel=1e-9)
+    assert flat.steepest == pytest.approx(8.0 * radius, rel=1e-9)
+    assert flat.gradient_norm == 0.0
+
+
+def test_the_ball_maximum_away_from_the_minimum() -> None:
+    """The largest |H(w+e)| and the largest rise over the ball, from the secular equation by bisection."""
+    model, hessians = bowl(START, EIGENVALUES)
+    values, vectors = torch.linalg.eigh(hessians.mean(0))
+    w = vectors.T @ START
+
+    def farthest(curvature: Tensor) -> Tensor:
+        """The e of length RADIUS that maximises sum curvature (w+e)^2: e = curvature w / (m - curvature)."""
+        low, high = curvature.max().item(), curvature.max().item() + 1e6
+        for _ in range(300):
+            middle = (low + high) / 2
+            too_long = (curvature * w / (middle - curvature)).norm().item() > RADIUS
+            low, high = (middle, high) if too_long else (low, middle)
+        return curvature * w / (high - curvature)
+
+    rise = (values * (w + farthest(values)).square()).sum() / 2 - (values * w.square()).sum() / 2
+    steepest = (values * (w + farthest(values**2))).norm()
+    found = loss_rise(model, quadratic, (hessians,), RADIUS, direction="ascent", steps=100)
+    assert found.value == pytest.approx(rise.item(), rel=1e-9)
+    flat = first_order_flatness(model, quadratic, (hessians,), RADIUS, steps=100)
+    assert flat.value == pytest.approx(RADIUS * steepest.item(), rel=1e-9)
+
+
+def test_ascent_finds_an_interior_maximum() -> None:
+    """The top of a hill lies inside the ball: full steps overshoot and must be shortened."""
+    model, hessians = bowl(START, [-1.0, -2.0, -2.0, -3.0, -1.0])
+    found = loss_rise(model, quadratic, (hessians,), 10.0, direction="ascent", steps=200)
+    assert found.value == pytest.approx(-found.loss, rel=1e-6)
+    assert loss_rise(model, quadratic, (hessians,), 10.0).value < 0
+
+
+def test_random_mean_on_a_quadratic() -> None:
+    """E[e' H e] = radius^2 trace(H) / n on the sphere; no draw beats the largest eigenvalue."""
+    model, hessians = bowl(torch.zeros(5, dtype=torch.float64), EIGENVALUES)
+    found = loss_rise(model, quadratic, (hessians,), 0.5, direction="random", draws=1000)
+    assert found.value == pytest.approx(0.25 * sum(EIGENVALUES) / 5 / 2, rel=0.05)
+    assert found.value < found.highest <= 0.25 * 8.0 / 2
+    assert found.highest > 0.25 * 8.0 / 2 * 0.95
+
+
+def test_relative_radius_is_a_multiple_of_the_weights() -> None:
+    model, hessians = bowl(START, EIGENVALUES)
+    relative = loss_rise(model, quadratic, (hessians,), 0.1, relative=True)
+    assert relative.radius == pytest.approx(0.1 * START.norm().item())
+    assert relative == loss_rise(model, quadratic, (hessians,), relative.radius)
+    flat = first_order_flatness(model, quadratic, (hessians,), 0.1, relative=True)
+    assert flat == first_order_flatness(model, quadratic, (hessians,), relative.radius)
+
+
+def test_one_weight_can_turn_around() -> None:
+    """With one weight the ascent may step from one end of the interval through zero to the other."""
+    model = nn.ParameterList([torch.tensor([0.0], dtype=torch.float64)])
+
+    def slanted(model: Any, x: Tensor) -> Tensor:
+        return (x * (model[0] ** 2 + 0.1 * model[0] ** 3)).sum()
+
+    for seed in range(6):
+        found = loss_rise(model, slanted, (torch.ones(1),), 1.0, direction="ascent", steps=30, seed=seed)
+        assert found.value in (pytest.approx(1.1), pytest.approx(0.9))
+
+
+# -- slow twins on the networks: copied models, plain autograd, float64 ---
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def moved(model: nn.Module, flat: Tensor) -> nn.Module:
+    """A copy of the model in eval mode whose trainable weights are moved by a flat vector."""
+    twin = copy.deepcopy(model).eval()
+    start = 0
+    with torch.no_grad():
+        for p in trainable(twin):
+            p += flat[start : start + p.numel()].reshape(p.shape)
+            start += p.numel()
+    assert start == flat.numel()
+    return twin
+
+
+def flat_gradient(model: nn.Module, data: tuple[Tensor, ...]) -> Tensor:
+    """By backward(), with parameters that no sample reaches counted as zero."""
+    model.zero_grad()
+    loss(model, *data).backward()
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trainable(model)])
+
+
+def twin_loss(case: Case, flat: Tensor) -> float:
+    return loss(moved(case.model, flat), *case.data).item()
+
+
+def count(case: Case) -> int:
+    return sum(p.numel() for p in trainable(case.model))
+
+
+def here(case: Case) -> Tensor:
+    return torch.zeros(count(case), dtype=torch.float64)
+
+
+@pytest.fixture(params=list(CASES))
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]()
+
+
+def test_gradient_direction_matches_its_twin(case: Case) -> None:
+    g = flat_gradient(moved(case.model, here(case)), case.data)
+    expected = twin_loss(case, RADIUS * g / g.norm()) - twin_loss(case, here(case))
+    found = loss_rise(case.model, loss, case.data, RADIUS)
+    assert found.value == pytest.approx(expected, rel=1e-9)
+    assert found.gradient_norm == pytest.approx(g.norm().item(), rel=1e-9)
+    assert found.loss == pytest.approx(twin_loss(case, here(case)), rel=1e-12)
+
+
+def test_random_directions_match_their_twin(case: Case) -> None:
+    generator = torch.Generator().manual_seed(5)
+    rises = []
+    for _ in range(4):
+        pieces = [torch.randn(p.shape, generator=generator, dtype=torch.float64) for p in trainable(case.model)]
+        u = torch.cat([piece.flatten() for piece in pieces])
+        rises.append(twin_loss(case, RADIUS * u / u.norm()) - twin_loss(case, here(case)))
+    found = loss_rise(case.model, loss, case.data, RADIUS, direction="random", draws=4, seed=5)
+    assert found.value == pytest.approx(sum(rises) / 4, rel=1e-9)
+    assert found.highest == pytest.approx(max(rises), rel=1e-9)
+
+
+def twin_ascent(height: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, steps: int) -> float:
+    """The rule of the docstring, written out for one flat vector."""
+    e, length = start, 2 * RADIUS
+    best, slope = height(e)
+    for _ in range(steps):
+        trial = e + length * slope / slope.norm()
+        if trial.norm() > RADIUS:
+            trial = RADIUS * trial / trial.norm()
+        value, slope_there = height(trial)
+        if value > best:
+            e, best, slope, length = trial, value, slope_there, min(2 * length, 8 * RADIUS)
+        else:
+            length = length / 2
+    return best
+
+
+def test_ascent_matches_its_twin_and_beats_the_other_directions(case: Case) -> None:
+    def height(e: Tensor) -> tuple[float, Tensor]:
+        return twin_loss(case, e), flat_gradient(moved(case.model, e), case.data)
+
+    expected = twin_ascent(height, here(case), 12) - twin_loss(case, here(case))
+    found = loss_rise(case.model, loss, case.data, RADIUS, direction="ascent", steps=12)
+    assert found.value == pytest.approx(expected, rel=1e-7)
+    assert found.value > loss_rise(case.model, loss, case.data, RADIUS).value
+    assert found.value > loss_rise(case.model, loss, case.data, RADIUS, direction="random").highest
+
+
+def test_flatness_matches_its_twin(case: Case) -> None:
+    """The twin takes its Hessian-vector product from central differences of gradients."""
+
+    def height(e: Tensor) -> tuple[float, Tensor]:
+        g = flat_gradient(moved(case.model, e), case.data)
+        small = 1e-5 * g / g.norm()
+        ahead = flat_gradient(moved(case.model, e + small), case.data)
+        behind = flat_gradient(moved(case.model, e - small), case.data)
+        return g.norm().item(), (ahead - behind) / 2e-5
+
+    expected = RADIUS * twin_ascent(height, here(case), 8)
+    found = first_order_flatness(case.model, loss, case.data, RADIUS, steps=8)
+    assert found.value == pytest.approx(expected, rel=1e-6)
+    assert found.value > RADIUS * found.gradient_norm * 1.01
+
+
+def test_fused_attention_kernels_do_not_matter() -> None:
+    """The fused kernel has no second derivative, and may be chosen where gradients are recorded."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q = nn.Linear(4, 4).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            q = self.q(x)
+            return nn.functional.scaled_dot_product_attention(q, q, q)
+
+    def square(model: nn.Module, x: Tensor) -> Tensor:
+        out: Tensor = model(x).square().mean()
+        return out
+
+    torch.manual_seed(0)
+    found = first_order_flatness(Attention(), square, (torch.randn(3, 2, 6, 4).double(),), 0.1)
+    assert found.value > 0.1 * found.gradient_norm
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_narrow_weights_agree_with_wide_ones(dtype: torch.dtype) -> None:
+    narrow = CASES["mlp"](dtype)
+    wide = Case(copy.deepcopy(narrow.model).double(), (narrow.data[0].double(), narrow.data[1]))
+    for direction in ("gradient", "ascent", "random"):
+        a = loss_rise(wide.model, loss, wide.data, 0.5, direction=direction, steps=6)  # type: ignore[arg-type]
+        b = loss_rise(narrow.model, loss, narrow.data, 0.5, direction=direction, steps=6)  # type: ignore[arg-type]
+        scale = 1e-3 if dtype == torch.float32 else 0.5
+        assert a.value != b.value
+        assert abs(a.value - b.value) < scale * abs(a.highest) + 1e-5
+
+
+def test_a_tiny_gradient_has_a_direction() -> None:
+    """Radius over norm is beyond float32 here."""
+    model = nn.ParameterList([torch.tensor([1.0, 2.0])])
+
+    def faint(model: Any, x: Tensor) -> Tensor:
+        return (model[0] * x * 1e-41).sum()
+
+    assert loss_rise(model, faint, (torch.tensor([3.0, 4.0]),), 1.0).value == pytest.approx(5e-41, rel=1e-3)
+
+
+# -- nothing is disturbed, and two points see the same noise ---
+
+
+def state(model: nn.Module) -> Iterator[Any]:
+    for name, value in model.state_dict(keep_vars=True).items():
+        yield name, id(value), value.detach().clone().tolist()
+    for module in model.modules():
+        yield module.training
+    yield [None if p.grad is None else (id(p.grad), p.grad.tolist()) for p in model.parameters()]
+    yield torch.get_rng_state().tolist()
+
+
+@pytest.mark.parametrize("mode", ["eval", "dropout", "train"])
+def test_the_model_is_as_before(case: Case, mode: Any) -> None:
+    case.model.train()
+    loss(case.model, *case.data).backward()
+    before = list(state(case.model))
+    for direction in ("gradient", "ascent", "random"):
+        loss_rise(case.model, loss, case.data, 0.1, direction=direction, steps=2, draws=2, mode=mode)
+    first_order_flatness(case.model, loss, case.data, 0.1, steps=2, mode=mode)
+    assert list(state(case.model)) == before
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_noise_of_the_model_is_no_rise(name: str) -> None:
+    """A tiny ball shows a tiny rise: dropout masks and statistics are the same at both of its points."""
+    case = CASES[name]()
+    found = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train")
+    assert abs(found.highest) < 1e-5
+    other = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train", seed=1)
+    assert other.value != found.value
+
+
+def test_as_floats_is_plain() -> None:
+    model, hessians = bowl(START, EIGENVALUES)
+    rise = loss_rise(model, quadratic, (hessians,), 1)
+    flat = first_order_flatness(model, quadratic, (hessians,), 1)
+    assert set(rise.as_floats()) == {"value", "highest", "radius", "loss", "gradient_norm"}
+    assert set(flat.as_floats()) == {"value", "steepest", "radius", "loss", "gradient_norm"}
+    assert all(type(x) is float for x in [*rise.as_floats().values(), *flat.as_floats().values()])
+    assert rise.as_floats()["value"] == rise.value
+
+
+# -- what cannot be measured ---
+
+
+def far_wall(model: Any, x: Tensor) -> Tensor:
+    """Finite at the weights, infinite a little farther out."""
+    return (x / (1 - model.vector().sum().clamp(max=1.0)) ** 2).sum()
+
+
+def kink(model: Any, x: Tensor) -> Tensor:
+    return (model.vector() * 0).square().sum().sqrt() + x.sum() * 0
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"radius": 0.0}, r"radius=0.0 is no radius .* above zero"),
+    ({"radius": -1.0}, r"radius=-1.0 is no radius"),
+    ({"radius": math.inf}, r"radius=inf is no radius"),
+    ({"radius": math.nan}, r"radius=nan is no radius"),
+    ({"steps": 0}, r"steps=0 is not a count"),
+    ({"relative": True}, r"All weights are zero and relative=True"),
+    ({"mode": "evla"}, r"mode='evla' is not one of"),
+    ({"loss": lambda model, x: model.vector() * x}, r"returned shape \(5,\)"),
+    ({"loss": lambda model, x: 1.0}, r"returned a float"),
+    ({"loss": lambda model, x: model.vector().sum() + math.nan}, r"is nan, not finite, at the weights"),
+    ({"loss": far_wall, "radius": 10.0}, r"is inf, not finite, at a point of the ball; shrink radius"),
+    ({"loss": lambda model, x: x.sum()}, r"does not depend on any of the 2 trainable tensors"),
+    (
+        {"loss": lambda model, x: (x * nn.Parameter(x)).sum()},
+        r"does not depend on any of the 2 trainable tensors",
+    ),
+    ({"loss": kink}, r"its gradient is not finite"),
+]
+
+
+@pytest.mark.parametrize("measure", [loss_rise, first_order_flatness])
+@pytest.mark.parametrize(("change", "sentence"), BAD)
+def test_what_is_refused(measure: Callable[..., Any], change: dict[str, Any], sentence: str) -> None:
+    model, _ = bowl(torch.zeros(5, dtype=torch.float64), EIGENVALUES)
+    request = {"loss": quadratic, "batch": (torch.ones(1, dtype=torch.float64),), "radius": 0.1, **change}
+    with pytest.raises(MeasurementError, match=sentence) as caught:
+        measure(model, **request)
+    assert str(caught.value).endswith(".")
+    assert ". " not in str(caught.value)
+
+
+def test_what_only_loss_rise_refuses() -> None:
+    model, hessians = bowl(torch.zeros(5, dtype=torch.float64), EIGENVALUES)
+    with pytest.raises(MeasurementError, match="The gradient is exactly zero"):
+        loss_rise(model, quadratic, (hessians,), 0.1)
+    with pytest.raises(MeasurementError, match="direction='up' is not one of 'gradient', 'ascent', 'random'"):
+        loss_rise(model, quadratic, (hessians,), 0.1, direction="up")  # type: ignore[arg-type]
+    with pytest.raises(MeasurementError, match="draws=True is not a count"):
+        loss_rise(model, quadratic, (hessians,), 0.1, direction="random", draws=True)
+
+
+def test_a_frozen_model_is_refused() -> None:
+    model, hessians = bowl(START, EIGENVALUES)
+    model.requires_grad_(False)
+    with pytest.raises(MeasurementError, match="no parameter that requires a gradient"):
+        loss_rise(model, quadratic, (hessians,), 0.1)
+
+
+def test_a_loss_with_parameters_of_its_own_keeps_them_still() -> None:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+
+        def forward(self, model: Any, x: Tensor) -> Tensor:
+            return self.scale * quadratic(model, x)
+
+    model, hessians = bowl(START, EIGENVALUES)
+    found = loss_rise(model, Weighted(), (hessians,), 0.1)
+    assert found.value == pytest.approx(2 * loss_rise(model, quadratic, (hessians,), 0.1).value)
+
+
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(sharpness, extraglobs={"torch": torch})
+    assert (failed, tried > 6) == (0, True)

@@ -1,0 +1,253 @@
+"""Curves: from records to numbers, from numbers to what is really drawn, and the files around them."""
+
+from __future__ import annotations
+
+import csv
+import doctest
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+
+from genie_dg.report import curves
+from genie_dg.report.curves import (
+    COLOURS,
+    Curve,
+    CurveData,
+    ReportError,
+    curve_data,
+    new_axes,
+    plot_curves,
+    read_jsonl,
+    write_csv,
+)
+
+matplotlib.use("Agg")
+
+
+def record(step: int, value: Any, *ends: Any) -> dict[str, Any]:
+    return {"step": step, "gsnr": value, **dict(zip(("gsnr_low", "gsnr_high"), ends, strict=False))}
+
+
+RUNS = {
+    "GENIE": [record(20, 0.5, 0.4, 0.7), record(10, 0.25, 0.1, 0.3), {"step": 15, "loss": 3.0}],
+    "Adam": [record(10, 1), record(20, 2.0)],
+}
+
+
+# -- records to numbers ---
+
+
+def test_points_are_picked_and_put_in_order() -> None:
+    assert curve_data(RUNS, "gsnr") == CurveData(
+        "gsnr",
+        [
+            Curve("GENIE", [10, 20], [0.25, 0.5], [0.1, 0.4], [0.3, 0.7]),
+            Curve("Adam", [10, 20], [1.0, 2.0], [], []),
+        ],
+    )
+
+
+def test_a_null_is_a_gap_and_the_later_record_of_a_step_counts() -> None:
+    """As written by a monitor for a number that is not finite, and by a run that was resumed."""
+    rows = [record(1, 2.0, None, None), record(2, 3.0, 1.0, 4.0), record(3, None), record(2, 5.0, 4.0, 6.0)]
+    curve = curve_data({"a": rows}, "gsnr").curves[0]
+    assert curve.steps == [1, 2, 3]
+    assert curve.values[1] == 5.0
+    assert math.isnan(curve.values[2])
+    assert math.isnan(curve.low[0])
+    assert (curve.low[1], curve.high[1]) == (4.0, 6.0)
+
+
+def test_a_step_without_an_interval_has_nan_ends() -> None:
+    (curve,) = curve_data({"a": [record(1, 0.0, -1, 1), record(2, 0.0)]}, "gsnr").curves
+    assert curve.low[0] == -1.0
+    assert curve.high[0] == 1.0
+    assert math.isnan(curve.low[1])
+    assert math.isnan(curve.high[1])
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({}, "There are no records to draw"),
+    (
+        {"a": [{"step": 1, "gsmr": 2.0}]},
+        r"No record of 'a' has 'gsnr' \(they have gsmr\); did you mean 'gsmr'\?",
+    ),
+    ({"a": []}, r"No record of 'a' has 'gsnr' \(they have nothing\)\."),
+    ({"a": [{"gsnr": 2.0}]}, "A record of 'a' has step=None; a step is a whole number"),
+    ({"a": [{"step": 1.5, "gsnr": 2.0}]}, "has step=1.5"),
+    ({"a": [record(1, "high")]}, "'a' has gsnr='high' at step 1; only numbers"),
+    ({"a": [record(1, True)]}, "'a' has gsnr=True at step 1"),
+    ({"a": [record(1, 2.0, 1.0)]}, "has one of gsnr_low and gsnr_high; give both or none"),
+    ({"a": [record(1, 2.0, 3.0, 1.0)]}, "gsnr_low=3.0 above gsnr_high=1.0 at step 1"),
+]
+
+
+@pytest.mark.parametrize(("records", "sentence"), BAD)
+def test_what_is_refused(records: Any, sentence: str) -> None:
+    with pytest.raises(ReportError, match=sentence):
+        curve_data(records, "gsnr")
+
+
+# -- numbers to artists ---
+
+
+def bands(ax: Axes) -> list[PolyCollection]:
+    return [artist for artist in ax.collections if isinstance(artist, PolyCollection)]
+
+
+def test_what_is_drawn() -> None:
+    ax = new_axes()
+    assert plot_curves(curve_data(RUNS, "gsnr"), ax) is ax
+    genie, adam = ax.get_lines()
+    assert genie.get_xydata().tolist() == [[10, 0.25], [20, 0.5]]
+    assert adam.get_xydata().tolist() == [[10, 1], [20, 2]]
+    assert [to_hex(line.get_color()).upper() for line in (genie, adam)] == list(COLOURS[:2])
+    (band,) = bands(ax)
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
+    assert corners == {(10, 0.1), (10, 0.3), (20, 0.4), (20, 0.7)}
+    assert to_hex(band.get_facecolor()[0]).upper() == COLOURS[0]
+    assert 0 < band.get_facecolor()[0][3] < 0.5
+    legend = ax.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["GENIE", "Adam"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "gsnr")
+
+
+def test_steps_are_labelled_with_whole_numbers() -> None:
+    ax = plot_curves(curve_data({"a": [record(1, 0.0), record(3, 1.0)]}, "gsnr"))
+    assert all(tick == int(tick) for tick in ax.get_xticks())
+
+
+def test_a_logarithmic_axis_stays_logarithmic() -> None:
+    ax = new_axes()
+    ax.set_xscale("log")
+    plot_curves(curve_data(RUNS, "gsnr"), ax)
+    ax.figure.draw_without_rendering()
+    assert ax.get_xscale() == "log"
+
+
+def test_many_curves_can_be_told_apart() -> None:
+    many = {f"run {i}": [record(1, float(i)), record(2, float(i))] for i in range(4 * len(COLOURS))}
+    lines = plot_curves(curve_data(many, "gsnr")).get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(many)
+
+
+def test_a_wide_legend_leaves_room_for_the_curves() -> None:
+    many = {f"an optimizer with a long name {i}": RUNS["Adam"] for i in range(4)}
+    ax = plot_curves(curve_data(many, "gsnr"))
+    ax.figure.draw_without_rendering()
+    inside = ax.get_legend().get_window_extent()
+    assert inside.x1 <= ax.figure.bbox.x1
+    assert ax.get_window_extent().width > 0.8 * ax.figure.bbox.width
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
+
+
+def test_one_point_is_seen() -> None:
+    (line,) = plot_curves(curve_data({"a": [record(1, 0.5)]}, "gsnr")).get_lines()
+    assert line.get_marker() == "o"
+
+
+def test_a_gap_is_a_gap() -> None:
+    ax = plot_curves(
+        curve_data({"a": [record(1, 0.0, -1, 1), record(2, math.nan), record(3, 1.0, 0, 2)]}, "gsnr")
+    )
+    ax.figure.draw_without_rendering()
+    assert math.isnan(ax.get_lines()[0].get_ydata()[1])
+    steps = {corner[0] for path in bands(ax)[0].get_paths() for corner in path.vertices.tolist()}
+    assert steps == {1, 3}
+
+
+def test_a_figure_is_saved(tmp_path: Path) -> None:
+    file = tmp_path / "curves.png"
+    plot_curves(curve_data(RUNS, "gsnr")).figure.savefig(file)
+    assert file.read_bytes().startswith(b"\x89PNG")
+    pixels = matplotlib.image.imread(file)
+    assert any((abs(pixels[..., :3] - matplotlib.colors.to_rgb(COLOURS[1])).max(-1) < 0.01).flatten())
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ReportError, match=r'needs? matplotlib.*pip install "genie-dg\[report\]"'):
+        plot_curves(curve_data(RUNS, "gsnr"))
+
+
+def test_importing_costs_neither_torch_nor_matplotlib() -> None:
+    code = "import genie_dg.report.curves, genie_dg.report.update_heatmap, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    loaded = set(done.stdout.split())
+    assert "genie_dg.report.update_heatmap" in loaded
+    assert not loaded & {"torch", "matplotlib", "numpy", "genie_dg.diagnostics"}
+
+
+# -- files ---
+
+
+def test_csv_beside_the_figure(tmp_path: Path) -> None:
+    data = curve_data({'a, "b"': RUNS["GENIE"], "Adam": RUNS["Adam"]}, "gsnr")
+    path = write_csv(tmp_path / "new" / "figure.pdf", data)
+    assert path == tmp_path / "new" / "figure.csv"
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["label", "step", "gsnr", "gsnr_low", "gsnr_high"]
+    assert rows[0] == ['a, "b"', "10", "0.25", "0.1", "0.3"]
+    assert rows[2:] == [["Adam", "10", "1.0", "", ""], ["Adam", "20", "2.0", "", ""]]
+
+
+def test_numbers_survive_csv(tmp_path: Path) -> None:
+    values = [1 / 3, 1e-300, 2.5e17]
+    path = write_csv(tmp_path / "x", curve_data({"a": [record(i, v) for i, v in enumerate(values)]}, "gsnr"))
+    assert [float(line.split(",")[2]) for line in path.read_text().splitlines()[1:]] == values
+
+
+def test_jsonl_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    lines = [{"step": 1, "ä": 0.1}, {"step": 2, "x": None}]
+    text = "\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    for end in ("", "\n", "\r\n"):
+        file.write_bytes((text + end).encode())
+        assert read_jsonl(str(file)) == lines
+
+
+@pytest.mark.parametrize("torn", [b'{"step": 2, "lo', b'{"step": 2, "name": "\xc3', b"{"])
+def test_a_torn_last_line_is_left_out_with_a_warning(tmp_path: Path, torn: bytes) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(b'{"step": 1}\n' + torn)
+    with pytest.warns(
+        UserWarning, match=r"The last line \(2\) of .*records.jsonl is torn and was left out"
+    ) as seen:
+        assert read_jsonl(file) == [{"step": 1}]
+    assert seen[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b'{"step": 1}\n{"step": \n{"step": 3}\n', r"Line 2 of .* is not JSON \(.*\); repair or remove"),
+        (b'{"step": 1}\n{"step": \n', r"Line 2 of .* is not JSON"),
+        (b'{"step": 1}\n\n\xff\n{}\n', r"Line 3 of .* is not JSON"),
+        (b'{"step": 1}\n[2]\n', r"Line 2 of .* is no JSON object"),
+    ],
+)
+def test_a_broken_line_is_refused_by_its_number(tmp_path: Path, content: bytes, sentence: str) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(ReportError, match=sentence):
+        read_jsonl(file)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"There is no file .*nothing.jsonl; name"):
+        read_jsonl(tmp_path / "nothing.jsonl")
+
+
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(curves)
+    assert (failed, tried > 1) == (0, True)
