@@ -27,9 +27,9 @@ Pair = tuple[int, int]
 class Workspace:
     """Memory for the weight gradients of one chunk of samples, used again for the next chunk.
 
-    Large results are otherwise allocated anew for every chunk, and the operating system hands out such memory page
-    by page, which takes several times as long as the product itself. Whoever gives a workspace must be done with
-    the gradients of one chunk before the next is computed.
+    Large results are otherwise allocated anew for every chunk, and the operating system hands out such memory
+    page by page, which takes several times as long as the product itself. Whoever gives a workspace must be
+    done with the gradients of one chunk before the next is computed.
     """
 
     def __init__(self) -> None:
