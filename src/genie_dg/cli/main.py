@@ -16,6 +16,7 @@ from genie_dg import __version__
 from ._errors import UserError, unknown
 
 VERBS = {
+    "data": "list, download, verify, cache and look at data sets",
     "demo": "train SGD, Adam and GENIE on rotated digits and compare them (about a minute)",
     "env": "print the versions, devices and tools that matter to genie-dg",
 }

@@ -1,7 +1,8 @@
 """One file to one RGB picture, with the pixels that torchvision's ``ImageFolder`` would give.
 
-``PIL.Image.open(file).convert("RGB")`` and nothing else: no EXIF rotation, no colour management, palette and CMYK as
-Pillow converts them. Pixels then agree with every harness that uses torchvision's default loader.
+``PIL.Image.open(file).convert("RGB")`` and nothing else: no EXIF rotation, no colour management, palette and
+CMYK
+as Pillow converts them. Pixels then agree with every harness that uses torchvision's default loader.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from torch import Tensor
 
 if TYPE_CHECKING:
     from PIL import Image
+    from torch import Tensor
 
 Labels: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 

@@ -1,0 +1,93 @@
+"""Images per second: this package against torchvision's ImageFolder and DataLoader, on the same cores.
+
+    python benchmarks/data_throughput.py FOLDER [--images 1500] [--rounds 3]
+
+FOLDER is ``<domain>/<class>/<picture>``. The peer is what DomainBed does: ``ImageFolder`` with DomainBed's
+transforms at 224 pixels in a ``DataLoader``, here with one worker process for each core. Both are timed in turn
+in every round; the first batch of each, which starts the workers, is not counted. Medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Recipe
+from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
+from genie_dg.data.image_folders import open_folder
+from genie_dg.data.loaders import Evaluation, Training
+from genie_dg.data.sampling import Sampler
+
+FINISH = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
+EVAL = T.Compose([T.Resize((224, 224)), *FINISH])
+CROP = T.RandomResizedCrop(224, scale=(0.7, 1.0))
+TRAIN = T.Compose(
+    [CROP, T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3, 0.3, 0.3), T.RandomGrayscale(), *FINISH]
+)
+
+
+def rate(batches: Iterable[Any], images: int) -> float:
+    """Images per second after the first batch."""
+    counted, start = 0, 0.0
+    for number, batch in enumerate(batches):
+        if number == 0:
+            start = time.perf_counter()
+            continue
+        counted += len(batch[0])
+        if counted >= images:
+            break
+    return counted / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--images", type=int, default=1500)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    domain = max(open_folder(args.folder).domains, key=len)
+    workers = torch.get_num_threads()
+    print(f"{domain.name}: {len(domain)} pictures; {workers} workers or threads; torch {torch.__version__}")
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {}
+        for name, spec in (("evaluation", EvalSpec(224)), ("training", TrainSpec())):
+            start = time.perf_counter()
+            caches[name] = open_cache(domain, spec, folder)
+            size = caches[name].data.size / 2**20
+            print(f"{name} cache: {time.perf_counter() - start:.1f} s, {size:.0f} MB", flush=True)
+        plain, augmented = (ImageFolder(str(domain.root), transform) for transform in (EVAL, TRAIN))
+        sampler = Sampler(np.arange(len(domain)), 32, seed=0, domain=0)
+        training = Training([domain], [sampler], recipe=Recipe(), caches=[caches["training"]])
+        uncached = Training([domain], [sampler], recipe=Recipe())
+        drawn = RandomSampler(augmented, replacement=True, num_samples=10**6)
+        contenders = {
+            "evaluation, ImageFolder": lambda: DataLoader(plain, batch_size=64, num_workers=workers),
+            "evaluation, cache": lambda: Evaluation(domain, cache=caches["evaluation"]),
+            "evaluation, decoding": lambda: Evaluation(domain),
+            "training, ImageFolder": lambda: DataLoader(augmented, 32, sampler=drawn, num_workers=workers),
+            "training, cache": lambda: (batches[0] for batches in training),
+            "training, decoding": lambda: (batches[0] for batches in uncached),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in contenders}
+        for _ in range(args.rounds):
+            for name, make in contenders.items():
+                rates[name].append(rate(make(), min(args.images, len(domain) - 64)))
+        for name, values in rates.items():
+            peer = statistics.median(rates[name.split(",")[0] + ", ImageFolder"])
+            middle = statistics.median(values)
+            print(f"{name:26s} {middle:8.0f} images/s   {middle / peer:5.1f} x ImageFolder")
+
+
+if __name__ == "__main__":
+    main()

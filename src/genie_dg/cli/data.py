@@ -1,0 +1,173 @@
+"""List, download, verify, cache and look at data sets."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._errors import UserError, require
+
+if TYPE_CHECKING:
+    from genie_dg.data.domains import DomainSet, FileDomain
+
+WHAT = "the name of a set, a folder <domain>/<class>/<picture>, or a CSV or JSON list"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One sub-verb for each thing that can be done."""
+    verbs = parser.add_subparsers(dest="action", metavar="action", required=True, parser_class=type(parser))
+    verbs.add_parser("list", help="the sets that are known")
+    fetch = verbs.add_parser("download", help="fetch a published set; goes on where it was stopped")
+    fetch.add_argument("name", help="PACS, VLCS, OfficeHome, TerraIncognita or DomainNet")
+    fetch.add_argument("--root", type=Path, required=True, help="the folder for data sets")
+    check = verbs.add_parser("verify", help="look at every file and compare with what is published")
+    check.add_argument("--quick", action="store_true", help="do not decode the pictures")
+    store = verbs.add_parser("cache", help="decode once: build the caches of a set")
+    store.add_argument("--size", type=int, default=224, help="pixels of the evaluation cache (%(default)s)")
+    store.add_argument(
+        "--limit", type=int, default=288, help="shorter side at most in the training cache (%(default)s)"
+    )
+    store.add_argument(
+        "--no-train", action="store_true", help="leave the training cache out: it is approximate"
+    )
+    store.add_argument("--cache", type=Path, help="the folder for caches (default: $GENIE_DG_CACHE)")
+    store.add_argument("--estimate", action="store_true", help="say how large they would be, build nothing")
+    store.add_argument("--check", action="store_true", help="compare every block with its checksum")
+    show = verbs.add_parser("show", help="draw a contact sheet: classes by domains")
+    show.add_argument("-o", "--output", type=Path, default=Path("contact_sheet.png"), help="(%(default)s)")
+    show.add_argument("--per-cell", type=int, default=3, help="samples of a class in a domain (%(default)s)")
+    show.add_argument("--classes", type=int, default=20, help="classes at most (%(default)s)")
+    for child in (check, store, show):
+        child.add_argument("what", help=WHAT)
+        child.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; what is wrong with the data becomes one sentence."""
+    require("Data", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
+    from genie_dg.data.domains import DataError
+
+    try:
+        return int(ACTIONS[arguments.action](arguments))
+    except DataError as error:
+        raise UserError(str(error)) from error
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from genie_dg.data.sets import SETS
+
+    for row in SETS.values():
+        print(f"{row.name:16} {row.kind:10} {row.summary}")
+    print(
+        "A folder <domain>/<class>/<picture> or a list (path, label, domain) of your own works in every place."
+    )
+    return 0
+
+
+def _download(arguments: argparse.Namespace) -> int:
+    from genie_dg.data.download import download, progress_bars
+
+    with progress_bars() as report:
+        place = download(arguments.name, arguments.root, report=report, say=print)
+    print(f"It is in {place}; genie-dg data verify {arguments.name} --root {arguments.root} checks it.")
+    return 0
+
+
+@contextmanager
+def _bar(text: str, total: int | None) -> Iterator[Any]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from genie_dg.data.catalog import PUBLISHED
+    from genie_dg.data.sets import SETS, folder_of
+    from genie_dg.data.verify import verify
+
+    name = next((n for n in SETS if n.lower() == str(arguments.what).lower()), None)
+    facts = PUBLISHED.get(name) if name else None
+    if name is not None and facts is None:
+        raise UserError(f"{name} is made by this package and needs no check; give a published set or a folder.")
+    root = folder_of(facts.name, arguments.root, facts.folders) if facts else Path(arguments.what)
+    with _bar("looking at pictures", None) as progress:
+        report = verify(root, facts, deep=not arguments.quick, progress=progress)
+    for domain, count in report.counts.items():
+        print(f"{domain:20} {count:>9,} pictures")
+    print(
+        f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{', ...' if report.classes[10:] else ''}"
+    )
+    for kind, things in report.problems.items():
+        for thing in things[:20]:
+            print(f"{kind}: {thing}")
+        if things[20:]:
+            print(f"{kind}: and {len(things) - 20:,} more")
+    if facts is not None:
+        verdict = "differ from" if report.splits_differ else "are"
+        print(
+            f"Variant: {report.variant or 'none of the published ones'}. The splits {verdict} the published ones."
+        )
+    print("Everything is as it should be." if report.good else "Not usable as it is: see above.")
+    return 0 if report.good else 1
+
+
+def _file_domains(found: DomainSet) -> list[FileDomain]:
+    from genie_dg.data.domains import FileDomain
+
+    domains = [domain for domain in found.domains if isinstance(domain, FileDomain)]
+    if not domains:
+        raise UserError(f"{found.name} is in memory already and needs no cache; give a set of files.")
+    return domains
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
+    from genie_dg.data.digests import examine
+    from genie_dg.data.sets import open_data
+
+    domains = _file_domains(open_data(arguments.what, arguments.root))
+    folder = cache_folder(arguments.cache)
+    specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.size)]
+    specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
+    broken = 0
+    for domain in domains:
+        with _bar(f"{domain.name}: reading", len(domain)) as progress:
+            known = examine(domain, folder, progress)
+        for spec in specs:
+            size = f"{estimate(known, spec) / 2**20:,.0f} MB"
+            if arguments.estimate:
+                print(f"{domain.name:20} {spec}: {size}")
+                continue
+            with _bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
+                cache = open_cache(domain, spec, folder, progress)
+            print(f"{domain.name:20} {spec}: {size} in {cache.path}")
+            bad = damaged_blocks(cache) if arguments.check else []
+            broken += len(bad)
+            if bad:
+                print(f"{cache.path} has {len(bad)} damaged blocks; remove that folder and build it again.")
+    return 1 if broken else 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from genie_dg.data.contact_sheet import contact_sheet
+    from genie_dg.data.sets import open_data
+
+    found = open_data(arguments.what, arguments.root)
+    sheet = contact_sheet(found, arguments.per_cell, max_classes=arguments.classes)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    sheet.image.save(arguments.output)
+    for problem in sheet.problems:
+        print(problem)
+    print(f"{found.name}: {len(found):,} samples, {len(found.domains)} domains, {len(found.classes)} classes.")
+    print(f"The contact sheet is in {arguments.output}.")
+    return 0
+
+
+ACTIONS = {"list": _list, "download": _download, "verify": _verify, "cache": _cache, "show": _show}
+"""By the name of the action."""

@@ -1,0 +1,260 @@
+"""Decode once: pictures as raw uint8 pixels in one memory-mapped file for each domain.
+
+Two kinds. ``EvalSpec(size)`` stores what evaluation sees, the picture resized to a square, so evaluation from
+the cache is
+equal to decoding, to the bit. ``TrainSpec(limit)`` stores the decoded picture itself where its shorter side is
+at most ``limit``
+(exact) and a smaller version otherwise (an approximation of cropping the original).
+
+A cache is named after the contents of the files and the specification, and it is never changed once complete.
+While it
+is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a crash
+only
+blocks whose checksum still fits are kept. One process builds at a time, held by a file lock that dies with the
+process;
+others wait and then use the result.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .digests import Known, Progress, cannot_write, examine, replace_file, threads
+from .domains import DataError, FileDomain
+
+BLOCK = 32
+"""Rows that are written, synced and entered together."""
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class EvalSpec:
+    """``size`` by ``size`` pixels, planes of red, green and blue."""
+
+    size: int = 224
+
+    def shape(self, known: Known) -> tuple[int, int, int]:
+        return 3, self.size, self.size
+
+    def pixels(self, picture: Any) -> Pixels:
+        from PIL import Image
+
+        small = picture.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1))
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """The picture as decoded; shrunk so that its shorter side is ``limit`` when it is longer than that."""
+
+    limit: int = 288
+
+    def shape(self, known: Known) -> tuple[int, int, int]:
+        short = min(known.height, known.width)
+        if short <= self.limit:
+            return known.height, known.width, 3
+        return round(known.height * self.limit / short), round(known.width * self.limit / short), 3
+
+    def pixels(self, picture: Any) -> Pixels:
+        from PIL import Image
+
+        height, width, _ = self.shape(Known(0, 0, "", picture.height, picture.width))
+        if (width, height) != picture.size:
+            picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+        return np.array(picture)
+
+
+Spec = EvalSpec | TrainSpec
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A complete cache. ``row(i)`` is a view of the mapped file; nothing is copied."""
+
+    path: Path
+    shapes: np.ndarray[Any, Any]
+    offsets: np.ndarray[Any, Any]
+    originals: np.ndarray[Any, Any]  # [n, 2]: height and width of the picture in its file
+    data: Pixels
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def row(self, index: int) -> Pixels:
+        start = int(self.offsets[index])
+        return self.data[start : int(self.offsets[index + 1])].reshape(self.shapes[index])
+
+
+def cache_folder(given: str | Path | None = None) -> Path:
+    """Where caches live: as given, else $GENIE_DG_CACHE, else genie-dg in the user's cache folder."""
+    if given is not None:
+        return Path(given)
+    if os.environ.get("GENIE_DG_CACHE"):
+        return Path(os.environ["GENIE_DG_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "genie-dg"
+
+
+def estimate(known: Sequence[Known], spec: Spec) -> int:
+    """Bytes that a cache takes."""
+    return sum(int(np.prod(spec.shape(k))) for k in known)
+
+
+def open_cache(
+    domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Progress | None = None
+) -> Cache:
+    """The cache of a domain; what is missing of it is built first.
+
+    Args:
+        domain: pictures in files.
+        spec: what is stored.
+        folder: where caches live; see `cache_folder`.
+        progress: called with the number of pictures finished.
+    """
+    root = cache_folder(folder)
+    known = examine(domain, root)
+    place = root / f"{_safe(domain.name)}-{_key(domain, known, spec)}"
+    if not (place / "complete.json").is_file():
+        with _lock(root, place):
+            if not (place / "complete.json").is_file():
+                _build(domain, known, spec, place, progress)
+    return _opened(place, known, spec)
+
+
+def _safe(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)[:40]
+
+
+def _key(domain: FileDomain, known: Sequence[Known], spec: Spec) -> str:
+    import PIL
+
+    facts = {"spec": type(spec).__name__, **asdict(spec), "pillow": PIL.__version__}
+    digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=12)
+    for k in known:
+        digest.update(k.digest.encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _lock(root: Path, place: Path) -> Iterator[None]:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        file = (place / "lock").open("w")
+    except OSError as error:
+        raise cannot_write(place, error) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits; the system lets go of it when a process dies
+        yield
+
+
+def _build(
+    domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Progress | None
+) -> None:
+    offsets = _offsets(known, spec)
+    blocks = range(0, len(known), BLOCK)
+    try:
+        descriptor = os.open(place / "pixels.part", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if offsets[-1]:
+                os.posix_fallocate(descriptor, 0, int(offsets[-1]))  # a full disk is met before the work
+            done = _kept(place / "journal.jsonl", descriptor, offsets)
+            if progress is not None:
+                progress(sum(min(BLOCK, len(known) - b) for b in done))
+            with ThreadPoolExecutor(threads()) as pool, (place / "journal.jsonl").open("a") as journal:
+                for start in blocks:
+                    if start not in done:
+                        crc = _write_block(domain, known, spec, offsets, start, descriptor, pool)
+                        done[start] = crc
+                        journal.write(json.dumps([start, crc]) + "\n")
+                        journal.flush()
+                        if progress is not None:
+                            progress(min(BLOCK, len(known) - start))
+            os.ftruncate(descriptor, int(offsets[-1]))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        (place / "pixels.part").replace(place / "pixels.u8")
+    except OSError as error:
+        raise cannot_write(place, error) from error
+    facts = {
+        "count": len(known),
+        "bytes": int(offsets[-1]),
+        "blocks": [done[b] for b in blocks],
+        "spec": repr(spec),
+    }
+    replace_file(place / "complete.json", json.dumps(facts))
+    (place / "journal.jsonl").unlink(missing_ok=True)
+
+
+def _write_block(
+    domain: FileDomain, known: Sequence[Known], spec: Spec, offsets: Any, start: int, descriptor: int, pool: Any
+) -> int:
+    rows = range(start, min(start + BLOCK, len(known)))
+    pixels = list(pool.map(lambda i: spec.pixels(domain.read(i)), rows))
+    for i, row in zip(rows, pixels, strict=True):
+        if row.shape != spec.shape(known[i]):
+            raise DataError(f"{domain.where(i)} changed while it was cached; run the same command again.")
+    content = b"".join(row.tobytes() for row in pixels)
+    written = 0
+    while written < len(content):
+        written += os.pwrite(descriptor, content[written:], int(offsets[start]) + written)
+    os.fdatasync(descriptor)
+    return zlib.crc32(content)
+
+
+def _kept(journal: Path, descriptor: int, offsets: Any) -> dict[int, int]:
+    """The blocks of an interrupted build that are truly there."""
+    kept: dict[int, int] = {}
+    if journal.is_file():
+        for line in journal.read_text().splitlines():
+            try:
+                start, crc = json.loads(line)
+            except ValueError:
+                continue  # the last line was torn
+            end = min(start + BLOCK, len(offsets) - 1)
+            size = int(offsets[end] - offsets[start])
+            if zlib.crc32(os.pread(descriptor, size, int(offsets[start]))) == crc:
+                kept[start] = crc
+    return kept
+
+
+def _offsets(known: Sequence[Known], spec: Spec) -> np.ndarray[Any, Any]:
+    sizes = np.array([np.prod(spec.shape(k)) for k in known], dtype=np.int64)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+
+
+def _opened(place: Path, known: Sequence[Known], spec: Spec) -> Cache:
+    facts = json.loads((place / "complete.json").read_text())
+    offsets = _offsets(known, spec)
+    path = place / "pixels.u8"
+    size = path.stat().st_size if path.is_file() else -1
+    if facts["count"] != len(known) or facts["bytes"] != int(offsets[-1]) or size != facts["bytes"]:
+        raise DataError(
+            f"{place} is damaged (its sizes do not agree); remove that folder and it is built again."
+        )
+    # Copy-on-write: torch asks for writable memory, and whatever is written stays out of the file.
+    data = np.memmap(path, dtype=np.uint8, mode="c") if size else np.empty(0, dtype=np.uint8)
+    shapes = np.array([spec.shape(k) for k in known], dtype=np.int64)
+    return Cache(place, shapes, offsets, np.array([(k.height, k.width) for k in known]), data)
+
+
+def damaged_blocks(cache: Cache) -> list[int]:
+    """First rows of the blocks whose pixels no longer have the checksum they were written with."""
+    blocks = json.loads((cache.path / "complete.json").read_text())["blocks"]
+    starts = range(0, len(cache), BLOCK)
+    ends = [int(cache.offsets[min(s + BLOCK, len(cache))]) for s in starts]
+    checks = [
+        zlib.crc32(cache.data[int(cache.offsets[s]) : e].tobytes()) for s, e in zip(starts, ends, strict=True)
+    ]
+    return [s for s, crc, wanted in zip(starts, checks, blocks, strict=True) if crc != wanted]

@@ -1,0 +1,207 @@
+"""Folders and lists of pictures become domains, in the order in which torchvision and DomainBed count them.
+
+``root/<domain>/<class>/<picture>``: domains and classes in the order of their names, pictures in the order of
+``torchvision.datasets.ImageFolder`` (sub-folders included). A list (CSV or JSON) gives path, label and domain
+of
+each picture instead; pictures then stay in the order of the list. Nothing is opened here but the list itself.
+
+Differs from ImageFolder in: hidden folders and ``__MACOSX`` are passed over (they would become classes), and a
+class
+that one domain lacks keeps its number there, with a warning (there, the numbers of later classes would shift).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .domains import DataError, DatasetDomain, DomainSet, FileDomain
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""The endings that torchvision takes for pictures, in any case."""
+
+
+class DataWarning(UserWarning):
+    """Something about the data that a user should know and that does not stop the work."""
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file of this name counts as a picture."""
+    return name.lower().endswith(EXTENSIONS)
+
+
+def is_passed_over(name: str) -> bool:
+    """Folders that are no domain and no class: hidden ones, and what macOS leaves in archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def folders_in(path: Path) -> list[str]:
+    """Names of the sub-folders that count, sorted."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(e.name for e in entries if e.is_dir() and not is_passed_over(e.name))
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read as a folder ({error.strerror}); give a folder of domains."
+        ) from error
+
+
+def pictures_in(folder: Path) -> Iterator[str]:
+    """Paths of the pictures below a folder, relative to its parent, in ImageFolder's order."""
+    base = folder.parent
+    for where, _, names in sorted(os.walk(folder, followlinks=True)):
+        prefix = os.path.relpath(where, base)
+        for name in sorted(names):
+            if is_picture(name):
+                yield f"{prefix}/{name}"
+
+
+def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
+    """The domains of ``root/<domain>/<class>/<picture>``.
+
+    Args:
+        root: the folder of domains.
+        name: what tables call the set; by default the folder's name.
+    """
+    root = Path(root)
+    domains = folders_in(root)
+    if not domains:
+        raise DataError(
+            f"{root} holds no folder; pictures must be sorted as {root.name}/<domain>/<class>/<picture>."
+        )
+    found = {
+        domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)}
+        for domain in domains
+    }
+    classes = sorted({k for by_class in found.values() for k in by_class})
+    return _assembled(name or root.resolve().name, root, found, classes)
+
+
+def _assembled(
+    name: str, root: Path, found: Mapping[str, Mapping[str, list[str]]], classes: list[str]
+) -> DomainSet:
+    for domain, by_class in found.items():
+        if not any(by_class.values()):
+            raise DataError(
+                f"{root / domain} holds no picture below a class folder; pictures must be sorted as "
+                f"{root.name}/<domain>/<class>/<picture>, with an ending such as {', '.join(EXTENSIONS[:3])}."
+            )
+    for k in classes:
+        if not any(by_class.get(k) for by_class in found.values()):
+            raise DataError(
+                f"The class {k!r} of {root} has no picture in any domain; fill or remove its folders."
+            )
+    _warn_of_gaps(root, found, classes)
+    domains = []
+    for domain, by_class in found.items():
+        paths = [path for k in classes for path in by_class.get(k, ())]
+        labels = np.repeat(np.arange(len(classes)), [len(by_class.get(k, ())) for k in classes])
+        domains.append(FileDomain(domain, root / domain, paths, labels.astype(np.int64)))
+    return DomainSet(name, tuple(classes), tuple(domains))
+
+
+def _warn_of_gaps(root: Path, found: Mapping[str, Mapping[str, list[str]]], classes: list[str]) -> None:
+    for domain, by_class in found.items():
+        missing = [k for k in classes if not by_class.get(k)]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            warnings.warn(
+                f"{root / domain} has no picture of {', '.join(missing[:3])}{more}, which other domains have; "
+                "the class keeps its number, and accuracy on this domain is over the classes it has.",
+                DataWarning,
+                stacklevel=4,
+            )
+    if len(found) == 1:
+        warnings.warn(
+            f"{root} holds one domain only, {next(iter(found))!r}; it can be trained on, but leaving a domain "
+            "out needs two or more.",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def open_list(path: str | Path, name: str | None = None) -> DomainSet:
+    """The domains of a CSV file, a JSON array or JSON lines with ``path``, ``label`` and ``domain``.
+
+    Relative paths count from the list's folder. Labels are class names or numbers (all of one kind); domains
+    and
+    classes are put in order by name, numbers by value.
+    """
+    path = Path(path)
+    paths: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
+    for number, row in enumerate(_rows(path), start=1):
+        try:
+            file, label, domain = str(row["path"]), str(row["label"]), str(row["domain"])
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"Entry {number} of {path} lacks path, label or domain (it is {str(row)[:80]}); "
+                "every entry needs the three."
+            ) from error
+        paths.setdefault(domain, []).append(file)
+        labels.setdefault(domain, []).append(label)
+    if not paths:
+        raise DataError(f"{path} lists no picture; every entry needs path, label and domain.")
+    names = {label for domain in labels.values() for label in set(domain)}
+    numeric = all(label.isdigit() for label in names)
+    classes = sorted(names, key=int) if numeric else sorted(names)
+    index = {label: i for i, label in enumerate(classes)}
+    root = path.resolve().parent
+    domains = tuple(
+        FileDomain(
+            domain, root, paths[domain], np.array([index[label] for label in labels[domain]], dtype=np.int64)
+        )
+        for domain in sorted(paths)
+    )
+    return DomainSet(name or path.stem, tuple(classes), domains)
+
+
+def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a list ({error}); give a UTF-8 CSV or JSON file.") from error
+    if path.suffix.lower() == ".csv":
+        return csv.DictReader(text.splitlines())
+    try:
+        if path.suffix.lower() == ".jsonl" or not text.lstrip().startswith("["):
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        rows: list[dict[str, Any]] = json.loads(text)
+        return rows
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path} is not JSON ({error}); give an array or one object a line.") from error
+
+
+def from_datasets(
+    datasets: Mapping[str, Any], classes: Iterable[str] | None = None, name: str = "custom"
+) -> DomainSet:
+    """One map-style ``torch.utils.data.Dataset`` of (sample, label) for each domain, by name.
+
+    Labels are read from ``targets`` or ``labels`` where a dataset has them, otherwise from every sample once.
+    """
+    domains = []
+    for domain, dataset in datasets.items():
+        found = next(
+            (getattr(dataset, a) for a in ("targets", "labels") if getattr(dataset, a, None) is not None), None
+        )
+        values = found if found is not None else [dataset[i][1] for i in range(len(dataset))]
+        labels = np.asarray([int(v) for v in values], dtype=np.int64)
+        if len(labels) == 0 or labels.min() < 0:
+            raise DataError(
+                f"The dataset of {domain!r} has no sample or a negative label; labels count from 0."
+            )
+        domains.append(DatasetDomain(domain, dataset, labels))
+    count = 1 + max(int(d.labels.max()) for d in domains) if domains else 0
+    names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
+    if len(names) < count:
+        raise DataError(
+            f"{len(names)} classes were named and labels go up to {count - 1}; name {count} classes."
+        )
+    return DomainSet(name, names, tuple(domains))

@@ -1,0 +1,189 @@
+"""Batches: for training endless, augmented, the same for every optimizer; for evaluation each sample once.
+
+No worker processes. Pictures come from a `Cache` where there is one and are decoded by threads otherwise; both
+ways give the same evaluation tensors to the bit (resize, divide by 255, subtract the mean, divide by the
+deviation: the operations of torchvision's transforms in their order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .augment import IMAGENET_MEAN, IMAGENET_STD, Painter, Recipe, draw
+from .cache import Cache, EvalSpec
+from .domains import DataError, Domain, Labels, TensorDomain
+from .sampling import AUGMENTATION, Sampler, stream
+from .workers import Workers
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Evaluation:
+    """The samples of one domain once, in order, as batches of (float32 images, int64 labels).
+
+    Args:
+        domain: where samples come from.
+        positions: which samples; by default all.
+        size: pictures are resized to ``size`` by ``size``; samples in memory keep theirs.
+        batch_size: pictures in a batch. The default keeps a batch of 224 pixels below 32 MB, which the
+            allocator hands out again without asking the system for new pages.
+        cache: made with ``EvalSpec(size)``; without it every picture is decoded every time.
+        normalise: with ImageNet's mean and deviation (three channels only).
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        positions: Labels | None = None,
+        *,
+        size: int = 224,
+        batch_size: int = 48,
+        cache: Cache | None = None,
+        normalise: bool = True,
+    ) -> None:
+        if batch_size < 1:
+            raise DataError(f"batch_size={batch_size} came; it must be 1 or more.")
+        if cache is not None and len(cache) != len(domain):
+            raise DataError(
+                f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}; open it again."
+            )
+        self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
+        self.positions = np.arange(len(domain)) if positions is None else positions
+        self._scale, self._workers = _Scale(normalise), Workers()
+
+    def __len__(self) -> int:
+        return -(-len(self.positions) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, len(self.positions), self.batch_size):
+            rows = self.positions[start : start + self.batch_size]
+            yield self._images(rows), torch.from_numpy(self.domain.labels[rows])
+
+    def _images(self, rows: Labels) -> Tensor:
+        if isinstance(self.domain, TensorDomain):
+            return self._scale.whole(self.domain.images[torch.from_numpy(rows)])
+        first = self._pixels(int(rows[0]))
+        out = torch.empty(len(rows), *first.shape)
+
+        def fill(place: int) -> None:
+            self._scale.write(torch.from_numpy(self._pixels(int(rows[place]))), out[place])
+
+        self._workers.map(fill, range(len(rows)))
+        return out
+
+    def _pixels(self, index: int) -> Any:
+        return self._direct(index) if self.cache is None else self.cache.row(index)
+
+    def _direct(self, index: int) -> Any:
+        sample = self.domain.read(index)
+        return sample.numpy() if isinstance(sample, Tensor) else self.spec.pixels(sample.convert("RGB"))
+
+
+class _Scale:
+    """From uint8 to what a network sees, with torchvision's roundings."""
+
+    def __init__(self, normalise: bool) -> None:
+        self.normalise = normalise
+        self.mean, self.std = (torch.tensor(v).view(3, 1, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))
+
+    def write(self, pixels: Tensor, out: Tensor) -> None:
+        out.copy_(pixels)
+        if pixels.dtype == torch.uint8:
+            out.div_(255)
+        if self.normalise and out.shape[-3] == 3:
+            out.sub_(self.mean).div_(self.std)
+
+    def whole(self, images: Tensor) -> Tensor:
+        out = torch.empty(images.shape)
+        self.write(images, out)
+        return out
+
+
+class Training:
+    """Endless batches, one for each training domain, as a list of (images, labels).
+
+    The batch of a step is a function of seed, domain and step: the state is the step. ``at(step)`` is any step.
+
+    Args:
+        domains: the training domains.
+        samplers: one for each; they hold seed, batch size and positions.
+        recipe: the augmentation; ``None`` for none.
+        caches: one for each domain, or ``None`` where pictures are decoded anew, made with ``TrainSpec``.
+        normalise: with ImageNet's mean and deviation (three channels only).
+        size: of pictures when there is no recipe.
+    """
+
+    def __init__(
+        self,
+        domains: Sequence[Domain],
+        samplers: Sequence[Sampler],
+        *,
+        recipe: Recipe | None = None,
+        caches: Sequence[Cache | None] | None = None,
+        normalise: bool = True,
+        size: int = 224,
+    ) -> None:
+        if not domains or len(domains) != len(samplers):
+            raise DataError(
+                f"{len(domains)} domains and {len(samplers)} samplers came; give one sampler a domain."
+            )
+        self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
+        self.caches = list(caches) if caches is not None else [None] * len(domains)
+        self.spec, self.step = EvalSpec(size), 0
+        self._scale = _Scale(normalise)
+        self._normalise, self._workers = normalise, Workers()
+
+    def __iter__(self) -> Training:
+        return self
+
+    def __next__(self) -> list[Batch]:
+        self.step += 1
+        return self.at(self.step - 1)
+
+    def at(self, step: int) -> list[Batch]:
+        """The batches of one step."""
+        return [self._batch(place, sampler.at(step), step) for place, sampler in enumerate(self.samplers)]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step = int(state["step"])
+
+    def _batch(self, place: int, rows: Labels, step: int) -> Batch:
+        domain, cache = self.domains[place], self.caches[place]
+        labels = torch.from_numpy(domain.labels[rows])
+        if isinstance(domain, TensorDomain):
+            return self._scale.whole(domain.images[torch.from_numpy(rows)]), labels
+        pictures = self._workers.map(lambda i: self._picture(place, int(i)), rows)
+        if self.recipe is None:
+            pixels = np.stack(pictures)
+            return self._scale.whole(torch.from_numpy(pixels)), labels
+        sizes = np.array([p.shape[:2] for p in pictures]) if cache is None else cache.originals[rows]
+        random = stream(self.samplers[place].seed, AUGMENTATION, self.samplers[place].domain, step)
+        draws = draw(self.recipe, sizes[:, 0], sizes[:, 1], random)
+        out = torch.empty(len(rows), 3, self.recipe.size, self.recipe.size)
+        recipe = self.recipe
+
+        def paint(k: int) -> None:
+            painter: Painter = self._workers.mine(lambda: Painter(recipe, self._normalise))
+            scale = pictures[k].shape[0] / sizes[k, 0], pictures[k].shape[1] / sizes[k, 1]
+            painter.paint(torch.from_numpy(pictures[k]), draws, k, out[k], scale)
+
+        self._workers.map(paint, range(len(rows)))
+        return out, labels
+
+    def _picture(self, place: int, index: int) -> Any:
+        """One picture as stored or decoded; already resized when there is no recipe."""
+        cache, domain = self.caches[place], self.domains[place]
+        if self.recipe is not None and cache is not None:
+            return cache.row(index)
+        picture = domain.read(index)
+        if isinstance(picture, Tensor):
+            return picture.permute(1, 2, 0).numpy() if self.recipe is not None else picture.numpy()
+        return np.array(picture) if self.recipe is not None else self.spec.pixels(picture)

@@ -1,0 +1,89 @@
+"""Which samples a step trains on: a pure function of seed, domain and step.
+
+DomainBed draws from every training domain with replacement, without end. Here the batch of step t is computed
+from (seed, domain, t) by a counter-based generator, so the state of a sampler is one number, any step can be
+asked
+for, and two runs with different optimizers see the same batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .domains import DataError, Labels
+
+
+def stream(seed: int, purpose: int, domain: int, step: int) -> np.random.Generator:
+    """Random numbers that belong to one use in one step; purpose keeps different uses apart."""
+    return np.random.Generator(
+        np.random.Philox(key=[seed % 2**64, purpose * 2**32 + domain], counter=[0, 0, 0, step])
+    )
+
+
+INDICES, AUGMENTATION = 1, 2
+"""Purposes of `stream`."""
+
+
+@dataclass
+class Sampler:
+    """Endless batches of positions out of one domain, with replacement.
+
+    Args:
+        positions: the samples that may be drawn, such as the ``inside`` of a split.
+        batch_size: how many a step draws.
+        seed: of the run's batch order.
+        domain: index of the domain, so that domains draw independently.
+        labels: with these, every class is drawn equally often, whatever its size.
+        step: the next step; the whole state.
+
+    >>> sampler = Sampler(np.arange(100), batch_size=4, seed=0, domain=1)
+    >>> first, second = next(sampler), next(sampler)
+    >>> sampler.load_state_dict({"step": 1})
+    >>> bool((next(sampler) == second).all())
+    True
+    """
+
+    positions: Labels
+    batch_size: int
+    seed: int
+    domain: int
+    labels: Labels | None = None
+    step: int = 0
+    _classes: list[Labels] = field(init=False, repr=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        if len(self.positions) == 0 or self.batch_size < 1:
+            raise DataError(
+                f"{len(self.positions)} samples and batch_size={self.batch_size} came for domain "
+                f"{self.domain}; both must be 1 or more."
+            )
+        if self.labels is not None:
+            chosen = self.labels[self.positions]
+            self._classes = [self.positions[chosen == k] for k in np.unique(chosen)]
+
+    def at(self, step: int) -> Labels:
+        """The positions that step ``step`` trains on."""
+        random = stream(self.seed, INDICES, self.domain, step)
+        if not self._classes:
+            drawn: Labels = self.positions[random.integers(len(self.positions), size=self.batch_size)]
+            return drawn
+        classes = random.integers(len(self._classes), size=self.batch_size)
+        places = random.random(self.batch_size)
+        return np.array(
+            [self._classes[k][int(u * len(self._classes[k]))] for k, u in zip(classes, places, strict=True)]
+        )
+
+    def __iter__(self) -> Sampler:
+        return self
+
+    def __next__(self) -> Labels:
+        self.step += 1
+        return self.at(self.step - 1)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step = int(state["step"])

@@ -1,0 +1,201 @@
+"""TerraIncognita from camera-trap pictures and their annotations, in one pass over each.
+
+DomainBed compares every image with every annotation; here a dictionary joins them and gives the same files. The
+annotations came as one JSON in 2021 and come as five now, and the number of images differs: which of the two
+published variants was met is part of the report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .archives import ArchiveError, Progress, safe_parts
+from .catalog import PUBLISHED, PublishedSet
+from .domains import DataError
+
+TERRA = PUBLISHED["TerraIncognita"]
+LOCATIONS = tuple(domain.removeprefix("location_") for domain in TERRA.domains)
+FIVE = tuple(f"{part}_annotations.json" for part in ("cis_test", "cis_val", "train", "trans_test", "trans_val"))
+"""The five files that together are the annotations."""
+
+
+class Place(NamedTuple):
+    """One file of the set: which image goes to which domain and class."""
+
+    domain: str
+    category: str
+    file: str
+
+
+@dataclass(frozen=True)
+class TerraReport:
+    """What was built.
+
+    Args:
+        counts: images in each domain, in the order of the domains, missing ones left out.
+        missing: image files that the annotations name and the folder does not have.
+        written: how many files were written now; the others were there already.
+        variant: the published variant with these counts; empty when there is none.
+    """
+
+    counts: dict[str, int]
+    missing: tuple[str, ...]
+    written: int
+    variant: str
+
+    def sentence(self) -> str:
+        """The numbers in one sentence."""
+        each = ", ".join(f"{domain} {count:,}" for domain, count in self.counts.items())
+        known = (
+            f"that is the variant of {self.variant}" if self.variant else "which is neither published variant"
+        )
+        gone = (
+            f"; {len(self.missing):,} named files are missing, {self.missing[0]} first" if self.missing else ""
+        )
+        return f"TerraIncognita has {sum(self.counts.values()):,} images ({each}), {known}{gone}."
+
+
+def annotation_files(folder: Path) -> tuple[Path, ...]:
+    """The five annotation files of a folder, or the single one of 2021, wherever below the folder they are."""
+    found = sorted(folder.rglob("*.json"))
+    five = tuple(path for path in found if path.name in FIVE)
+    if len(five) == len(FIVE):
+        return five
+    if len(found) == 1:
+        return tuple(found)
+    raise DataError(
+        f"{folder} has {len(found)} JSON files; needed are {', '.join(FIVE)}, or the single one of 2021."
+    )
+
+
+def read_annotations(paths: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
+    """The images, annotations and categories of all files, one list each."""
+    merged: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": [], "categories": []}
+    for path in paths:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            for key, rows in merged.items():
+                rows.extend(content[key])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} cannot be used as annotations ({error!r}); it must be JSON with {', '.join(merged)}."
+            ) from error
+    return merged
+
+
+def join(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Place]:
+    """Which image goes where, each place once, in the order of the images: linear in images plus annotations.
+
+    Kept are the four locations, compared as text, and the ten categories. An image with several annotations of
+    different kept categories has a place in each.
+    """
+    kept = set(TERRA.classes)
+    try:
+        names = {row["id"]: row["name"] for row in data["categories"]}
+        categories: dict[Any, dict[Any, None]] = defaultdict(dict)
+        for row in data["annotations"]:
+            categories[row["image_id"]][row["category_id"]] = None
+        places: dict[Place, None] = {}
+        for row in data["images"]:
+            location = str(row.get("location"))
+            if location in LOCATIONS:
+                file = _file_name(row["file_name"])
+                for category in (names[key] for key in categories.get(row["id"], ())):
+                    if category in kept:
+                        places[Place(f"location_{location}", category, file)] = None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"The annotations do not fit together ({error!r}); fetch them again.") from error
+    return list(places)
+
+
+def _file_name(name: str) -> str:
+    """A name that is one part: it becomes a file in the folder of a class."""
+    try:
+        if len(safe_parts(name)) == 1:
+            return name
+    except ArchiveError as error:
+        raise DataError(f"The annotations are refused: {error}.") from error
+    raise DataError(f"The annotations name the file {name!r}; a plain file name without folders is allowed.")
+
+
+def variant_of(counts: Mapping[str, int], published: PublishedSet = TERRA) -> str:
+    """The published variant of a set that has these counts by domain, or an empty string."""
+    found = tuple(counts.get(domain, 0) for domain in published.domains)
+    return next((name for name, known in published.variants.items() if known in (found, sum(found))), "")
+
+
+def _sizes(images: Path) -> dict[str, int]:
+    try:
+        with os.scandir(images) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    except OSError as error:
+        raise DataError(f"{images} cannot be read: {error.strerror}; give the folder of the images.") from error
+
+
+def _put(source: Path, target: Path, link: bool) -> None:
+    """Copy or hard-link one file. It has its name only when it is whole."""
+    draft = target.with_name(f".{target.name}.part")
+    draft.unlink(missing_ok=True)
+    if link:
+        try:
+            os.link(source, draft)
+        except OSError:  # another disk, or one without links: the copy below says what else may be wrong
+            link = False
+    if not link:
+        shutil.copyfile(source, draft)
+    draft.replace(target)
+
+
+def build(
+    images: Path,
+    annotations: Sequence[Path],
+    target: Path,
+    *,
+    link: bool = False,
+    progress: Progress | None = None,
+) -> TerraReport:
+    """Put every image at ``target/location_<id>/<category>/``; what is there already is left alone.
+
+    Args:
+        images: the folder of the pictures, flat.
+        annotations: the JSON files, all of them.
+        target: the folder of the set.
+        link: hard-link in place of copying, where the disk can.
+        progress: called with the number of files done and their number.
+
+    Raises:
+        DataError: the annotations cannot be used, no named image exists, or the disk cannot be written.
+    """
+    places = join(read_annotations(annotations))
+    counts: Counter[str] = Counter()
+    missing: dict[str, None] = {}
+    written = 0
+    sizes = _sizes(images)
+    for done, place in enumerate(places, start=1):
+        if place.file not in sizes:
+            missing[place.file] = None
+            continue
+        path = target / place.domain / place.category / place.file
+        try:
+            if not (path.is_file() and path.stat().st_size == sizes[place.file]):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _put(images / place.file, path, link)
+                written += 1
+        except OSError as error:
+            raise DataError(
+                f"{path} cannot be written: {error.strerror}; the files so far are kept."
+            ) from error
+        counts[place.domain] += 1
+        if progress is not None:
+            progress(done, len(places))
+    if not counts:
+        raise DataError(f"{images} has none of the {len(places):,} images that the annotations name there.")
+    found = {domain: counts[domain] for domain in TERRA.domains}
+    return TerraReport(found, tuple(missing), written, variant_of(found))

@@ -1,0 +1,135 @@
+"""The augmentation against torchvision: the same parameters, the same pixels; the same distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+from torchvision import transforms as T
+from torchvision.transforms import functional as TF
+
+from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Draws, Painter, Recipe, crop_boxes, draw
+from genie_dg.data.domains import DataError
+from tests.data.pictures import pixels
+
+CHANGES = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)
+
+
+def torchvision_twin(picture: Image.Image, draws: Draws, i: int, size: int) -> torch.Tensor:
+    """The same parameters through torchvision's functions on Pillow pictures."""
+    top, left, h, w = draws.boxes[i].tolist()
+    out = TF.resized_crop(picture, top, left, h, w, [size, size])
+    out = TF.hflip(out) if draws.flips[i] else out
+    for change in draws.orders[i].tolist():
+        out = CHANGES[change](out, float(draws.factors[i, change]))
+    out = TF.rgb_to_grayscale(out, 3) if draws.grays[i] else out
+    return TF.normalize(TF.to_tensor(out), IMAGENET_MEAN, IMAGENET_STD)
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (97, 60), (200, 260)])
+def test_the_same_parameters_give_the_same_pixels(height: int, width: int) -> None:
+    """Stated tolerance for random saturated colours: 1.5 levels of 255 on average, 99 % within eight."""
+    recipe, n = Recipe(size=96), 24
+    random = np.random.default_rng(height)
+    painter, out = Painter(recipe), torch.empty(3, 96, 96)
+    draws = draw(recipe, np.full(n, height), np.full(n, width), random)
+    differences = []
+    for i in range(n):
+        image = pixels(i, height, width)
+        painter.paint(torch.from_numpy(image.copy()), draws, i, out)
+        twin = torchvision_twin(Image.fromarray(image), draws, i, 96)
+        levels = (out - twin) * torch.tensor(IMAGENET_STD).view(3, 1, 1) * 255
+        differences.append(levels.abs())
+        assert float(levels.abs().mean()) < 3.0
+        assert abs(float(levels.mean())) < 0.8  # no drift in brightness
+    every = torch.stack(differences).flatten()
+    assert float(every.mean()) < 1.5
+    assert float(every.kthvalue(int(0.99 * len(every))).values) <= 8.0
+
+
+@pytest.mark.parametrize("change", range(4))
+@pytest.mark.parametrize("factor", [-1.0, 0.0, 1.0])
+def test_each_change_alone(change: int, factor: float) -> None:
+    """At the ends of its range and in the middle, exact but for rounding; hue is rounded to 1/256 by Pillow."""
+    value = 1 + 0.3 * factor if change < 3 else 0.3 * factor
+    image = pixels(7, 64, 64)
+    x = torch.from_numpy(image.copy()).permute(2, 0, 1).float().contiguous()
+    painter = Painter(Recipe(size=64))
+    (painter._brightness, painter._contrast, painter._saturation, painter._hue)[change](x, value)
+    twin = (
+        torch.from_numpy(np.asarray(CHANGES[change](Image.fromarray(image), value)).copy())
+        .permute(2, 0, 1)
+        .float()
+    )
+    assert float((x - twin).abs().max()) <= (1 if change < 3 else 12)
+    assert float((x - twin).abs().mean()) <= (0.1 if change < 3 else 1.5)
+
+
+def test_hue_of_pure_colours_and_grays() -> None:
+    """A third of a turn takes red to green to blue; grays stay."""
+    x = torch.zeros(3, 1, 4)
+    x[:, 0] = torch.tensor([[255.0, 0, 0], [0, 255, 0], [0, 0, 255], [77, 77, 77]]).T
+    painter = Painter(Recipe(size=4))
+    painter._plane, painter._wide = [torch.empty(1, 4) for _ in range(4)], torch.empty(3, 1, 4)
+    painter._hue(x, 1 / 3)
+    assert x[:, 0].T.round().tolist() == [[0, 255, 0], [0, 0, 255], [255, 0, 0], [77, 77, 77]]
+
+
+@pytest.mark.parametrize(("height", "width"), [(100, 100), (60, 240), (240, 30)])
+def test_boxes_are_distributed_as_torchvisions(height: int, width: int) -> None:
+    """Kolmogorov-Smirnov against 3000 of torchvision's boxes; long pictures use the fallback."""
+    torch.manual_seed(0)
+    recipe, n = Recipe(), 3000
+    ours = crop_boxes(recipe, np.full(n, height), np.full(n, width), np.random.default_rng(1))
+    blank = torch.empty(3, height, width)
+    theirs = np.array(
+        [T.RandomResizedCrop.get_params(blank, list(recipe.scale), list(recipe.ratio)) for _ in range(n)]
+    )
+    for k in range(4):
+        assert stats.ks_2samp(ours[:, k], theirs[:, k]).pvalue > 1e-3, k
+    assert (ours[:, 0] + ours[:, 2] <= height).all()
+    assert (ours[:, 1] + ours[:, 3] <= width).all()
+    assert (ours >= 0).all()
+
+
+def test_the_other_parameters_are_uniform() -> None:
+    n = 4000
+    draws = draw(Recipe(), np.full(n, 64), np.full(n, 64), np.random.default_rng(0))
+    for k, (low, width) in enumerate([(0.7, 0.6), (0.7, 0.6), (0.7, 0.6), (-0.3, 0.6)]):
+        assert stats.kstest(draws.factors[:, k], "uniform", (low, width)).pvalue > 1e-3
+    assert stats.binomtest(int(draws.flips.sum()), n, 0.5).pvalue > 1e-3
+    assert stats.binomtest(int(draws.grays.sum()), n, 0.1).pvalue > 1e-3
+    _, counts = np.unique(draws.orders, axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_a_smaller_stored_picture_shows_the_same_region() -> None:
+    """Half the size in store: the crop is that of the original, up to blur."""
+    image = pixels(3, 128, 160)
+    half = np.asarray(Image.fromarray(image).resize((80, 64), Image.Resampling.BILINEAR))
+    recipe = Recipe(size=48, brightness=0, contrast=0, saturation=0, hue=0, gray=0)
+    draws = draw(recipe, np.full(8, 128), np.full(8, 160), np.random.default_rng(0))
+    painter, full, small = Painter(recipe), torch.empty(3, 48, 48), torch.empty(3, 48, 48)
+    for i in range(8):
+        painter.paint(torch.from_numpy(image.copy()), draws, i, full)
+        painter.paint(torch.from_numpy(half.copy()), draws, i, small, (0.5, 0.5))
+        assert float((full - small).abs().mean()) < 0.15
+        painter.paint(torch.from_numpy(half.copy()), draws, (i + 1) % 8, small, (0.5, 0.5))
+        assert float((full - small).abs().mean()) > 0.15  # another region differs by more
+
+
+def test_no_normalisation() -> None:
+    recipe = Recipe(size=16)
+    out = torch.empty(3, 16, 16)
+    draws = draw(recipe, np.array([40]), np.array([52]), np.random.default_rng(0))
+    Painter(recipe, normalise=False).paint(torch.from_numpy(pixels(0).copy()), draws, 0, out)
+    assert 0 <= float(out.min()) < float(out.max()) <= 1
+
+
+@pytest.mark.parametrize("bad", [{"size": 0}, {"scale": (0, 1)}, {"scale": (1, 0.5)}, {"hue": 0.6}])
+def test_bad_recipes(bad: dict[str, object]) -> None:
+    with pytest.raises(DataError, match="is no augmentation"):
+        Recipe(**bad)  # type: ignore[arg-type]

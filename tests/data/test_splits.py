@@ -1,0 +1,113 @@
+"""DomainBed's check values, and properties of splits, tasks and samplers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genie_dg.data.domains import DataError
+from genie_dg.data.sampling import Sampler
+from genie_dg.data.splits import leave_out, seed_hash, single_source, split
+
+
+def test_seed_hash_check_values() -> None:
+    assert [seed_hash(0, i) for i in range(4)] == [894182419, 1514274641, 1325548499, 1796103049]
+    assert seed_hash(9, 2) == 704807380
+
+
+SIZES = {
+    "PACS": ((2048, 2344, 1670, 3929), ((1639, 409), (1876, 468), (1336, 334), (3144, 785))),
+    "VLCS": ((1415, 2656, 3282, 3376), ((1132, 283), (2125, 531), (2626, 656), (2701, 675))),
+    "OfficeHome": ((2427, 4365, 4439, 4357), ((1942, 485), (3492, 873), (3552, 887), (3486, 871))),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_of_the_published_splits(name: str) -> None:
+    counts, wanted = SIZES[name]
+    found = [split(count, 0, i) for i, count in enumerate(counts)]
+    assert tuple((len(s.inside), len(s.outside)) for s in found) == wanted
+
+
+def test_first_keys_of_pacs() -> None:
+    assert split(2048, 0, 0).outside[:5].tolist() == [548, 677, 1997, 977, 1553]
+
+
+@given(count=st.integers(1, 300), trial=st.integers(0, 5), domain=st.integers(0, 5))
+def test_a_split_is_domainbeds(count: int, trial: int, domain: int) -> None:
+    """Against the published code's steps: a list of keys, shuffled, the first fifth held out."""
+    keys = list(range(count))
+    np.random.RandomState(seed_hash(trial, domain)).shuffle(keys)
+    found = split(count, trial, domain)
+    assert found.outside.tolist() == keys[: int(count * 0.2)]
+    assert found.inside.tolist() == keys[int(count * 0.2) :]
+
+
+def test_global_streams_are_not_touched() -> None:
+    np.random.seed(3)
+    before = np.random.random_sample()
+    np.random.seed(3)
+    split(50, 0, 0)
+    assert np.random.random_sample() == before
+
+
+def test_tasks() -> None:
+    assert [(t.sources, t.targets) for t in leave_out(3)] == [((1, 2), (0,)), ((0, 2), (1,)), ((0, 1), (2,))]
+    assert [t.targets for t in leave_out(4, 2)] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert [(t.sources, t.targets) for t in single_source(3)] == [
+        ((0,), (1, 2)),
+        ((1,), (0, 2)),
+        ((2,), (0, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [lambda: leave_out(1), lambda: leave_out(3, 3), lambda: single_source(1), lambda: split(5, 0, 0, 1.0)],
+)
+def test_impossible_tasks_get_a_sentence(bad: object) -> None:
+    with pytest.raises(DataError, match=r"\.$"):
+        bad()  # type: ignore[operator]
+
+
+def test_sampler_resumes_exactly_and_draws_with_replacement() -> None:
+    positions = np.arange(500, 540)
+    one = Sampler(positions, 16, seed=7, domain=2)
+    drawn = [next(one) for _ in range(60)]
+    two = Sampler(positions, 16, seed=7, domain=2)
+    two.load_state_dict({"step": 25})
+    assert (next(two) == drawn[25]).all()
+    assert two.state_dict() == {"step": 26}
+    assert any(len(set(batch.tolist())) < 16 for batch in drawn)
+    counts = np.bincount(np.concatenate(drawn) - 500, minlength=40)
+    assert counts.min() > 0
+    assert abs(counts.mean() - 24) < 1e-9
+
+
+def test_samplers_of_seeds_and_domains_differ() -> None:
+    batches = {
+        tuple(Sampler(np.arange(1000), 8, seed, domain).at(0).tolist())
+        for seed in range(4)
+        for domain in range(4)
+    }
+    assert len(batches) == 16
+
+
+def test_class_balance() -> None:
+    labels = np.repeat([0, 1, 2], [900, 90, 10])
+    order = np.arange(1000)
+    random.Random(0).shuffle(order)  # type: ignore[arg-type]
+    plain = labels[np.concatenate([Sampler(order, 50, 0, 0).at(i) for i in range(60)])]
+    even = labels[np.concatenate([Sampler(order, 50, 0, 0, labels).at(i) for i in range(60)])]
+    assert np.bincount(plain)[0] > 2500
+    assert (np.abs(np.bincount(even) - 1000) < 120).all()
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 4), (5, 0)])
+def test_a_sampler_needs_samples(count: int, size: int) -> None:
+    with pytest.raises(DataError, match="both must be 1 or more"):
+        Sampler(np.arange(count), size, 0, 0)

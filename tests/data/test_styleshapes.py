@@ -1,0 +1,256 @@
+"""StyleShapes: drawn alike every time, balanced, and with a dial that does what it says."""
+
+from __future__ import annotations
+
+import doctest
+import hashlib
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genie_dg.data import styleshapes as module
+from genie_dg.data.domains import DataError, DomainSet, TensorDomain
+from genie_dg.data.styleshapes import CLASSES, HUES, POLYGONS, signed_distance, styleshapes, tied_hue
+
+
+def pixels(domain_set: DomainSet, index: int) -> Tensor:
+    domain = domain_set.domains[index]
+    assert isinstance(domain, TensorDomain)
+    return domain.images
+
+
+def digest(domain_set: DomainSet) -> str:
+    total = hashlib.sha256()
+    for index in range(len(domain_set.domains)):
+        total.update(pixels(domain_set, index).numpy().tobytes())
+    return total.hexdigest()
+
+
+def hue_of(images: Tensor) -> Tensor:
+    """The hue of each picture's most colourful pixels, as an angle from 0 to 1 around the wheel."""
+    rgb = images.double() / 255
+    red, green, blue = rgb.unbind(1)
+    chroma = rgb.amax(1) - rgb.amin(1)
+    angle = torch.atan2(math.sqrt(3) * (green - blue), 2 * red - green - blue)
+    weight = torch.where(chroma >= chroma.flatten(1).quantile(0.97, dim=1).view(-1, 1, 1), chroma, 0.0)
+    x, y = (weight * angle.cos()).sum((1, 2)), (weight * angle.sin()).sum((1, 2))
+    return torch.atan2(y, x) / (2 * math.pi) % 1
+
+
+def guessed(hue: Tensor, domain: int, classes: int = len(CLASSES)) -> Tensor:
+    """The class whose hue in the table of a domain is nearest."""
+    table = torch.tensor([tied_hue(domain, label) for label in range(classes)], dtype=torch.float64)
+    apart = (hue.unsqueeze(1) - table).abs()
+    return torch.minimum(apart, 1 - apart).argmin(1)
+
+
+def agreement(domain_set: DomainSet, index: int, table: int) -> float:
+    labels = torch.from_numpy(domain_set.domains[index].labels)
+    hits = guessed(hue_of(pixels(domain_set, index)), table, len(domain_set.classes)) == labels
+    return hits.double().mean().item()
+
+
+def test_names_shapes_and_balance() -> None:
+    drawn = styleshapes(size=24, per_class=5)
+    assert [domain.name for domain in drawn.domains] == ["art", "cartoon", "photo", "sketch"]
+    assert list(drawn.classes) == sorted(drawn.classes)
+    assert len(drawn.classes) == 7
+    for index, domain in enumerate(drawn.domains):
+        assert pixels(drawn, index).shape == (35, 3, 24, 24)
+        assert pixels(drawn, index).dtype == torch.uint8
+        assert domain.labels.dtype == np.int64
+        assert drawn.counts()[domain.name].tolist() == [5] * 7
+
+
+def test_fewer_classes_are_the_first_ones() -> None:
+    drawn = styleshapes(size=16, per_class=2, classes=3)
+    assert drawn.classes == ("arrow", "cross", "disc")
+    assert all(sorted(set(domain.labels.tolist())) == [0, 1, 2] for domain in drawn.domains)
+
+
+def test_a_seed_gives_the_same_pixels_here_and_in_another_process() -> None:
+    first = digest(styleshapes(size=32, per_class=2))
+    assert digest(styleshapes(size=32, per_class=2)) == first
+    assert digest(styleshapes(size=32, per_class=2, seed=1)) != first
+    code = (
+        "from tests.data.test_styleshapes import digest, styleshapes\n"
+        "print(digest(styleshapes(size=32, per_class=2)))"
+    )
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == first
+
+
+def test_every_picture_is_another_one() -> None:
+    drawn = styleshapes(size=16, per_class=20)
+    together = torch.cat([pixels(drawn, index).flatten(1) for index in range(4)])
+    assert len(torch.unique(together, dim=0)) == len(drawn) == 560
+
+
+def test_global_streams_are_neither_read_nor_moved() -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = digest(styleshapes(size=16, per_class=1))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert np.array_equal(np.random.get_state()[1], before[2])  # noqa: NPY002
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        assert digest(styleshapes(size=16, per_class=1)) == first
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_the_dial_ties_the_hue_to_the_class(index: int) -> None:
+    """At 0 the hue is right as often as chance, at 1 nearly always, in between in proportion."""
+    for dial, expected in ((0.0, 1 / 7), (0.5, 0.5 + 0.5 / 7), (1.0, 1.0)):
+        drawn = styleshapes(size=32, per_class=40, spurious=dial, seed=3)
+        bound = 4 * math.sqrt(expected * (1 - expected) / 280) + 0.03  # and 3 % for hues that are misread
+        assert agreement(drawn, index, index) == pytest.approx(expected, abs=bound)
+
+
+def test_the_shortcut_of_one_domain_fails_in_every_other() -> None:
+    drawn = styleshapes(size=32, per_class=10, spurious=1.0)
+    for index in range(4):
+        for table in set(range(4)) - {index}:
+            assert agreement(drawn, index, table) < 0.05
+            assert all(tied_hue(index, label) != tied_hue(table, label) for label in range(HUES))
+
+
+def test_the_dial_changes_colours_and_nothing_else() -> None:
+    """The dark outlines of the cartoons are the same at 0 and at 1, and so are poses and backgrounds."""
+    free, tied = (pixels(styleshapes(size=48, per_class=6, spurious=dial), 1) for dial in (0.0, 1.0))
+    dark = [images.amax(1) < 30 for images in (free, tied)]
+    assert torch.equal(*dark)
+    assert dark[0].sum() > 1000
+    assert torch.equal(free[..., 0, 0], tied[..., 0, 0])
+    assert (free != tied).any(dim=1).flatten(1).any(1).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("shape", sorted(POLYGONS))
+def test_polygons_against_pillow_and_a_slow_distance(shape: str) -> None:
+    side = 200
+    steps = (torch.arange(side, dtype=torch.float64) + 0.5) * (2 / side) - 1
+    at = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), dim=-1)
+    distance = signed_distance(shape, at)
+    mask = Image.new("1", (side, side))
+    corners = [((x + 1) * side / 2 - 0.5, (y + 1) * side / 2 - 0.5) for x, y in POLYGONS[shape]]
+    ImageDraw.Draw(mask).polygon(corners, fill=1)
+    clear = distance.abs() > 3 / side  # Pillow counts pixels that an edge only touches
+    assert clear.float().mean() > 0.9
+    inside = torch.from_numpy(np.array(mask))
+    assert torch.equal((distance < 0)[clear], inside[clear])
+    ends = torch.tensor(POLYGONS[shape], dtype=torch.float64)
+    along = torch.linspace(0, 1, 400, dtype=torch.float64).view(-1, 1, 1)
+    outline = (ends + (ends.roll(-1, 0) - ends) * along).reshape(-1, 2)
+    some = at[::9, ::9].reshape(-1, 2)
+    slow = torch.cdist(some, outline).amin(1)
+    torch.testing.assert_close(signed_distance(shape, some).abs(), slow, rtol=0, atol=3e-3)
+
+
+def test_round_shapes() -> None:
+    centre, rim, far = torch.zeros(1, 2), torch.tensor([[0.0, 0.66]]), torch.tensor([[0.0, 2.0]])
+    assert signed_distance("disc", centre) < 0
+    assert signed_distance("ring", centre) > 0
+    assert signed_distance("ring", rim) < 0
+    assert signed_distance("disc", far).item() == pytest.approx(1.15)
+    assert signed_distance("ring", far).item() == pytest.approx(1.12)
+
+
+def test_edges_are_anti_aliased_at_every_size() -> None:
+    """A cartoon has no noise: drawn four times as large and averaged it is the small one."""
+    small = pixels(styleshapes(size=32, per_class=3), 1).double()
+    large = pixels(styleshapes(size=128, per_class=3), 1).double()
+    apart = (F.avg_pool2d(large, 4) - small).abs()
+    assert apart.mean() < 2.5
+    assert apart.amax() < 100  # hard edges would be off by a full step somewhere
+
+
+def test_objects_stay_inside_the_picture() -> None:
+    """A cartoon's border has the colour of its background, up to the few corners that reach the edge."""
+    images = pixels(styleshapes(size=48, per_class=20), 1).int()
+    corner = images[..., :1, :1]
+    border = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 0], images[..., -1]], dim=-1)
+    touched = (border - corner[..., 0]).abs().amax(1).amax(1) > 20
+    assert touched.float().mean() < 0.1
+
+
+def small_network() -> nn.Module:
+    def block(before: int, after: int) -> list[nn.Module]:
+        return [
+            nn.Conv2d(before, after, 3, padding=1),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+
+    return nn.Sequential(*block(3, 16), *block(16, 32), *block(32, 48), nn.Flatten(), nn.LazyLinear(7))
+
+
+def accuracy_by_training(spurious: float, held_out: int, epochs: int) -> tuple[float, float]:
+    """Accuracy on unseen samples of the training domains, and on the domain that was held out."""
+    sets = [styleshapes(size=24, per_class=30, seed=seed, spurious=spurious) for seed in (0, 1)]
+    labels = torch.from_numpy(sets[0].domains[0].labels)
+
+    def images(which: int, domains: list[int]) -> Tensor:
+        return (torch.cat([pixels(sets[which], d) for d in domains]).float() - 128) / 64
+
+    rest = [d for d in range(4) if d != held_out]
+    seen, targets = images(0, rest), labels.repeat(3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = small_network()
+        network(seen[:2])
+        optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+        for _ in range(epochs):
+            for batch in torch.randperm(len(seen)).split(32):
+                loss = F.cross_entropy(network(seen[batch]), targets[batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    network.eval()
+    with torch.no_grad():
+        near = (network(images(1, rest)).argmax(1) == targets).float().mean().item()
+        far = (network(images(0, [held_out])).argmax(1) == labels).float().mean().item()
+    return near, far
+
+
+def test_a_network_learns_the_shapes_and_falls_for_the_hue() -> None:
+    near, far = accuracy_by_training(spurious=0.0, held_out=1, epochs=6)
+    lured_near, lured_far = accuracy_by_training(spurious=1.0, held_out=1, epochs=6)
+    assert near > 0.5
+    assert far > 0.35
+    assert lured_near > 0.75
+    assert lured_far < far - 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 8}, "size=8"),
+        ({"per_class": 0}, "per_class=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"classes": 8}, "2 to 7 classes"),
+        ({"classes": 1}, "2 to 7 classes"),
+        ({"spurious": 1.5}, "probability from 0 to 1"),
+        ({"spurious": -0.1}, "probability from 0 to 1"),
+        ({"spurious": math.nan}, "probability from 0 to 1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        styleshapes(**arguments)  # type: ignore[arg-type]
+
+
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(module)
+    assert tried > 0
+    assert failed == 0
