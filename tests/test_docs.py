@@ -25,6 +25,7 @@ SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 @pytest.mark.parametrize(
     "name",
     ["genie_dg.optim.genie", "genie_dg._moments", "genie_dg.data.digits", "genie_dg.report.curves"]
+    + [f"genie_dg.data.{module}" for module in ("splits", "sampling", "sets", "styleshapes", "contact_sheet")]
     + [f"genie_dg.diagnostics.{module}" for module in SHOWN],
 )
 def test_docstring_examples(name: str) -> None:
@@ -59,6 +60,15 @@ def test_the_guide_to_measuring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len((tmp_path / "osgr.jsonl").read_text().splitlines()) == 3
 
 
+def test_the_guide_to_data_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), flags=re.S)
+    assert len(blocks) == 2
+    space: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "data.md", "exec"), space)
+    assert space["training"].state_dict() == {"step": 1}  # type: ignore[attr-defined]
+
+
 def test_the_example_draws_its_figure(tmp_path: Path) -> None:
     script = ROOT / "examples" / "osgr_curves.py"
     assert len(script.read_text().splitlines()) <= 40
@@ -76,7 +86,14 @@ def test_readme_starts_with_the_two_commands() -> None:
     assert first < text.index("make test") < 900
 
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "docs/measure.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "benchmarks/README.md",
+    "docs/measure.md",
+    "docs/data.md",
+]
 
 
 @pytest.mark.parametrize("file", DOCUMENTS)

@@ -16,8 +16,6 @@ from genie_dg.data.coloured import coloured_digits, coloured_mnist, deal
 from genie_dg.data.digits import load_digits
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
 
-pytest.importorskip("sklearn")
-
 
 def pixels(domain_set: DomainSet, index: int) -> Tensor:
     domain = domain_set.domains[index]

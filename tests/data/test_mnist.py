@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
+from torchvision import datasets
+from torchvision.transforms import InterpolationMode, functional
 
 from genie_dg.data import mnist
 from genie_dg.data.coloured import coloured_mnist
@@ -60,7 +62,6 @@ def test_all_four_files_are_read_training_before_test(tmp_path: Path, below: str
 
 
 def test_torchvision_reads_the_same(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("torchvision.datasets")
     make(tmp_path / "MNIST" / "raw")
     parts = [datasets.MNIST(str(tmp_path), train=train, download=False) for train in (True, False)]
     images, labels = load_mnist(str(tmp_path))
@@ -70,9 +71,6 @@ def test_torchvision_reads_the_same(tmp_path: Path) -> None:
 
 def test_rotation_is_torchvisions_to_the_bit(tmp_path: Path) -> None:
     """DomainBed's recipe, one image after another, with torch's global generator."""
-    functional = pytest.importorskip("torchvision.transforms.functional")
-    from torchvision.transforms import InterpolationMode
-
     images, labels = make(tmp_path)
     made = rotated_mnist(tmp_path, seed=6)
     with torch.random.fork_rng(devices=[]):
