@@ -7,7 +7,6 @@ as Pillow converts them. Pixels then agree with every harness that uses torchvis
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +16,30 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+def unreadable(error: BaseException) -> bool:
+    """Whether an error says that a file is no picture; Pillow raises all of these."""
+    from PIL import Image
+
+    return isinstance(error, (OSError, ValueError, SyntaxError, Image.DecompressionBombError))
+
+
+def problem_with(path: Path, error: BaseException) -> DataError:
+    """The sentence for a file that cannot be read as a picture."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} is missing; put it back or list the folder again.")
+    empty = path.is_file() and path.stat().st_size == 0
+    what = "is empty (0 bytes)" if empty else f"cannot be decoded as a picture ({error})"
+    return DataError(f"{path} {what}; replace or remove it, then list the folder again.")
+
+
 def decode(path: Path) -> Image.Image:
     """Read a picture; what cannot be read raises `DataError` with the name of the file."""
     from PIL import Image
 
     try:
-        with path.open("rb") as file, warnings.catch_warnings():
-            # A palette with transparency is converted all the same, and a truncated EXIF block is not used.
-            warnings.simplefilter("ignore", UserWarning)
+        with path.open("rb") as file:
             return Image.open(file).convert("RGB")
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing; put it back or list the folder again.") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        size = path.stat().st_size if path.is_file() else 0
-        what = "is empty (0 bytes)" if size == 0 else f"cannot be decoded as a picture ({error})"
-        raise DataError(f"{path} {what}; replace or remove it, then list the folder again.") from error
+    except Exception as error:
+        if not unreadable(error):
+            raise
+        raise problem_with(path, error) from error

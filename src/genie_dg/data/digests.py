@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from .decode import problem_with, unreadable
 from .domains import DataError, FileDomain
 
 Progress = Callable[[int], object]
@@ -68,12 +69,10 @@ def _examined(path: Path, known: Known | None, progress: Progress | None) -> Kno
                 width, height = picture.size
             digest = hashlib.blake2b(content, digest_size=16).hexdigest()
             known = Known(len(content), status.st_mtime_ns, digest, height, width)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        if isinstance(error, FileNotFoundError):
-            return DataError(f"{path} is missing; put it back or list the folder again.")
-        empty = path.is_file() and path.stat().st_size == 0
-        what = "is empty (0 bytes)" if empty else f"cannot be decoded as a picture ({error})"
-        return DataError(f"{path} {what}; replace or remove it, then list the folder again.")
+    except Exception as error:
+        if not unreadable(error):
+            raise
+        return problem_with(path, error)
     if progress is not None:
         progress(1)
     return known
