@@ -13,18 +13,19 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import ConcatDataset, DataLoader, RandomSampler
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Recipe
-from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
+from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
+from genie_dg.data.domains import FileDomain
 from genie_dg.data.image_folders import open_folder
 from genie_dg.data.loaders import Evaluation, Training
 from genie_dg.data.sampling import Sampler
@@ -56,33 +57,47 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    domain = max(open_folder(args.folder).domains, key=len)
-    workers = torch.get_num_threads()
-    print(f"{domain.name}: {len(domain)} pictures; {workers} workers or threads; torch {torch.__version__}")
+    domains = [d for d in open_folder(args.folder).domains if isinstance(d, FileDomain)]
+    workers, count = torch.get_num_threads(), sum(len(d) for d in domains)
+    print(
+        f"{count} pictures in {len(domains)} domains; {workers} workers or threads; torch {torch.__version__}"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        caches = {}
+        caches: dict[str, list[Cache]] = {}
         for name, spec in (("evaluation", EvalSpec(224)), ("training", TrainSpec())):
             start = time.perf_counter()
-            caches[name] = open_cache(domain, spec, folder)
-            size = caches[name].data.size / 2**20
+            caches[name] = [open_cache(d, spec, folder) for d in domains]
+            size = sum(c.data.size for c in caches[name]) / 2**20
             print(f"{name} cache: {time.perf_counter() - start:.1f} s, {size:.0f} MB", flush=True)
-        plain, augmented = (ImageFolder(str(domain.root), transform) for transform in (EVAL, TRAIN))
-        sampler = Sampler(np.arange(len(domain)), 32, seed=0, domain=0)
-        training = Training([domain], [sampler], recipe=Recipe(), caches=[caches["training"]])
-        uncached = Training([domain], [sampler], recipe=Recipe())
+        plain, augmented = (
+            ConcatDataset([ImageFolder(str(d.root), transform) for d in domains]) for transform in (EVAL, TRAIN)
+        )
+        samplers = [Sampler(np.arange(len(d)), 32, seed=0, domain=i) for i, d in enumerate(domains)]
+        training = Training(domains, samplers, recipe=Recipe(), caches=caches["training"])
+        fast = Training(domains, samplers, recipe=Recipe(), caches=caches["training"], engine="opencv")
+        uncached = Training(domains, samplers, recipe=Recipe())
         drawn = RandomSampler(augmented, replacement=True, num_samples=10**6)
+        shuffled = RandomSampler(plain)  # all domains from the start, as below
+        few = [np.random.default_rng(0).permutation(len(d)) for d in domains]
+
+        def evaluation(given: list[Cache] | list[None]) -> Iterator[Any]:
+            loaders = [iter(Evaluation(d, p, cache=c)) for d, p, c in zip(domains, few, given, strict=True)]
+            for batches in zip(*loaders, strict=False):
+                yield from batches
+
         contenders = {
-            "evaluation, ImageFolder": lambda: DataLoader(plain, batch_size=64, num_workers=workers),
-            "evaluation, cache": lambda: Evaluation(domain, cache=caches["evaluation"]),
-            "evaluation, decoding": lambda: Evaluation(domain),
+            "evaluation, ImageFolder": lambda: DataLoader(plain, 64, sampler=shuffled, num_workers=workers),
+            "evaluation, cache": lambda: evaluation(caches["evaluation"]),
+            "evaluation, decoding": lambda: evaluation([None] * len(domains)),
             "training, ImageFolder": lambda: DataLoader(augmented, 32, sampler=drawn, num_workers=workers),
-            "training, cache": lambda: (batches[0] for batches in training),
-            "training, decoding": lambda: (batches[0] for batches in uncached),
+            "training, cache": lambda: (batch for batches in training for batch in batches),
+            "training, cache, opencv": lambda: (batch for batches in fast for batch in batches),
+            "training, decoding": lambda: (batch for batches in uncached for batch in batches),
         }
         rates: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(args.rounds):
             for name, make in contenders.items():
-                rates[name].append(rate(make(), min(args.images, len(domain) - 64)))
+                rates[name].append(rate(make(), args.images))
         for name, values in rates.items():
             peer = statistics.median(rates[name.split(",")[0] + ", ImageFolder"])
             middle = statistics.median(values)

@@ -191,10 +191,9 @@ def test_setuid_and_other_permission_bits_are_not_taken_over(tmp_path: Path) -> 
 
 
 def test_a_bomb_by_ratio_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
-    archive = make_zip(tmp_path / "a.zip", {"bomb": bytes(40 << 20)})
-    started = time.perf_counter()
+    filler = random.Random(0).randbytes(1 << 20)  # with it the archive as a whole looks harmless
+    archive = make_zip(tmp_path / "a.zip", {"filler": filler, "bomb": bytes(40 << 20)})
     assert "'bomb'" in refused(archive)
-    assert time.perf_counter() - started < 1
 
 
 def test_a_tar_bomb_is_refused_by_what_comes_out(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_folder_with_something_else_is_not_touched(web: Web, tmp_path: Path) -
 def test_interrupted_at_every_rename_the_same_call_goes_on(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool
 ) -> None:
-    """Every stage ends in a rename; calls are stopped at the first, second, ... one, just before or after it."""
+    """Every stage ends in a rename; calls are stopped at the first, second, ... one, before or after it."""
     source, made = offered(web, name)
     left = [0]
 

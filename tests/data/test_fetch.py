@@ -104,6 +104,24 @@ def test_a_changed_file_is_not_glued_to_the_old_part(
     assert (tmp_path / "f.zip").read_bytes() == OTHER[:length]
 
 
+@pytest.mark.parametrize(
+    ("data", "how"),
+    [(DATA, {"shift": 1000}), (OTHER + OTHER, {"checks_if_range": False})],
+    ids=["start", "length"],
+)
+def test_an_answer_that_does_not_fit_the_part_is_not_glued(
+    web: Web, tmp_path: Path, data: bytes, how: dict[str, object]
+) -> None:
+    """It begins at another byte, or the file has another length under the same validator."""
+    url = web.serve("/f.zip", DATA, break_after=[1_000_000])
+    with pytest.raises(FetchError):
+        quickly([url], tmp_path / "f.zip", attempts=1)
+    web.serve("/f.zip", data, **how)
+    quickly([url], tmp_path / "f.zip")
+    assert (tmp_path / "f.zip").read_bytes() == data
+    assert web.ranges("/f.zip") == [None, "bytes=1000000-", None], "refused by its header, before its bytes"
+
+
 @pytest.mark.parametrize("how", [{"ranges": False}, {"etag": None}, {"etag": 'W/"weak"'}])
 def test_without_ranges_or_a_validator_it_starts_again(
     web: Web, tmp_path: Path, how: dict[str, object]
@@ -183,11 +201,12 @@ def test_temporary_errors_are_tried_again_with_growing_pauses(
 
 
 def test_a_server_that_falls_silent_is_left_after_the_timeout(web: Web, tmp_path: Path) -> None:
-    url = web.serve("/f.zip", DATA, pause=3.0)
+    url = web.serve("/f.zip", DATA, pause=5.0, etag=None)
     started = time.monotonic()
     with pytest.raises(FetchError, match="timed out"):
-        quickly([url], tmp_path / "f.zip", timeout=0.1, attempts=1)
-    assert time.monotonic() - started < 2
+        quickly([url], tmp_path / "f.zip", timeout=0.1, attempts=2)
+    assert time.monotonic() - started < 4
+    assert web.ranges("/f.zip") == [None, None], "it may do better the second time"
     assert (tmp_path / "f.zip.part").read_bytes() == DATA[: 1 << 14]
 
 
@@ -215,16 +234,18 @@ def test_a_wrong_size_is_noticed_before_and_after(web: Web, tmp_path: Path) -> N
     assert (tmp_path / "g.zip").read_bytes() == b"by hand"
 
 
-PAGE = b"<!DOCTYPE html><html><head><title>Google Drive - Virus scan warning</title>" + bytes(2000)
+PAGE = b"<!DOCTYPE html><head><title>Google Drive - Virus scan warning</title>" + bytes(2000)
 
 
-@pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", "application/zip"])
-def test_a_web_page_is_not_taken_for_the_file(web: Web, tmp_path: Path, content_type: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "content_type"), [(PAGE, "application/zip"), (PAGE[15:], "text/html; charset=utf-8")]
+)
+def test_a_web_page_is_not_taken_for_the_file(web: Web, tmp_path: Path, page: bytes, content_type: str) -> None:
     """The part that was there survives the page."""
     url = web.serve("/f.zip", DATA, break_after=[1_000_000])
     with pytest.raises(FetchError):
         quickly([url], tmp_path / "f.zip", attempts=1)
-    web.serve("/f.zip", PAGE, content_type=content_type, etag=None)
+    web.serve("/f.zip", page, content_type=content_type, etag=None)
     with pytest.raises(FetchError, match="Google Drive - Virus scan warning"):
         quickly([url], tmp_path / "f.zip")
     web.serve("/f.zip", DATA)
@@ -237,7 +258,7 @@ def test_a_dead_first_mirror_is_passed_over(web: Web, tmp_path: Path) -> None:
     urls = [dead_address(), web.serve("/404.zip", b"", statuses=[404]), web.serve("/f.zip", DATA)]
     started = time.monotonic()
     fetch(urls, tmp_path / "f.zip")
-    assert time.monotonic() - started < 2, "what is dead must not be waited for"
+    assert time.monotonic() - started < 6, "what is dead must not be waited for"
     assert (tmp_path / "f.zip").read_bytes() == DATA
 
 

@@ -1,4 +1,4 @@
-"""Evaluation is equal to torchvision's to the bit, with and without cache; training can be repeated and resumed."""
+"""Evaluation equals torchvision's to the bit, with and without cache; training can be repeated and resumed."""
 
 from __future__ import annotations
 
@@ -127,6 +127,8 @@ def test_threads_of_torch_are_as_before() -> None:
 def test_bad_input(tmp_path: Path, kinds: FileDomain) -> None:
     with pytest.raises(DataError, match="batch_size=0"):
         Evaluation(kinds, batch_size=0)
+    with pytest.raises(DataError, match="engine='magic' is not one of 'torch', 'opencv'"):
+        Training([kinds], [Sampler(np.arange(3), 2, 0, 0)], engine="magic")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="1 domains and 0 samplers"):
         Training([kinds], [])
     other = open_folder(folder(tmp_path / "other")).domains[0]

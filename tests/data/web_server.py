@@ -24,6 +24,7 @@ class Served:
     statuses: list[int] = field(default_factory=list)
     break_after: list[int] = field(default_factory=list)
     pause: float = 0.0
+    shift: int = 0  # a partial answer begins this many bytes too early, and says so
     headers: dict[str, str] = field(default_factory=dict)
     redirect: str | None = None
 
@@ -76,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         wanted, unless = self.headers.get("Range"), self.headers.get("If-Range")
         start = 0
         if wanted and file.ranges and (not file.checks_if_range or unless in (file.etag, file.modified)):
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) - file.shift
             if start >= len(file.data):
                 self.send_response(416)
                 self.send_header("Content-Range", f"bytes */{len(file.data)}")

@@ -77,8 +77,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 def ask(url: str, headers: dict[str, str], timeout: float) -> Any:
     """The open response to a GET. Status 416, which only a resumed transfer can meet, is a response as well."""
-    # Compression on the way would make lengths and ranges count something else than the file.
-    headers = {"User-Agent": "genie-dg", "Accept-Encoding": "identity", **headers}
+    headers = {"User-Agent": "genie-dg", **headers}
     try:
         return _opener().open(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
