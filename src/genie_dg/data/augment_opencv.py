@@ -33,6 +33,11 @@ class OpenCVPainter:
         cv2.setNumThreads(0)  # each of our threads does whole pictures
         self.cv2, self.recipe = cv2, recipe
         self._slope, self._shift = slope_and_shift(normalise)
+        size = recipe.size
+        # Written again and again: memory of every result would otherwise be asked for anew.
+        self._here, self._there, self._gray3 = (np.empty((size, size, 3), np.uint8) for _ in range(3))
+        self._gray1 = np.empty((size, size), np.uint8)
+        self._planes = torch.empty(3, size, size, dtype=torch.uint8)
 
     @torch.no_grad()
     def paint(
@@ -41,8 +46,8 @@ class OpenCVPainter:
         """See `augment.Painter.paint`."""
         for k, picture in enumerate(pictures):
             pixels = self._painted(picture.numpy(), draws, first + k, scales[k])
-            for channel, plane in enumerate(self.cv2.split(pixels)):
-                out[k, channel].copy_(torch.from_numpy(plane))
+            self.cv2.split(pixels, list(self._planes.numpy()))
+            out[k].copy_(self._planes)
         out.mul_(self._slope).add_(self._shift)
 
     def _painted(self, picture: np.ndarray, draws: Draws, index: int, scale: np.ndarray) -> Any:
@@ -56,29 +61,32 @@ class OpenCVPainter:
     def _resized(self, part: np.ndarray) -> Any:
         size = self.recipe.size
         if max(part.shape[:2]) <= size:
-            return self.cv2.resize(part, (size, size), interpolation=self.cv2.INTER_LINEAR)
+            return self.cv2.resize(part, (size, size), dst=self._here, interpolation=self.cv2.INTER_LINEAR)
         planes = torch.from_numpy(part).permute(2, 0, 1)[None]
         small = F.interpolate(planes, size=(size, size), mode="bilinear", antialias=True)[0]
-        return np.ascontiguousarray(small.permute(1, 2, 0).numpy())
+        np.copyto(self._here, small.permute(1, 2, 0).numpy())
+        return self._here
 
     def _gray(self, x: Any) -> Any:
-        return self.cv2.cvtColor(self.cv2.cvtColor(x, self.cv2.COLOR_RGB2GRAY), self.cv2.COLOR_GRAY2RGB)
+        gray = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2GRAY, dst=self._gray1)
+        return self.cv2.cvtColor(gray, self.cv2.COLOR_GRAY2RGB, dst=self._gray3)
 
     def _blended(self, x: Any, factor: float, plus: float) -> Any:
         """Give factor x + plus, cut down to whole numbers from 0 to 255; OpenCV rounds: half a level goes."""
-        return self.cv2.addWeighted(x, factor, x, 0.0, plus - 0.4999)
+        return self.cv2.addWeighted(x, factor, x, 0.0, plus - 0.4999, dst=x)
 
     def _brightness(self, x: Any, factor: float) -> Any:
         return self._blended(x, factor, 0.0)
 
     def _contrast(self, x: Any, factor: float) -> Any:
-        middle = np.floor(self.cv2.mean(self.cv2.cvtColor(x, self.cv2.COLOR_RGB2GRAY))[0] + 0.5)
+        gray = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2GRAY, dst=self._gray1)
+        middle = np.floor(self.cv2.mean(gray)[0] + 0.5)
         return self._blended(x, factor, (1 - factor) * middle)
 
     def _saturation(self, x: Any, factor: float) -> Any:
-        return self.cv2.addWeighted(x, factor, self._gray(x), 1 - factor, -0.4999)
+        return self.cv2.addWeighted(x, factor, self._gray(x), 1 - factor, -0.4999, dst=x)
 
     def _hue(self, x: Any, turn: float) -> Any:
-        circle = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2HSV_FULL)
+        circle = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2HSV_FULL, dst=self._there)
         circle[..., 0] += np.uint8(int(turn * 255) % 256)  # bytes wrap around, as hue does
-        return self.cv2.cvtColor(circle, self.cv2.COLOR_HSV2RGB_FULL)
+        return self.cv2.cvtColor(circle, self.cv2.COLOR_HSV2RGB_FULL, dst=x)

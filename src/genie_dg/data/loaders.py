@@ -70,12 +70,15 @@ class Evaluation:
     def _images(self, rows: Labels) -> Tensor:
         if isinstance(self.domain, TensorDomain):
             return self._scale.whole(self.domain.images[torch.from_numpy(rows)])
-        first = self._pixels(int(rows[0]))
-        out = torch.empty(len(rows), *first.shape)
+        sample = self._pixels(int(rows[0]))
+        out = torch.empty(len(rows), *sample.shape)
 
         def fill(first: int) -> None:
-            pixels = np.stack([self._pixels(int(i)) for i in rows[first : first + GROUP]])
-            self._scale.write(torch.from_numpy(pixels), out[first : first + GROUP])
+            group = rows[first : first + GROUP]
+            buffer = self._workers.mine(lambda: np.empty((GROUP, *sample.shape), sample.dtype))[: len(group)]
+            for k, i in enumerate(group):
+                np.copyto(buffer[k], self._pixels(int(i)))
+            self._scale.write(torch.from_numpy(buffer), out[first : first + GROUP])
 
         self._workers.map(fill, range(0, len(rows), GROUP))
         return out
