@@ -119,7 +119,9 @@ def test_threads_of_torch_are_as_before() -> None:
     workers = Workers(3)
     assert workers.map(lambda _: torch.get_num_threads(), range(6)) == [1] * 6
     assert torch.get_num_threads() == before
-    assert len({id(o) for o in workers.map(lambda _: workers.mine(object), range(30))}) <= 3
+    owners = [Recipe(), Recipe(size=1)]
+    for owner in owners:
+        assert len({id(o) for o in workers.map(lambda _, o=owner: workers.mine(o, list), range(30))}) <= 3
     with pytest.raises(ZeroDivisionError):
         workers.map(lambda i: 1 / i, [1, 0])
 

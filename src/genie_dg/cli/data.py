@@ -100,9 +100,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)
     for domain, count in report.counts.items():
         print(f"{domain:20} {count:>9,} pictures")
-    print(
-        f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{', ...' if report.classes[10:] else ''}"
-    )
+    more = ", ..." if report.classes[10:] else ""
+    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
     for kind, things in report.problems.items():
         for thing in things[:20]:
             print(f"{kind}: {thing}")
@@ -110,9 +109,8 @@ def _verify(arguments: argparse.Namespace) -> int:
             print(f"{kind}: and {len(things) - 20:,} more")
     if facts is not None:
         verdict = "differ from" if report.splits_differ else "are"
-        print(
-            f"Variant: {report.variant or 'none of the published ones'}. The splits {verdict} the published ones."
-        )
+        variant = report.variant or "none of the published ones"
+        print(f"Variant: {variant}. The splits {verdict} the published ones.")
     print("Everything is as it should be." if report.good else "Not usable as it is: see above.")
     return 0 if report.good else 1
 

@@ -19,7 +19,7 @@ from .augment_opencv import OpenCVPainter
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
 from .sampling import AUGMENTATION, Sampler, stream
-from .workers import Workers
+from .workers import shared_workers
 
 Batch = tuple[Tensor, Tensor]
 ENGINES: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}
@@ -57,7 +57,7 @@ class Evaluation:
             )
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
-        self._scale, self._workers = _Scale(normalise), Workers()
+        self._scale, self._workers = _Scale(normalise), shared_workers()
 
     def __len__(self) -> int:
         return -(-len(self.positions) // self.batch_size)
@@ -74,11 +74,8 @@ class Evaluation:
         out = torch.empty(len(rows), *sample.shape)
 
         def fill(first: int) -> None:
-            group = rows[first : first + GROUP]
-            buffer = self._workers.mine(lambda: np.empty((GROUP, *sample.shape), sample.dtype))[: len(group)]
-            for k, i in enumerate(group):
-                np.copyto(buffer[k], self._pixels(int(i)))
-            self._scale.write(torch.from_numpy(buffer), out[first : first + GROUP])
+            pixels = np.stack([self._pixels(int(i)) for i in rows[first : first + GROUP]])
+            self._scale.write(torch.from_numpy(pixels), out[first : first + GROUP])
 
         self._workers.map(fill, range(0, len(rows), GROUP))
         return out
@@ -149,7 +146,7 @@ class Training:
             raise DataError(
                 f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}; choose one of them."
             )
-        self._normalise, self._workers, self._engine = normalise, Workers(), ENGINES[engine]
+        self._normalise, self._workers, self._engine = normalise, shared_workers(), ENGINES[engine]
         if recipe is not None:
             self._engine(recipe, normalise)  # says now what would be missing later
 
@@ -191,7 +188,7 @@ class Training:
         scales = np.array([p.shape[:2] for p in pictures]) / sizes
 
         def paint(first: int) -> None:
-            painter = self._workers.mine(lambda: self._engine(recipe, self._normalise))
+            painter = self._workers.mine(self, lambda: self._engine(recipe, self._normalise))
             group = slice(first, first + GROUP)
             painter.paint(
                 [torch.from_numpy(p) for p in pictures[group]], draws, first, out[group], scales[group]

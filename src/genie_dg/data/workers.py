@@ -7,10 +7,12 @@ Here each thread does whole pictures by itself; decoding, resizing and arithmeti
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, local
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -21,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A pool of threads; ``mine(make)`` gives each thread an object of its own."""
+    """A pool of threads; ``mine(owner, make)`` gives each thread an object of its own for each owner."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = threads() if count is None else count
@@ -43,8 +45,16 @@ class Workers:
         """The results in order; the first error is raised."""
         return list(self._pool.map(work, items))
 
-    def mine(self, make: Callable[[], Any]) -> Any:
-        """This thread's own object, made at its first call."""
-        if not hasattr(self._own, "object"):
-            self._own.object = make()
-        return self._own.object
+    def mine(self, owner: object, make: Callable[[], Any]) -> Any:
+        """This thread's own object for an owner, made at its first call and dropped with the owner."""
+        if not hasattr(self._own, "objects"):
+            self._own.objects = WeakKeyDictionary()
+        if owner not in self._own.objects:
+            self._own.objects[owner] = make()
+        return self._own.objects[owner]
+
+
+@functools.cache
+def shared_workers() -> Workers:
+    """The pool that all loaders use: few threads, whose memory stays warm."""
+    return Workers()
