@@ -78,12 +78,12 @@ def main() -> None:
         uncached = Training(domains, samplers, recipe=Recipe())
         drawn = RandomSampler(augmented, replacement=True, num_samples=10**6)
         shuffled = RandomSampler(plain)  # all domains from the start, as below
-        few = [np.random.default_rng(0).permutation(len(d)) for d in domains]
+        share = args.images // len(domains) + 48
+        few = [np.random.default_rng(0).permutation(len(d))[:share] for d in domains]
 
         def evaluation(given: list[Cache] | list[None]) -> Iterator[Any]:
-            loaders = [iter(Evaluation(d, p, cache=c)) for d, p, c in zip(domains, few, given, strict=True)]
-            for batches in zip(*loaders, strict=False):
-                yield from batches
+            for d, positions, cache in zip(domains, few, given, strict=True):
+                yield from Evaluation(d, positions, cache=cache)
 
         contenders = {
             "evaluation, ImageFolder": lambda: DataLoader(plain, 64, sampler=shuffled, num_workers=workers),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from pathlib import Path
 
@@ -129,7 +130,6 @@ def test_threads_of_torch_are_as_before() -> None:
 
 def test_freed_memory_is_kept() -> None:
     """Batches come without page faults once memory is warm: less than one fault for each of 40 pictures."""
-    resource = pytest.importorskip("resource", reason="page faults are counted by this module of Unix")
     assert keep_freed_memory() is sys.platform.startswith("linux")
     domain = TensorDomain("a", torch.zeros(40, 3, 224, 224, dtype=torch.uint8), np.zeros(40, dtype=np.int64))
     for _ in range(4):

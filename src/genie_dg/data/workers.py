@@ -66,8 +66,8 @@ def shared_workers() -> Workers:
 def keep_freed_memory(most: int = 512 * 2**20) -> bool:
     """Let the C library keep up to ``most`` bytes of freed memory instead of handing it back at once.
 
-    A batch of 48 pictures takes 29 MB. Handed back and asked for again, it arrives page by page, and the page faults
-    take longer than the arithmetic. Only GNU's allocator has this switch; elsewhere nothing happens.
+    A batch of 48 pictures takes 29 MB. Handed back and asked for again, it arrives page by page, and the page
+    faults take longer than the arithmetic. Only GNU's allocator has this switch; elsewhere nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     if mallopt is None:
