@@ -23,7 +23,6 @@ from genie_dg.data.archives import ArchiveError, DamagedArchive, Extracted, extr
 from genie_dg.data.domains import DataError
 
 FILES = {"photo/dog/1.jpg": b"one", "photo/dog/2 ü.jpg": b"two" * 1000, "photo/empty.txt": b""}
-NO_TORCH = "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(Tensor=object)\n"
 """Nothing that the children do here computes, and torch takes seconds to load."""
 
 
@@ -306,7 +305,7 @@ def test_a_missing_archive_and_a_full_disk_are_sentences(tmp_path: Path) -> None
     with pytest.raises(ArchiveError, match="No such file"):
         extract(tmp_path / "none.zip", tmp_path / "out")
     make_tar(tmp_path / "a.tar", [("small", b"1"), ("large", bytes(300_000))])
-    code = NO_TORCH + (
+    code = (
         "import resource\nfrom pathlib import Path\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # the disk takes no more\n"
         "from genie_dg.data.archives import ArchiveError, extract\n"
@@ -339,7 +338,7 @@ def wait_until(true: Callable[[], bool], child: subprocess.Popen[bytes]) -> None
 def test_after_kill_9_the_same_call_succeeds(tmp_path: Path) -> None:
     files = {f"d{k % 7}/{k}.bin": random.Random(k).randbytes(100) for k in range(400)}
     make_zip(tmp_path / "a.zip", files)
-    code = NO_TORCH + (
+    code = (
         "import time\nfrom pathlib import Path\nfrom genie_dg.data.archives import extract\n"
         "extract(Path('a.zip'), Path('out'), progress=lambda done, total: time.sleep(0.01))\n"
     )

@@ -24,7 +24,7 @@ from genie_dg.data.fetch import FetchError, addresses
 from genie_dg.data.sources import DUPLICATES, SOURCES, TERRA_2021, SetSource, source_of
 from genie_dg.data.terra import FIVE
 
-from .test_archives import NO_TORCH, wait_until
+from .test_archives import wait_until
 from .web_server import Web, running
 
 Files = dict[str, bytes]
@@ -211,7 +211,7 @@ def test_interrupted_at_every_rename_the_same_call_goes_on(
 
 def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
     source, made = offered(web, "DomainNet", pause=0.03)
-    code = NO_TORCH + (
+    code = (
         "from pathlib import Path\nfrom genie_dg.data.download import download\n"
         "from genie_dg.data.sources import SetSource, SourceFile\n"
         f"download('DomainNet', Path('.'), source={source!r})\n"

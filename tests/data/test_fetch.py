@@ -20,7 +20,7 @@ from genie_dg.data import fetch as fetch_module
 from genie_dg.data.domains import DataError
 from genie_dg.data.fetch import FetchError, addresses, fetch
 
-from .test_archives import NO_TORCH, wait_until
+from .test_archives import wait_until
 from .web_server import Web, running
 
 DATA = random.Random(1).randbytes(3_000_000)
@@ -330,7 +330,7 @@ def test_an_interrupt_keeps_the_part(web: Web, tmp_path: Path) -> None:
 
 def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
     url = web.serve("/f.zip", DATA, pause=0.02)
-    code = NO_TORCH + "from pathlib import Path\nfrom genie_dg.data.fetch import fetch\n"
+    code = "from pathlib import Path\nfrom genie_dg.data.fetch import fetch\n"
     code += f"fetch([{url!r}], Path('f.zip'))\n"
     part = tmp_path / "f.zip.part"
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as child:
@@ -348,7 +348,7 @@ def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
 
 def test_a_full_disk_is_a_sentence_and_keeps_the_part(web: Web, tmp_path: Path) -> None:
     url = web.serve("/f.zip", DATA)
-    code = NO_TORCH + (
+    code = (
         "import resource\nfrom pathlib import Path\nfrom genie_dg.data.fetch import FetchError, fetch\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # the disk takes no more\n"
         f"try:\n    fetch([{url!r}], Path('f.zip'))\nexcept FetchError as error:\n    print(error)\n"
