@@ -128,7 +128,7 @@ def test_threads_of_torch_are_as_before() -> None:
 
 
 def test_freed_memory_is_kept_where_the_allocator_can() -> None:
-    """GNU's allocator accepts both settings; how many page faults that saves depends on what else is on the heap."""
+    """GNU's allocator accepts both settings; how many page faults that saves depends on the heap."""
     assert keep_freed_memory() is sys.platform.startswith("linux")
 
 
