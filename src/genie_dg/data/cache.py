@@ -126,7 +126,7 @@ def open_cache(
     known = examine(domain, root)
     place = root / f"{_safe(domain.name)}-{_key(domain, known, spec)}"
     if not (place / "complete.json").is_file():
-        with _lock(root, place):
+        with _lock(place):
             if not (place / "complete.json").is_file():
                 _build(domain, known, spec, place, progress)
     return _opened(place, known, spec)
@@ -147,7 +147,7 @@ def _key(domain: FileDomain, known: Sequence[Known], spec: Spec) -> str:
 
 
 @contextmanager
-def _lock(root: Path, place: Path) -> Iterator[None]:
+def _lock(place: Path) -> Iterator[None]:
     try:
         place.mkdir(parents=True, exist_ok=True)
         file = (place / "lock").open("w")

@@ -6,6 +6,7 @@ torchvision's ``ImageFolder``: both decide which sample belongs to which split.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -29,6 +30,11 @@ class PublishedSet:
     class_count: int
     classes: tuple[str, ...]
     variants: dict[str, tuple[int, ...] | int]
+
+    def variant_of(self, counts: Mapping[str, int]) -> str:
+        """The variant with these numbers of images by domain (or this total), or an empty string."""
+        found = tuple(counts.get(domain, 0) for domain in self.domains)
+        return next((name for name, known in self.variants.items() if known in (found, sum(found))), "")
 
 
 PUBLISHED: dict[str, PublishedSet] = {

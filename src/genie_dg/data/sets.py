@@ -73,14 +73,12 @@ def _published(facts: PublishedSet) -> Callable[[Path | None], DomainSet]:
 
 def variant_of(facts: PublishedSet, found: DomainSet) -> str:
     """The published version whose counts these are; empty when it is none of them."""
-    counts = tuple(len(domain) for domain in found.domains)
     names = tuple(domain.name for domain in found.domains)
     if names != facts.domains or len(found.classes) != facts.class_count:
         return ""
     if facts.classes and found.classes != facts.classes:
         return ""
-    fits = (v for v, c in facts.variants.items() if counts == c or (isinstance(c, int) and sum(counts) == c))
-    return next(fits, "")
+    return facts.variant_of({domain.name: len(domain) for domain in found.domains})
 
 
 def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:

@@ -127,8 +127,7 @@ def _file_name(name: str) -> str:
 
 def variant_of(counts: Mapping[str, int], published: PublishedSet = TERRA) -> str:
     """The published variant of a set that has these counts by domain, or an empty string."""
-    found = tuple(counts.get(domain, 0) for domain in published.domains)
-    return next((name for name, known in published.variants.items() if known in (found, sum(found))), "")
+    return published.variant_of(counts)
 
 
 def _sizes(images: Path) -> dict[str, int]:

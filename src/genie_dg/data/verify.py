@@ -133,9 +133,7 @@ def _problem(path: Path, deep: bool, progress: Progress | None) -> str | None:
 
 def _compare(report: Report, facts: PublishedSet, root: Path) -> None:
     counts = tuple(report.counts.get(domain, 0) for domain in facts.domains)
-    for variant, published in facts.variants.items():
-        if counts == published or (isinstance(published, int) and sum(counts) == published):
-            report.variant = variant
+    report.variant = facts.variant_of(report.counts)
     shape = {"missing domain", "extra domain", "missing class", "extra class folder"} & set(report.problems)
     classes_fit = len(report.classes) == facts.class_count
     if not report.variant or shape or not classes_fit:

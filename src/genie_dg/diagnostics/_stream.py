@@ -44,8 +44,3 @@ class Stream:
             torch.sub(g, mean, out=delta)
             mean.add_(delta, alpha=1 / k)
             spread.addcmul_(delta, delta, value=(k - 1) / k)
-
-    def add_rows(self, rows: Sequence[Tensor]) -> None:
-        """Several gradients: the first dimension of each tensor counts them."""
-        for index in range(len(rows[0])):
-            self.add([r[index] for r in rows])
