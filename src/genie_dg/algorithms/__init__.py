@@ -1,0 +1,1 @@
+"""Algorithms of domain generalization as objectives; `table.ALGORITHMS` lists them."""

@@ -1,0 +1,67 @@
+"""What an algorithm is: a network with an objective over domains. It owns no optimizer and no loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from genie_dg._space import Space
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+
+
+class Algorithm(nn.Module, ABC):
+    """The objective over domains, with whatever it learns besides the network.
+
+    A subclass takes ``(network, domains, *, hyper-parameters...)`` and writes `objectives`. What must survive a
+    restart is a parameter or a buffer, so the state dict is the whole state.
+
+    Args:
+        network: makes the predictions.
+        domains: how many training domains every batch has.
+    """
+
+    def __init__(self, network: Network, domains: int) -> None:
+        super().__init__()
+        if domains < 1:
+            raise ValueError(f"domains={domains} came; an algorithm trains on 1 domain or more.")
+        self.network, self.domains = network, domains
+
+    @abstractmethod
+    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+        """The losses of one step, in order. The loop steps a role before it asks for the next objective.
+
+        Random numbers are drawn before the yield, from ``context.generator()``; buffers are written after it.
+        """
+
+    def roles(self) -> dict[str, Role]:
+        """Which parameters are stepped under which name; by default the whole network as ``"main"``."""
+        return {MAIN: Role((Group(tuple(self.network.parameters())),))}
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits for images of any domain."""
+        logits: Tensor = self.network(images)
+        return logits
+
+
+@dataclass(frozen=True)
+class AlgorithmRow:
+    """One algorithm of the table.
+
+    Args:
+        name: as results call it.
+        build: the class, or any function with its signature ``(network, domains, **settings)``.
+        paper: authors, title, venue.
+        space: its hyper-parameters; their names are the keywords of ``build``.
+        one_source: what becomes of it with a single training domain; empty when nothing special happens.
+        extra_channels: channels that the network's input has besides the image's.
+    """
+
+    name: str
+    build: Callable[..., Algorithm]
+    paper: str
+    space: Space = field(default_factory=dict)
+    one_source: str = ""
+    extra_channels: int = 0
