@@ -27,9 +27,10 @@ check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure the time of an optimizer step and of measuring
+bench: $(STAMP) ## measure the time of an optimizer step, of measuring and of a training step
 	$(BIN)/python benchmarks/step_time.py
 	$(BIN)/python benchmarks/monitor_cost.py --pixels 64
+	$(BIN)/python benchmarks/train_step.py
 
 clean: ## remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -22,15 +22,25 @@ SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "schedules", "_interva
 SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 
 
+TAUGHT = ["_given", "_draws", "_penalties", "_distances", "_adversary", "irm", "groupdro", "mixup", "mtl"]
+TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
+
+
 @pytest.mark.parametrize(
     "name",
-    ["genie_dg.optim.genie", "genie_dg._moments", "genie_dg.data.digits", "genie_dg.report.curves"]
+    ["genie_dg._moments", "genie_dg._lookup", "genie_dg._space", "genie_dg._types", "genie_dg.config"]
+    + [f"genie_dg.optim.{module}" for module in ("genie", "sam", "gam", "fad", "table")]
+    + [f"genie_dg.bench.{module}" for module in ("seeds", "request")]
+    + [f"genie_dg.models.{module}" for module in ("classifier", "backbones", "_weights", "_featurizer")]
+    + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
+    + ["genie_dg.data.digits", "genie_dg.report.curves"]
     + [f"genie_dg.data.{module}" for module in ("splits", "sampling", "sets", "styleshapes", "contact_sheet")]
     + [f"genie_dg.diagnostics.{module}" for module in SHOWN],
 )
 def test_docstring_examples(name: str) -> None:
     module = importlib.import_module(name)
-    failed, tried = doctest.testmod(module, extraglobs={"torch": torch})
+    flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+    failed, tried = doctest.testmod(module, extraglobs={"torch": torch}, optionflags=flags)
     assert tried > 0
     assert failed == 0
 
@@ -69,6 +79,19 @@ def test_the_guide_to_data_runs() -> None:
     assert space["training"].state_dict() == {"step": 1}  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("file", "count"), [("optimizers.md", 4), ("backbones.md", 4), ("algorithms.md", 2)])
+def test_the_guides_to_the_tables_run(
+    file: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / file).read_text(), flags=re.S)
+    assert len(blocks) >= count
+    space: dict[str, object] = {}
+    with own_randomness(0):
+        for block in blocks:
+            exec(compile(block, file, "exec"), space)
+
+
 def test_the_example_draws_its_figure(tmp_path: Path) -> None:
     script = ROOT / "examples" / "osgr_curves.py"
     assert len(script.read_text().splitlines()) <= 40
@@ -93,6 +116,10 @@ DOCUMENTS = [
     "benchmarks/README.md",
     "docs/measure.md",
     "docs/data.md",
+    "docs/extend.md",
+    "docs/optimizers.md",
+    "docs/backbones.md",
+    "docs/algorithms.md",
 ]
 
 

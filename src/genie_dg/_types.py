@@ -128,6 +128,7 @@ class Network(nn.Module, ABC):
         featurizer: images to vectors of ``feature_size``.
         head: vectors to ``classes`` logits, with dropout before the linear layer where asked for.
         points: names of the feature points inside the featurizer, in the order of the forward pass.
+        point_channels: the channels of the activation at each point (its dimension 1).
     """
 
     featurizer: nn.Module
@@ -135,6 +136,7 @@ class Network(nn.Module, ABC):
     feature_size: int
     classes: int
     points: tuple[str, ...]
+    point_channels: Mapping[str, int]
 
     @abstractmethod
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:

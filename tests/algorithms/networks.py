@@ -35,6 +35,7 @@ class SmallNetwork(Network):
         self.featurizer: Featurizer = Featurizer(channels)
         self.head = nn.Linear(6, classes)
         self.feature_size, self.classes, self.points = 6, classes, ("early", "late")
+        self.point_channels = {"early": 4, "late": 6}
 
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
         features: Tensor = self.featurizer(images, edits)

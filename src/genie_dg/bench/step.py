@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch, Objective, StepContext
 from genie_dg.algorithms._base import Algorithm
+from genie_dg.optim._passes import Passes
 
 
 def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
@@ -28,28 +30,68 @@ def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
 
 
 def take_step(
-    algorithm: Algorithm, optimizers: Mapping[str, Optimizer], batch: DomainBatch, context: StepContext
+    algorithm: Algorithm,
+    optimizers: Mapping[str, Optimizer],
+    batch: DomainBatch,
+    context: StepContext,
+    autocast: torch.dtype | None = None,
+    scaler: GradScaler | None = None,
 ) -> dict[str, float]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
     The code of an algorithm after a ``yield`` runs after the step of that objective.
+
+    Args:
+        algorithm: yields the objectives.
+        optimizers: one for each of its roles.
+        batch: of this step.
+        context: of this step.
+        autocast: the type of the forward pass; ``None`` computes in the type of the weights.
+        scaler: for float16: scales losses before, and gradients after, the backward pass.
     """
     losses: dict[str, float] = {}
     for objective in algorithm.objectives(batch, context):
-        optimizer = optimizers[objective.role]
-        value = _step(objective, optimizer, context)
-        losses.setdefault(objective.role, value)
+        loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler)
+        losses.setdefault(objective.role, loss)
     return losses
 
 
-def _step(objective: Objective, optimizer: Optimizer, context: StepContext) -> float:
+def step_objective(
+    objective: Objective,
+    optimizer: Optimizer,
+    context: StepContext,
+    autocast: torch.dtype | None = None,
+    scaler: GradScaler | None = None,
+) -> float:
+    """One optimizer step on one objective; returns the loss before it."""
+    device = optimizer.param_groups[0]["params"][0].device.type
+
     def closure() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = objective.loss()
-        backward(loss, optimizer, context.create_graph)
+        with torch.autocast(device, autocast, enabled=autocast is not None):
+            loss = objective.loss()
+        backward(loss if scaler is None else scaler.scale(loss), optimizer, context.create_graph)
         return loss
 
-    loss = optimizer.step(closure)
+    loss = _plain_step(optimizer, closure) if scaler is None else _scaled_step(optimizer, closure, scaler)
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
-    return float(loss)  # type: ignore[arg-type]
+    return float(loss.detach())
+
+
+def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor]) -> Tensor:
+    loss: Tensor = optimizer.step(closure)  # type: ignore[arg-type, assignment]  # torch declares floats
+    return loss
+
+
+def _scaled_step(optimizer: Optimizer, closure: Callable[[], Tensor], scaler: GradScaler) -> Tensor:
+    """GradScaler takes no closures: gather the scaled gradients first, then let it unscale, check and step."""
+    loss: Tensor
+    if isinstance(optimizer, Passes):
+        loss = optimizer.gather(closure)
+        scaler.step(optimizer.base)
+    else:
+        loss = closure()
+        scaler.step(optimizer)
+    scaler.update()
+    return loss

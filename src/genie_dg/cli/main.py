@@ -19,6 +19,8 @@ VERBS = {
     "data": "list, download, verify, cache and look at data sets",
     "demo": "train SGD, Adam and GENIE on rotated digits and compare them (about a minute)",
     "env": "print the versions, devices and tools that matter to genie-dg",
+    "list": "list algorithms, optimizers, backbones and data sets",
+    "train": "train one model without some domains, and test it on them",
 }
 """Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 

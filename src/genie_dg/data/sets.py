@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+
+from genie_dg._lookup import Table, nearest
 
 from .catalog import PUBLISHED, PublishedSet
 from .domains import DataError, DomainSet, TensorDomain
@@ -20,7 +21,7 @@ from .image_folders import open_folder, open_list
 
 
 @dataclass(frozen=True)
-class Row:
+class SetRow:
     """One set: what it is, where it comes from, how it is opened (with the folder that holds data sets)."""
 
     name: str
@@ -96,26 +97,25 @@ def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
     return root
 
 
-SETS: dict[str, Row] = {
-    row.name: row
-    for row in (
-        Row("digits", "embedded", "scikit-learn's digits turned by 0 to 75 degrees", _rotated_digits),
-        Row("coloured-digits", "embedded", "the same digits, colour tied to the label", _coloured_digits),
-        Row("styleshapes", "embedded", "seven shapes drawn in four styles, a miniature of PACS", _styleshapes),
-        *(
-            Row(
-                facts.name,
-                "published",
-                f"{facts.class_count} classes, domains {', '.join(facts.domains)}",
-                _published(facts),
-            )
-            for facts in PUBLISHED.values()
-        ),
-        Row("RotatedMNIST", "files", "MNIST turned by 0 to 75 degrees (idx files)", _rotated_mnist),
-        Row("ColoredMNIST", "files", "MNIST with colour tied to a noisy label (idx files)", _coloured_mnist),
-    )
-}
-"""By name, in the order of listings."""
+_ROWS = (
+    SetRow("digits", "embedded", "scikit-learn's digits turned by 0 to 75 degrees", _rotated_digits),
+    SetRow("coloured-digits", "embedded", "the same digits, colour tied to the label", _coloured_digits),
+    SetRow("styleshapes", "embedded", "seven shapes drawn in four styles, a miniature of PACS", _styleshapes),
+    *(
+        SetRow(
+            facts.name,
+            "published",
+            f"{facts.class_count} classes, domains {', '.join(facts.domains)}",
+            _published(facts),
+        )
+        for facts in PUBLISHED.values()
+    ),
+    SetRow("RotatedMNIST", "files", "MNIST turned by 0 to 75 degrees (idx files)", _rotated_mnist),
+    SetRow("ColoredMNIST", "files", "MNIST with colour tied to a noisy label (idx files)", _coloured_mnist),
+)
+
+SETS = Table("data set", _ROWS, SetRow, "genie_dg.data")
+"""By name, in the order of listings. ``SETS.register(SetRow(...))`` adds one."""
 
 
 def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
@@ -128,17 +128,14 @@ def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
     >>> [domain.name for domain in open_data("digits").domains][:2]
     ['0 degrees', '15 degrees']
     """
-    names = {name.lower(): name for name in SETS}
-    key = str(what).lower()
     path = Path(what)
-    if key in names:
-        return SETS[names[key]].open(None if root is None else Path(root))
+    if str(what) in SETS:
+        return SETS[str(what)].open(None if root is None else Path(root))
     if path.is_dir():
         return open_folder(path)
     if path.is_file():
         return open_list(path)
-    near = get_close_matches(key, names, n=1)
-    hint = f"; did you mean {names[near[0]]!r}?" if near else "."
+    hint = nearest(str(what), SETS)
     raise DataError(
         f"{str(what)!r} is neither a folder, a list nor a set that is known ({', '.join(SETS)}){hint}"
     )

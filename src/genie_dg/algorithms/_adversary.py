@@ -1,0 +1,215 @@
+"""A discriminator that guesses the domain, and the game against it: what DANN and CDANN share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from genie_dg._space import Choice, Power, Setting
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+
+from ._base import Algorithm
+
+DISCRIMINATOR = "discriminator"
+"""The role of the adversary."""
+
+SOURCE = "DomainBed"
+
+SPACE: Mapping[str, Setting] = {
+    "lambda_": Setting(1.0, Power(-2, 2), SOURCE),
+    "weight_decay_d": Setting(0.0, Power(-6, -2), SOURCE),
+    "d_steps_per_g_step": Setting(1, Power(0, 3, base=2.0, whole=True), SOURCE),
+    "grad_penalty": Setting(0.0, Power(-2, 1), SOURCE),
+    "beta1": Setting(0.5, Choice((0.0, 0.5)), SOURCE),
+    "mlp_width": Setting(256, Power(6, 10, base=2.0, whole=True), SOURCE),
+    "mlp_depth": Setting(3, Choice((3, 4, 5)), SOURCE),
+    "mlp_dropout": Setting(0.0, Choice((0.0, 0.1, 0.5)), SOURCE),
+    "lr_d": Setting(5e-5, Power(-5, -3.5), SOURCE),
+}
+
+ONE_SOURCE = (
+    "With one source domain there is nothing to guess: the discriminator's loss is 0, every main step equals a "
+    "step of ERM, and the steps given to the discriminator are spent on nothing."
+)
+
+
+class Discriminator(nn.Module):
+    """``depth`` linear layers: ``inputs``, then ``width`` units ``depth - 1`` times, then ``outputs`` logits.
+
+    ReLU and dropout follow every layer but the last. The dropout factors come with the call, so that the same
+    call gives the same answer.
+    """
+
+    def __init__(self, inputs: int, outputs: int, width: int, depth: int, like: Tensor) -> None:
+        super().__init__()
+        sizes = [inputs, *[width] * (depth - 1), outputs]
+        self.layers = nn.ModuleList(
+            nn.Linear(a, b, device=like.device, dtype=like.dtype) for a, b in pairwise(sizes)
+        )
+
+    def forward(self, x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+        for k, layer in enumerate(self.layers):
+            x = layer(x)
+            if k < len(self.layers) - 1:
+                x = torch.relu(x) * factors[k] if factors else torch.relu(x)
+        return x
+
+
+def class_balance(labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    r"""Weights :math:`w_i = 1 / (C\,N_{y_i})`: every class of the batch weighs the same, and all weigh 1.
+
+    :math:`N_y` counts the samples of class y in the batch over all domains, C the classes that occur in it.
+
+    >>> class_balance(torch.tensor([0, 2, 2, 0, 2, 2])).tolist()
+    [0.25, 0.125, 0.125, 0.25, 0.125, 0.125]
+    """
+    inverse = 1 / (labels[:, None] == labels).sum(1).to(dtype)
+    return inverse / inverse.sum()  # the sum is C
+
+
+def squared_slope(total: Tensor, inputs: Tensor) -> Tensor:
+    """Mean over samples of the squared length of the gradient of ``total`` in ``inputs``, with its graph.
+
+    >>> x = torch.tensor([[1.0, 2.0], [0.0, 3.0]], requires_grad=True)
+    >>> squared_slope((x**2).sum(), x).item()  # (2^2 + 4^2 + 0^2 + 6^2) / 2
+    28.0
+    """
+    (slope,) = torch.autograd.grad(total, inputs, create_graph=True)
+    return slope.square().flatten(1).sum(1).mean()
+
+
+class Adversarial(Algorithm):
+    r"""The network classifies and hides the domain; the discriminator looks for it.
+
+    With features :math:`z_i`, domains :math:`d_i`, discriminator D, weights :math:`w_i` that sum to 1 and
+    :math:`\ell_i = -\log \mathrm{softmax}(D(u_i))_{d_i}`, where :math:`u_i` is what the discriminator sees,
+
+    .. math::
+        L_D = \sum_i w_i \ell_i + \gamma\,\frac1N \sum_i \Bigl\lVert
+              \frac{\partial \sum_j \ell_j}{\partial u_i} \Bigr\rVert^2, \qquad
+        L = \frac1N \sum_i \ell(f(x_i), y_i) - \lambda L_D .
+
+    Step t (from 0) lowers :math:`L_D` in the discriminator when ``t % (1 + d_steps_per_g_step)`` is below
+    ``d_steps_per_g_step``, and otherwise lowers L in the network.
+
+    The discriminator is always trained by Adam with (``beta1``, 0.9), whichever optimizer is under study: the
+    adversary is part of the algorithm, and an optimizer must not gain by weakening its opponent.
+
+    Args:
+        network: makes the predictions.
+        domains: how many training domains every batch has.
+        lambda_: :math:`\lambda`, published as ``lambda``, which Python reserves.
+        weight_decay_d: of the discriminator.
+        d_steps_per_g_step: steps of the discriminator for each step of the network.
+        grad_penalty: :math:`\gamma`.
+        beta1: of the discriminator's Adam.
+        mlp_width: units of the discriminator's hidden layers.
+        mlp_depth: its linear layers, the first and the last included.
+        mlp_dropout: after each hidden layer.
+        lr_d: learning rate of the discriminator.
+    """
+
+    conditional: ClassVar[bool]
+    """Whether the discriminator is told the class and classes are balanced (CDANN)."""
+
+    def __init__(
+        self,
+        network: Network,
+        domains: int,
+        *,
+        lambda_: float = 1.0,
+        weight_decay_d: float = 0.0,
+        d_steps_per_g_step: int = 1,
+        grad_penalty: float = 0.0,
+        beta1: float = 0.5,
+        mlp_width: int = 256,
+        mlp_depth: int = 3,
+        mlp_dropout: float = 0.0,
+        lr_d: float = 5e-5,
+    ) -> None:
+        super().__init__(network, domains)
+        _check_not_negative(
+            lambda_=lambda_, weight_decay_d=weight_decay_d, grad_penalty=grad_penalty, lr_d=lr_d
+        )
+        _check_fraction(beta1=beta1, mlp_dropout=mlp_dropout)
+        _check_whole(1, d_steps_per_g_step=d_steps_per_g_step, mlp_width=mlp_width)
+        _check_whole(2, mlp_depth=mlp_depth)
+        self.lambda_, self.grad_penalty, self.d_steps = lambda_, grad_penalty, d_steps_per_g_step
+        self.mlp_width, self.mlp_depth, self.mlp_dropout = mlp_width, mlp_depth, mlp_dropout
+        self._adam = {"lr": lr_d, "weight_decay": weight_decay_d, "beta1": beta1, "beta2": 0.9}
+        like = next(network.parameters())
+        self.discriminator = Discriminator(network.feature_size, domains, mlp_width, mlp_depth, like)
+        self.class_embedding: nn.Embedding | None = None
+        if self.conditional:
+            self.class_embedding = nn.Embedding(
+                network.classes, network.feature_size, device=like.device, dtype=like.dtype
+            )
+
+    def roles(self) -> dict[str, Role]:
+        """The network as ``"main"``; the discriminator, with its class embedding, under Adam as published."""
+        adversary = list(self.discriminator.parameters())
+        if self.class_embedding is not None:
+            adversary += self.class_embedding.parameters()
+        return {**super().roles(), DISCRIMINATOR: Role((Group(tuple(adversary)),), "adam", self._adam)}
+
+    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+        images, labels, domains = batch.all_images, batch.all_labels, batch.domain_labels
+        factors = self._dropout_factors(images, context.generator())
+
+        def discriminator_loss() -> Tensor:
+            with torch.no_grad():
+                features = self.network.features(images)
+            return self._domain_loss(features, labels, domains, factors)
+
+        def main_loss() -> Tensor:
+            features = self.network.features(images)
+            classification = cross_entropy(self.network.head(features), labels)
+            return classification - self.lambda_ * self._domain_loss(features, labels, domains, factors)
+
+        if context.step % (1 + self.d_steps) < self.d_steps:
+            yield Objective(DISCRIMINATOR, discriminator_loss)
+        else:
+            yield Objective(MAIN, main_loss)
+
+    def _dropout_factors(self, images: Tensor, generator: torch.Generator) -> list[Tensor]:
+        """For each hidden layer 0 or 1 / (1 - p) for each sample and unit; empty without dropout."""
+        p, shape = self.mlp_dropout, (len(images), self.mlp_width)
+        if p == 0:
+            return []
+        kept = [torch.rand(shape, generator=generator) >= p for _ in range(self.mlp_depth - 1)]
+        return [mask.to(images.device, images.dtype) / (1 - p) for mask in kept]
+
+    def _domain_loss(self, features: Tensor, labels: Tensor, domains: Tensor, factors: list[Tensor]) -> Tensor:
+        """L_D."""
+        embedding = self.class_embedding
+        inputs = features if embedding is None else features + embedding(labels)
+        if self.grad_penalty and not inputs.requires_grad:
+            inputs = inputs.detach().requires_grad_()
+        losses = cross_entropy(self.discriminator(inputs, factors), domains, reduction="none")
+        loss = losses.mean() if embedding is None else (class_balance(labels, losses.dtype) * losses).sum()
+        if self.grad_penalty:
+            loss = loss + self.grad_penalty * squared_slope(losses.sum(), inputs)
+        return loss
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(f"{name}={value} came; it must not be negative, so choose 0 or more.")
+
+
+def _check_fraction(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value} came; choose a number from 0 to below 1.")
+
+
+def _check_whole(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value != int(value) or value < least:
+            raise ValueError(f"{name}={value} came; choose a whole number, {least} or more.")

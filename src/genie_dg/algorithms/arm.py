@@ -1,0 +1,126 @@
+"""Adaptive risk minimisation with a context network: the input carries a summary of its domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+
+from ._base import Algorithm, AlgorithmRow
+
+HIDDEN = 64
+"""Channels between the layers of the context network."""
+
+
+def image_channels(featurizer: nn.Module) -> int:
+    """The channels of the images: one less than the first convolution takes.
+
+    >>> image_channels(nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3)))
+    3
+    """
+    layers = (module for module in featurizer.modules() if isinstance(module, nn.Conv2d | nn.Linear))
+    first = next(layers, None)
+    if not isinstance(first, nn.Conv2d):
+        found = (
+            "no convolution and no linear layer" if first is None else "a linear layer for flat inputs first"
+        )
+        raise ValueError(
+            f"A featurizer with {found} came; ARM needs images and a first layer that is a Conv2d; choose "
+            "another network or another algorithm."
+        )
+    if first.in_channels < 2:
+        raise ValueError(
+            f"A first convolution with {first.in_channels} input channel came; ARM needs those of the images "
+            "and one more for the context; build the network with one extra channel."
+        )
+    return first.in_channels - 1
+
+
+def context_network(channels: int) -> nn.Sequential:
+    """Images ``[n, channels, h, w]`` to one channel of the same size."""
+    return nn.Sequential(
+        nn.Conv2d(channels, HIDDEN, 5, padding=2),
+        nn.BatchNorm2d(HIDDEN),
+        nn.ReLU(),
+        nn.Conv2d(HIDDEN, HIDDEN, 5, padding=2),
+        nn.BatchNorm2d(HIDDEN),
+        nn.ReLU(),
+        nn.Conv2d(HIDDEN, 1, 5, padding=2),
+    )
+
+
+class ARM(Algorithm):
+    r"""Give the network each image with the mean context of its support set (ARM-CML).
+
+    .. math::
+        c_d = \frac1{n_d} \sum_{i \in d} g(x_i), \qquad
+        L = \frac1N \sum_i \ell\big(f([x_i, c_{d(i)}]), y_i\big)
+
+    g is the context network (three 5x5 convolutions, batch norm and ReLU between them) and gives one channel of
+    the image's size; in training the support set of an image is its domain's batch; f is the network, whose
+    input has one channel more than the images. f and g are trained together. All domains go through g and then
+    through f together.
+
+    `predict` takes the images it is given as the support set, so a prediction depends on
+    the batch it is made in.
+
+    Args:
+        network: with one input channel more than the images have; how many they have is read from its first
+            convolution.
+        domains: how many training domains every batch has.
+
+    References:
+        Zhang, Marklund, Dhawan, Gupta, Levine, Finn, Adaptive Risk Minimization: Learning to Adapt to Domain
+        Shift, NeurIPS 2021.
+
+    Differs from the public code (DomainBed): there the context network is not among the parameters that the
+    optimizer steps and stays as it was drawn; and test batches whose size is a multiple of the training batch
+    size are cut into support sets of that size.
+    """
+
+    def __init__(self, network: Network, domains: int) -> None:
+        super().__init__(network, domains)
+        like = next(network.parameters())
+        context = context_network(image_channels(network.featurizer))
+        self.context = context.to(device=like.device, dtype=like.dtype)
+
+    def roles(self) -> dict[str, Role]:
+        """The network and the context network as ``"main"``."""
+        return {MAIN: Role((Group((*self.network.parameters(), *self.context.parameters())),))}
+
+    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+        images, labels = batch.all_images, batch.all_labels
+
+        def loss() -> Tensor:
+            return cross_entropy(self._logits(images, batch.sizes), labels)
+
+        yield Objective(MAIN, loss)
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits for images of one domain, which are one another's support set."""
+        return self._logits(images, [len(images)])
+
+    def _logits(self, images: Tensor, sizes: list[int]) -> Tensor:
+        """For images that are support sets of ``sizes``, one after the other."""
+        if images.dim() != 4:
+            raise ValueError(
+                f"Inputs of shape {tuple(images.shape)} came; ARM adds a channel to images [n, channels, "
+                "height, width]; choose another algorithm for flat inputs."
+            )
+        contexts = self.context(images).split(sizes)
+        means = torch.cat([c.mean(0, keepdim=True).expand_as(c) for c in contexts])
+        logits: Tensor = self.network(torch.cat([images, means], 1))
+        return logits
+
+
+ROW = AlgorithmRow(
+    "ARM",
+    ARM,
+    paper="Zhang et al., Adaptive Risk Minimization: Learning to Adapt to Domain Shift, NeurIPS 2021",
+    one_source="With one source domain ARM sees one kind of context only; it cannot learn to adapt to another.",
+    extra_channels=1,
+)

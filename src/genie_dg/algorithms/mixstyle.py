@@ -1,0 +1,155 @@
+"""MixStyle: mix the channel statistics of samples, and so their styles, inside the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from genie_dg._space import Setting
+from genie_dg._types import MAIN, DomainBatch, Edit, Network, Objective, StepContext
+
+from ._base import Algorithm, AlgorithmRow
+from ._draws import beta
+
+
+def statistics(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    r"""Mean :math:`\mu` and :math:`\sigma = \sqrt{\frac1n \sum (x - \mu)^2 + \text{eps}}` over ``dims``, kept.
+
+    >>> mu, sigma = statistics(torch.tensor([[1.0, 3.0]]), (1,), 0.0)
+    >>> mu.item(), sigma.item()
+    (2.0, 1.0)
+    """
+    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+    return mean, (variance + eps).sqrt()
+
+
+def require_map(x: Tensor, algorithm: str, point: str) -> None:
+    """Refuse an activation that has no space to take statistics over."""
+    if x.ndim != 4:
+        raise ValueError(
+            f"{algorithm} found an activation of shape {tuple(x.shape)} at the point {point!r}; it needs maps "
+            f"[samples, channels, height, width], so choose points of a convolutional network."
+        )
+
+
+def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tensor:
+    """Activations x with their channel statistics mixed with those of ``x[partner]``; see `MixStyle`.
+
+    Args:
+        x: ``[n, c, h, w]``.
+        weights: of the own statistics, ``[n]``.
+        partner: ``[n]``, a permutation.
+        eps: added to variances.
+    """
+    mu, sigma = (s.detach() for s in statistics(x, (2, 3), eps))
+    own = weights.to(x.dtype).reshape(-1, 1, 1, 1)
+    mixed_mu = own * mu + (1 - own) * mu[partner]
+    mixed_sigma = own * sigma + (1 - own) * sigma[partner]
+    return (x - mu) / sigma * mixed_sigma + mixed_mu
+
+
+@final
+class MixStyle(Algorithm):
+    r"""Cross-entropy on activations whose styles are mixed.
+
+    With :math:`\mu, \sigma` the mean and the standard deviation of each channel of a sample over space, both
+    taken as constants, :math:`\tilde x` another sample of the batch and :math:`\lambda \sim` Beta(alpha, alpha)
+    for each sample,
+
+    .. math::
+        \hat x = \bigl(\lambda \sigma(x) + (1-\lambda)\sigma(\tilde x)\bigr) \frac{x - \mu(x)}{\sigma(x)}
+        + \lambda \mu(x) + (1-\lambda)\mu(\tilde x) .
+
+    At each point and step this happens with probability p, for the whole batch. Partners are a random
+    permutation of the pooled batch. Predictions are never mixed.
+
+    Args:
+        network: makes the predictions; its points must be activation maps.
+        domains: how many training domains every batch has.
+        mixstyle_p: p.
+        mixstyle_alpha: alpha.
+        mixstyle_points: names of points; empty for the network's first three, or as many as it has, not
+            counting one named ``stem``: in a ResNet ``layer1`` to ``layer3``.
+
+    References:
+        Zhou et al., Domain Generalization with MixStyle, ICLR 2021 (random shuffle).
+
+    Differs from the public code in: the variance divides by h w, as in the paper (there: h w - 1).
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        domains: int,
+        *,
+        mixstyle_p: float = 0.5,
+        mixstyle_alpha: float = 0.1,
+        mixstyle_points: Sequence[str] = (),
+    ) -> None:
+        super().__init__(network, domains)
+        if not 0 <= mixstyle_p <= 1:
+            raise ValueError(
+                f"mixstyle_p={mixstyle_p} came; it is a probability, so choose a number from 0 to 1."
+            )
+        if not mixstyle_alpha > 0:
+            raise ValueError(
+                f"mixstyle_alpha={mixstyle_alpha} came; Beta needs a number above 0, so choose one."
+            )
+        points = tuple(mixstyle_points) or _first_three(network.points)
+        known = ", ".join(network.points)
+        if not points:
+            raise ValueError("The network came without feature points; MixStyle needs 1 or more, so add them.")
+        for point in points:
+            if point not in network.points:
+                raise ValueError(
+                    f"mixstyle_points has {point!r}; the network's points are {known}: choose of these."
+                )
+        self.p, self.alpha, self.points = mixstyle_p, mixstyle_alpha, points
+
+    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+        images, labels = batch.all_images, batch.all_labels
+        generator, edits = context.generator(), {}
+        for point in self.points:
+            coin = float(torch.rand((), generator=generator))
+            weights = beta(self.alpha, (len(images),), generator).to(images.dtype).to(images.device)
+            partner = torch.randperm(len(images), generator=generator).to(images.device)
+            if coin < self.p:
+                edits[point] = _mixing(point, weights, partner)
+
+        def loss() -> Tensor:
+            return cross_entropy(self.network.head(self.network.features(images, edits)), labels)
+
+        yield Objective(MAIN, loss)
+
+
+def _first_three(points: Sequence[str]) -> tuple[str, ...]:
+    """The ends of the first three stages.
+
+    >>> _first_three(("stem", "layer1", "layer2", "layer3", "layer4"))
+    ('layer1', 'layer2', 'layer3')
+    """
+    return tuple(point for point in points if point != "stem")[:3]
+
+
+def _mixing(point: str, weights: Tensor, partner: Tensor) -> Edit:
+    def edit(x: Tensor) -> Tensor:
+        require_map(x, "MixStyle", point)
+        return mix(x, weights, partner)
+
+    return edit
+
+
+ROW = AlgorithmRow(
+    "MixStyle",
+    MixStyle,
+    paper="Zhou et al., Domain Generalization with MixStyle, ICLR 2021",
+    space={
+        "mixstyle_p": Setting(0.5, None, "SWAD"),
+        "mixstyle_alpha": Setting(0.1, None, "SWAD"),
+        "mixstyle_points": Setting((), None, "the first three stages, as in SWAD"),
+    },
+)

@@ -1,0 +1,203 @@
+"""From a configuration to the parts of a run: the only place where the sister rooms meet."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.optim import Optimizer
+
+from genie_dg._lookup import settle
+from genie_dg._space import defaults
+from genie_dg.algorithms._base import Algorithm, AlgorithmRow
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.config import ConfigError, RunConfig
+from genie_dg.data.augment import Recipe
+from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
+from genie_dg.data.domains import Domain, DomainSet, FileDomain
+from genie_dg.data.loaders import Evaluation, Training
+from genie_dg.data.sampling import Sampler
+from genie_dg.data.splits import splits
+from genie_dg.models.classifier import build_network
+from genie_dg.optim.table import OPTIMIZERS, build_optimizer
+
+from .evaluate import Part
+from .seeds import seed_of
+
+
+class DegenerateWarning(UserWarning):
+    """An algorithm was asked for that says little or nothing with the domains it got."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run happens; nothing here changes the science.
+
+    Args:
+        device: where tensors live.
+        cache: the folder for decoded pictures; ``None`` decodes them again and again.
+        weights: a local file of pretrained weights.
+    """
+
+    device: str = "cpu"
+    cache: Path | None = None
+    weights: Path | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything a run is made of."""
+
+    config: RunConfig
+    domains: tuple[str, ...]
+    sources: tuple[int, ...]
+    algorithm: Algorithm
+    optimizers: dict[str, Optimizer]
+    create_graph: bool
+    training: Training
+    evaluations: dict[tuple[int, Part], Evaluation]
+    device: torch.device
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What a part refuses when it is built, and a package it misses, are faults of the configuration."""
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
+    """The domains that train: all that are not tested on."""
+    names = [domain.name for domain in data.domains]
+    wrong = [index for index in config.test_domains if not 0 <= index < len(names)]
+    listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
+    if wrong:
+        raise ConfigError(f"{data.name} has no test domain {wrong[0]}; its domains are {listed}.")
+    sources = tuple(k for k in range(len(names)) if k not in config.test_domains)
+    if not sources:
+        raise ConfigError(f"All domains of {data.name} are tested on ({listed}); leave one to train on.")
+    return sources
+
+
+def say_if_degenerate(row: AlgorithmRow, sources: int) -> None:
+    """Warn, once a run, of an algorithm that has nothing to compare."""
+    if sources == 1 and row.one_source:
+        warnings.warn(row.one_source, DegenerateWarning, stacklevel=2)
+
+
+def build_algorithm(
+    config: RunConfig, classes: int, channels: int, image_size: int, sources: int, weights: Path | None = None
+) -> Algorithm:
+    """The network and its algorithm, with initial weights that depend on (data set, test domains, trial)."""
+    row = ALGORITHMS[config.algorithm]
+    settings = settle(row.name, defaults(row.space), config.algorithm_settings)
+    with refusals(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed_of("weights", config))
+        network = build_network(
+            config.backbone,
+            classes,
+            channels + row.extra_channels,
+            image_size,
+            pretrained=config.pretrained,
+            weights=weights,
+            dropout=config.dropout,
+            freeze_statistics=config.freeze_statistics,
+        )
+        built: Algorithm = row.build(network, sources, **settings)
+    return built
+
+
+def build_optimizers(config: RunConfig, algorithm: Algorithm) -> dict[str, Optimizer]:
+    """One optimizer for each role: the run's, unless the algorithm fixes the role's."""
+    found = {}
+    for name, role in algorithm.roles().items():
+        optimizer, settings = config.optimizer, _with_noise_seed(config, name)
+        if role.optimizer is not None:
+            optimizer, settings = role.optimizer, dict(role.settings)
+        with refusals():
+            found[name] = build_optimizer(optimizer, role.groups, **settings)
+    return found
+
+
+def _with_noise_seed(config: RunConfig, role: str) -> dict[str, object]:
+    """The settings of the run's optimizer; one that draws noise by itself gets a stream of its own."""
+    settings = dict(config.optimizer_settings)
+    if "seed" in OPTIMIZERS[config.optimizer].space:
+        settings.setdefault("seed", seed_of(f"noise/{role}", config) % 2**31)
+    return settings
+
+
+def create_graph(config: RunConfig) -> bool:
+    return OPTIMIZERS[config.optimizer].create_graph
+
+
+def assemble(
+    config: RunConfig,
+    data: DomainSet,
+    places: Places = Places(),  # noqa: B008  # frozen
+    progress: Callable[[str, int], None] | None = None,
+) -> Parts:
+    """Everything a run needs, ready for its first step.
+
+    Args:
+        config: the run.
+        data: the set it names, opened.
+        places: where it happens.
+        progress: called with (what, pictures done) while pictures are decoded into the cache.
+    """
+    sources = source_domains(config, data)
+    say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
+    device = torch.device(places.device)
+    channels, size = _shape(data.domains[0], config.image_size)
+    algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), places.weights)
+    algorithm.to(device)
+    files = isinstance(data.domains[0], FileDomain)
+    parts = splits(data, config.trial_seed)
+    training = Training(
+        [data.domains[k] for k in sources],
+        [Sampler(parts[k].inside, config.batch_size, seed_of("batches", config), k) for k in sources],
+        recipe=Recipe(size=config.image_size) if files and config.augment else None,
+        caches=[
+            _cache(data.domains[k], TrainSpec(), places, progress) if config.augment else None for k in sources
+        ],
+        size=config.image_size,
+    )
+    evaluations: dict[tuple[int, Part], Evaluation] = {}
+    for k, domain in enumerate(data.domains):
+        cache = _cache(domain, EvalSpec(config.image_size), places, progress)
+        for part, positions in (("in", parts[k].inside), ("out", parts[k].outside)):
+            evaluations[k, part] = Evaluation(domain, positions, size=config.image_size, cache=cache)  # type: ignore[index]
+    return Parts(
+        config,
+        tuple(domain.name for domain in data.domains),
+        sources,
+        algorithm,
+        build_optimizers(config, algorithm),
+        create_graph(config),
+        training,
+        evaluations,
+        device,
+    )
+
+
+def _shape(domain: Domain, image_size: int) -> tuple[int, int]:
+    """Channels and height of what the network will see."""
+    sample = domain.read(0)
+    if isinstance(sample, torch.Tensor):
+        return int(sample.shape[0]), int(sample.shape[-1])
+    return 3, image_size
+
+
+def _cache(
+    domain: Domain, spec: EvalSpec | TrainSpec, places: Places, progress: Callable[[str, int], None] | None
+) -> Cache | None:
+    if places.cache is None or not isinstance(domain, FileDomain):
+        return None
+    report = None if progress is None else (lambda done: progress(domain.name, done))
+    return open_cache(domain, spec, places.cache, report)

@@ -1,0 +1,31 @@
+"""The four tables as lines of text."""
+
+from __future__ import annotations
+
+from genie_dg._space import Space
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.data.sets import SETS
+from genie_dg.models.backbones import BACKBONES
+from genie_dg.optim.table import OPTIMIZERS
+
+
+def rows_of(kind: str) -> list[tuple[str, str]]:
+    """Names and one line about each: ``kind`` is algorithms, optimizers, backbones or data."""
+    if kind == "algorithms":
+        return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in ALGORITHMS.values()]
+    if kind == "optimizers":
+        return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in OPTIMIZERS.values()]
+    if kind == "backbones":
+        found = [(row.name, row.summary) for row in BACKBONES.values()]
+        return [*found, ("timm/NAME", 'any model of timm by its name (pip install "genie-dg[timm]")')]
+    return [(row.name, row.summary) for row in SETS.values()]
+
+
+def _settings(space: Space) -> str:
+    """Names and defaults."""
+    shown = []
+    for name, setting in space.items():
+        value = setting.default
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        shown.append(f"{name} {value:g}" if number else f"{name} {value}")
+    return ", ".join(shown) or "no settings"

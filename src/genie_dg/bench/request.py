@@ -1,0 +1,108 @@
+"""From what a person types to a configuration: names of domains and of settings, plugins from files."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from genie_dg._lookup import PluginError, nearest
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.config import ConfigError
+from genie_dg.data.domains import DomainSet
+from genie_dg.models.backbones import find_backbone
+from genie_dg.optim.table import OPTIMIZERS
+
+
+def domain_index(data: DomainSet, text: str) -> int:
+    """The index of a domain that is named, or counted from 0.
+
+    A name wins over a number, so that a domain called "3" can be asked for.
+    """
+    names = [domain.name for domain in data.domains]
+    if text in names:
+        return names.index(text)
+    lower = [name.lower() for name in names]
+    if text.lower() in lower:
+        return lower.index(text.lower())
+    if text.isdecimal() and int(text) < len(names):
+        return int(text)
+    listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
+    raise ConfigError(f"{data.name} has no domain {text!r}; its domains are {listed}{nearest(text, names)}")
+
+
+def full_names(algorithm: str, optimizer: str, backbone: str) -> tuple[str, str, str]:
+    """The names as the tables spell them; one that is not there is refused with the nearest.
+
+    >>> full_names("irm", "Adam", "CNN")
+    ('IRM', 'adam', 'cnn')
+    """
+    return ALGORITHMS[algorithm].name, OPTIMIZERS[optimizer].name, find_backbone(backbone).name
+
+
+def value_of(text: str) -> Any:
+    """A number, true, false or null as JSON reads them; anything else is text.
+
+    >>> value_of("1e-3"), value_of("true"), value_of("adam")
+    (0.001, True, 'adam')
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def sort_settings(
+    words: Iterable[str], algorithm: str, optimizer: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``NAME=VALUE`` words as the settings of the algorithm and of the optimizer.
+
+    A name belongs to whichever of the two has it; where both do, write ``optimizer.NAME`` or
+    ``algorithm.NAME``.
+
+    >>> sort_settings(["irm_lambda=10", "lr=1e-3"], "IRM", "adam")
+    ({'irm_lambda': 10}, {'lr': 0.001})
+    """
+    spaces: dict[str, Mapping[str, Any]] = {
+        "algorithm": ALGORITHMS[algorithm].space,
+        "optimizer": OPTIMIZERS[optimizer].space,
+    }
+    found: dict[str, dict[str, Any]] = {"algorithm": {}, "optimizer": {}}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"{word!r} is no setting; write it as NAME=VALUE, for example lr=0.001.")
+        owner, dot, rest = name.partition(".")
+        if dot and owner in spaces:
+            owners, name = [owner], rest
+        else:
+            owners = [key for key, space in spaces.items() if name in space]
+        if len(owners) > 1:
+            raise ConfigError(
+                f"{algorithm} and {optimizer} both have a setting {name!r}; "
+                f"write algorithm.{name} or optimizer.{name}."
+            )
+        if not owners or name not in spaces[owners[0]]:
+            known = [*spaces["algorithm"], *spaces["optimizer"]]
+            raise ConfigError(
+                f"Neither {algorithm} nor {optimizer} has a setting {name!r}; "
+                f"they have {', '.join(known)}{nearest(name, known)}"
+            )
+        found[owners[0]][name] = value_of(text)
+    return found["algorithm"], found["optimizer"]
+
+
+def load_plugin(path: Path) -> None:
+    """Run a file that registers rows of its own."""
+    if not path.is_file():
+        raise PluginError(f"{path} is no file; name a Python file that registers rows.")
+    try:
+        runpy.run_path(str(path))
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"{path} cannot be run ({type(error).__name__}: {error}); mend it and try again."
+        ) from error

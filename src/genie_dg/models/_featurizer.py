@@ -1,0 +1,105 @@
+"""What a backbone is asked for and what it gives; the parts that several backbones share."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""How images come to every backbone: (pixels / 255 - mean) / std."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a backbone is to be built for.
+
+    Args:
+        channels: of the images.
+        image_size: height and width of the images, in pixels.
+        pretrained: take the published weights.
+        weights: take the weights of this file instead: a state dict written by ``torch.save`` or safetensors.
+    """
+
+    channels: int
+    image_size: int
+    pretrained: bool = False
+    weights: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.channels < 1 or self.image_size < 1:
+            raise ValueError(
+                f"channels={self.channels} and image_size={self.image_size} came; both must be 1 or more."
+            )
+
+
+@dataclass(frozen=True)
+class Featurizer:
+    """What a backbone builds.
+
+    Args:
+        module: images ``[n, channels, height, width]`` to vectors ``[n, size]``.
+        size: of a vector.
+        points: names of the feature points in the order of the forward pass, each with the dotted name of the
+            submodule whose output is that activation. Channels are its dimension 1.
+        point_channels: channels of the activation at each point.
+        pretrained: the weights come from a file and not from a random draw.
+    """
+
+    module: nn.Module
+    size: int
+    points: Mapping[str, str]
+    point_channels: Mapping[str, int]
+    pretrained: bool = False
+
+
+class Renormalised(nn.Module):
+    """A network that was trained with another mean m and deviation s than ImageNet's.
+
+    The images come normalised with ImageNet's, x = (pixel - mean) / std, and the network is given
+    (pixel - m) / s = x * std / s + (mean - m) / s. Channel c takes the numbers of colour c % 3. The step is
+    kept apart from the first convolution because the zeros that pad its border stand for a pixel of value m.
+
+    Args:
+        network: what follows.
+        mean: m, between 0 and 1, one number for each colour.
+        std: s, in the same unit.
+        channels: of the images.
+
+    >>> black = (0 - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_STD)
+    >>> step = Renormalised(nn.Identity(), (0.5,) * 3, (0.5,) * 3, channels=3)
+    >>> [round(value, 5) for value in step(black.view(1, 3, 1, 1)).flatten().tolist()]
+    [-1.0, -1.0, -1.0]
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float], channels: int) -> None:
+        super().__init__()
+        self.network = network
+        colours = [c % 3 for c in range(channels)]
+        scale = [IMAGENET_STD[c] / std[c] for c in colours]
+        shift = [(IMAGENET_MEAN[c] - mean[c]) / std[c] for c in colours]
+        for name, values in (("scale", scale), ("shift", shift)):
+            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network(images * self.scale + self.shift)
+        return features
+
+
+def need(backbone: str, module: str, package: str, extra: str) -> ModuleType:
+    """Import an optional package, or say in one sentence which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"The backbone {backbone} needs {package}, not installed here; "
+            f'run pip install "genie-dg[{extra}]" and try again.'
+        ) from error

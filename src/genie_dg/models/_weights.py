@@ -1,0 +1,114 @@
+"""Weights from files: reading them, fitting them to a number of channels, loading them or saying why not."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ._featurizer import need
+
+
+class WeightsError(ValueError):
+    """The weights asked for cannot be had or do not fit; the text is one sentence."""
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The state dict in a file. Nothing in the file is executed.
+
+    Args:
+        path: ``*.safetensors``, or anything that ``torch.load(..., weights_only=True)`` reads.
+    """
+    if not path.is_file():
+        raise WeightsError(f"There is no file {path}; give weights= the path of a file with a state dict.")
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    good = isinstance(state, Mapping) and all(isinstance(value, Tensor) for value in state.values())
+    if not isinstance(state, Mapping) or not good:
+        raise WeightsError(
+            f"{path} holds no plain state dict (names of parameters with their tensors); "
+            "save one with torch.save(model.state_dict(), file)."
+        )
+    return dict(state)
+
+
+def _read_torch(path: Path) -> object:
+    try:
+        state: object = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise WeightsError(
+            f"{path} cannot be read as tensors only ({type(error).__name__}); "
+            "save a state dict with torch.save(model.state_dict(), file)."
+        ) from error
+    return state
+
+
+def _read_safetensors(path: Path) -> object:
+    library = need("with weights in safetensors", "safetensors", "safetensors", "timm")
+    reader = need("with weights in safetensors", "safetensors.torch", "safetensors", "timm")
+    try:
+        state: object = reader.load_file(path)
+    except library.SafetensorError as error:
+        raise WeightsError(f"{path} is no safetensors file ({error}); check how it was made.") from error
+    return state
+
+
+def copy_channels(weight: Tensor, channels: int) -> Tensor:
+    """The weight of a first convolution, ``[out, 3, h, w]``, for images of another number of channels.
+
+    Channel c is a copy of colour c % 3, not scaled, as DomainBed does it: with 4 channels the first has twice
+    the share, with 1 channel only red is left.
+
+    >>> copy_channels(torch.tensor([[1.0, 2.0, 3.0]]).view(1, 3, 1, 1), 4).flatten().tolist()
+    [1.0, 2.0, 3.0, 1.0]
+    """
+    if weight.shape[1] != 3:
+        return weight
+    return weight[:, torch.arange(channels) % 3].clone()
+
+
+def fit(
+    module: nn.Module,
+    state: Mapping[str, Tensor],
+    source: object,
+    *,
+    channels: int,
+    first: Sequence[str] = (),
+    head: Sequence[str] = (),
+) -> None:
+    """Load a state dict of a whole network into its featurizer.
+
+    Args:
+        module: what to load into.
+        state: of the same network, with or without its head.
+        source: where it comes from, for messages.
+        channels: of the images.
+        first: names of the convolutions that see the images; see `copy_channels`.
+        head: names of the modules that are left out.
+    """
+    kept = {key: value for key, value in state.items() if not key.startswith(tuple(f"{h}." for h in head))}
+    for key in (f"{conv}.weight" for conv in first):
+        if key in kept:
+            kept[key] = copy_channels(kept[key], channels)
+    misfit = _misfit(module.state_dict(), kept)
+    if misfit:
+        raise WeightsError(
+            f"The weights of {source} do not fit the backbone: {misfit}; give it its own weights."
+        )
+    module.load_state_dict(kept)  # batch norms of old files, which did not count batches, begin at 0
+
+
+def _misfit(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+    """What is wrong between two state dicts, each kind with its first name; empty when nothing is."""
+    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in given if key not in own]
+    shapes = [key for key in own if key in given and own[key].shape != given[key].shape]
+    found = [f"{len(missing)} missing (first {missing[0]})"] if missing else []
+    found += [f"{len(unknown)} unknown (first {unknown[0]})"] if unknown else []
+    if shapes:
+        key = shapes[0]
+        came, wanted = list(given[key].shape), list(own[key].shape)
+        found.append(f"{len(shapes)} of another shape (first {key}: {came} and not {wanted})")
+    return ", ".join(found)

@@ -1,0 +1,139 @@
+"""The network that every algorithm trains: a backbone and a linear layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import final
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from genie_dg._lookup import UnknownName, nearest
+from genie_dg._types import Edit, Network
+
+from ._featurizer import Featurizer, Request
+from .backbones import find_backbone
+
+
+def freeze_statistics(module: nn.Module) -> nn.Module:
+    """Put every batch norm inside a module in evaluation mode, and return the module.
+
+    Running means and variances then stay as they are; the affine weights can still be trained. ``train()``
+    undoes it: call it again after each ``train()``. A `Classifier` with frozen statistics does so by itself.
+
+    >>> net = freeze_statistics(nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()).train())
+    >>> [part.training for part in net]
+    [False, True]
+    """
+    for part in module.modules():
+        if isinstance(part, _BatchNorm):
+            part.eval()
+    return module
+
+
+@final
+class Classifier(Network):
+    """A featurizer and a linear head, with dropout before it where asked for.
+
+    Args:
+        built: what a backbone gave.
+        classes: how many logits.
+        dropout: probability that a feature is set to 0 while training.
+        frozen: batch-norm statistics stay as they are, whatever ``train`` is called with.
+    """
+
+    def __init__(self, built: Featurizer, classes: int, dropout: float = 0.0, frozen: bool = False) -> None:
+        super().__init__()
+        if classes < 1:
+            raise ValueError(f"classes={classes} came; a classifier has 1 class or more.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout} came; it must be at least 0 and below 1.")
+        linear = nn.Linear(built.size, classes)
+        self.featurizer = built.module
+        self.head = nn.Sequential(nn.Dropout(dropout), linear) if dropout else linear
+        self.feature_size, self.classes, self.frozen = built.size, classes, frozen
+        self.points, self.point_channels = tuple(built.points), dict(built.point_channels)
+        self._paths = dict(built.points)
+        self.train()
+
+    def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
+        """The feature vectors ``[n, feature_size]``.
+
+        Args:
+            images: ``[n, channels, height, width]``.
+            edits: for names of points a function of the activation there; what it returns takes its place.
+        """
+        features: Tensor
+        if not edits:
+            features = self.featurizer(images)
+            return features
+        with ExitStack() as hooks:
+            for point, edit in edits.items():
+                hook = self._module_at(point).register_forward_hook(_replacing(point, edit))
+                hooks.callback(hook.remove)
+            features = self.featurizer(images)
+        return features
+
+    def train(self, mode: bool = True) -> Classifier:
+        """Training or evaluation mode, except for frozen statistics."""
+        super().train(mode)
+        if self.frozen:
+            freeze_statistics(self.featurizer)
+        return self
+
+    def _module_at(self, point: str) -> nn.Module:
+        if point not in self._paths:
+            known = ", ".join(self.points) if self.points else "none"
+            hint = nearest(point, self.points)
+            raise UnknownName(f"This network has no feature point {point!r}; its points are {known}{hint}")
+        return self.featurizer.get_submodule(self._paths[point])
+
+
+def _replacing(point: str, edit: Edit) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        edited: object = edit(output)
+        if not isinstance(edited, Tensor):
+            raise TypeError(
+                f"The edit at {point!r} returned {type(edited).__name__}; "
+                "it must return the activation, changed or not."
+            )
+        return edited
+
+    return hook
+
+
+def build_network(
+    backbone: str,
+    classes: int,
+    channels: int,
+    image_size: int,
+    *,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+    dropout: float = 0.0,
+    freeze_statistics: bool | None = None,
+) -> Classifier:
+    """A classifier on one of the backbones.
+
+    Args:
+        backbone: a name of `genie_dg.models.backbones.BACKBONES`, or ``timm/<model>``.
+        classes: how many logits.
+        channels: of the images. Pretrained weights of the first convolution are copied to other numbers than 3
+            (channel c from colour c % 3, not scaled, as DomainBed does).
+        image_size: height and width of the images.
+        pretrained: take the backbone's published weights.
+        weights: take the weights of this file instead (a state dict; a head inside it is left out).
+        dropout: before the linear layer; DomainBed's ``resnet_dropout``.
+        freeze_statistics: keep batch-norm statistics as they are, as DomainBed does; ``None`` means so when the
+            weights come from a file, and not so when they are drawn.
+
+    >>> network = build_network("resnet50", classes=7, channels=3, image_size=224)
+    >>> sum(p.numel() for p in network.parameters()), network.points
+    (23522375, ('stem', 'layer1', 'layer2', 'layer3', 'layer4'))
+    """
+    request = Request(channels, image_size, pretrained, None if weights is None else Path(weights))
+    built = find_backbone(backbone).build(request)
+    frozen = built.pretrained if freeze_statistics is None else freeze_statistics
+    return Classifier(built, classes, dropout, frozen)

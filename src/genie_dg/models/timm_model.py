@@ -1,0 +1,159 @@
+"""Any model of timm as a backbone, under the name ``timm/<model>``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from genie_dg._lookup import UnknownName, nearest
+
+from ._featurizer import IMAGENET_MEAN, IMAGENET_STD, Featurizer, Renormalised, Request, need
+from ._weights import WeightsError, fit, read_state
+
+PREFIX = "timm/"
+
+
+def check_name(name: str) -> int:
+    """The natural image size of a model of timm; a name that timm does not have is refused with the nearest.
+
+    Args:
+        name: as timm writes it, without the prefix, with or without the tag of its weights.
+    """
+    timm = _timm(name)
+    architecture, _, tag = name.partition(".")
+    known = timm.list_models()
+    if architecture in known and tag:
+        known = timm.list_models(f"{architecture}.*", pretrained=True)
+    if name not in known:
+        hint = nearest(PREFIX + name, [PREFIX + model for model in known])
+        raise UnknownName(f"{PREFIX + name!r} is no model of timm {timm.__version__}{hint}")
+    return int(_config(timm.get_pretrained_cfg(name).to_dict())["input_size"][-1])
+
+
+def build(name: str, request: Request) -> Featurizer:
+    """A model of timm without its last layer.
+
+    The points are the modules that timm's ``feature_info`` names, as far as their activations have channels
+    in dimension 1 (those of transformers mostly do not). Models that were trained with another normalisation
+    than ImageNet's begin with a fixed step that makes up for it.
+
+    Differs from timm in the weights of the first convolution when images have not 3 channels: see
+    `genie_dg.models._weights.copy_channels`.
+
+    Args:
+        name: as timm writes it.
+        request: what the model is for. Models of a fixed image size are built for ``image_size``.
+
+    References:
+        Wightman: PyTorch Image Models, github.com/huggingface/pytorch-image-models.
+    """
+    timm = _timm(name)
+    model: Any = _create(timm, name, request, in_chans=request.channels)
+    config = _config(model.pretrained_cfg)
+    state: Mapping[str, Tensor] | None = None
+    source: object = request.weights
+    if request.weights is not None:
+        state = read_state(request.weights)
+    elif request.pretrained:
+        source, state = f"timm's {name}", _published(timm, name, request)
+    if state is not None:
+        first, head = _names(config["first_conv"]), _names(config["classifier"])
+        fit(model, state, source, channels=request.channels, first=first, head=head)
+    declared = {info["module"]: int(info["num_chs"]) for info in _feature_info(model) if "module" in info}
+    size, points = _look(name, model, declared, request)
+    module, path = model, ""
+    mean, std = tuple(config["mean"]), tuple(config["std"])
+    if (mean, std) != (IMAGENET_MEAN, IMAGENET_STD):
+        module, path = Renormalised(model, _three(mean), _three(std), request.channels), "network."
+    channels = {point: declared[point] for point in points}
+    return Featurizer(module, size, {p: path + p for p in points}, channels, pretrained=state is not None)
+
+
+def _timm(name: str) -> ModuleType:
+    return need(PREFIX + name, "timm", "timm", "timm")
+
+
+def _config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What timm says about a model, with ImageNet's usual numbers where it says nothing."""
+    usual: dict[str, Any] = {"input_size": (3, 224, 224), "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    usual |= {"first_conv": (), "classifier": (), "fixed_input_size": False}
+    return {**usual, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _names(given: str | tuple[str, ...] | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _three(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(numbers[c % len(numbers)] for c in range(3))
+
+
+def _feature_info(model: Any) -> list[dict[str, Any]]:
+    info = getattr(model, "feature_info", [])  # most models have it, not all
+    return list(info if isinstance(info, list) else info.info)
+
+
+def _create(timm: ModuleType, name: str, request: Request, **options: Any) -> Any:
+    """The model without its head, at the image size of the request where it has a fixed one."""
+    config = _config(timm.get_pretrained_cfg(name).to_dict())
+    natural = config["input_size"][-1]
+    if config["fixed_input_size"] and natural != request.image_size:
+        options["img_size"] = request.image_size
+    try:
+        return timm.create_model(name, num_classes=0, **options)
+    except TypeError as error:
+        if "img_size" not in options:
+            raise
+        raise ValueError(
+            f"{PREFIX}{name} takes images of {natural} pixels only, {request.image_size} came; "
+            f"take image_size={natural} or another backbone."
+        ) from error
+
+
+def _published(timm: ModuleType, name: str, request: Request) -> Mapping[str, Tensor]:
+    """Timm's weights for 3 channels, from the cache of huggingface_hub or the internet."""
+    if not timm.get_pretrained_cfg(name).has_weights:
+        raise WeightsError(f"timm has no weights for {name}; leave pretrained=True out, or give weights=FILE.")
+    try:
+        state: Mapping[str, Tensor] = _create(timm, name, request, pretrained=True).state_dict()
+    except OSError as error:
+        raise WeightsError(
+            f"The weights of {PREFIX}{name} are not in the cache of huggingface_hub and cannot be downloaded "
+            f"({type(error).__name__}); give weights=FILE, or choose efficientnet_lite0, which pip "
+            "installs with its weights."
+        ) from error
+    return state
+
+
+def _look(name: str, model: nn.Module, declared: Mapping[str, int], request: Request) -> tuple[int, list[str]]:
+    """Run one empty image: the size of the features, and the points whose activation is as declared."""
+    seen: dict[str, tuple[int, ...]] = {}
+    modules = dict(model.named_modules())
+    hooks = [
+        modules[point].register_forward_hook(lambda _m, _i, out, point=point: _note(seen, point, out))
+        for point in declared
+        if point in modules
+    ]
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            features = model.eval()(torch.zeros(1, request.channels, request.image_size, request.image_size))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    if features.ndim != 2:
+        raise ValueError(
+            f"{PREFIX}{name} gives features of shape {list(features.shape)} and not one vector for each image; "
+            "choose a model that pools them."
+        )
+    return features.shape[1], [p for p, shape in seen.items() if len(shape) == 4 and shape[1] == declared[p]]
+
+
+def _note(seen: dict[str, tuple[int, ...]], point: str, output: object) -> None:
+    if isinstance(output, Tensor):
+        seen[point] = tuple(output.shape)

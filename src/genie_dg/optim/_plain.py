@@ -1,0 +1,201 @@
+"""Optimizers of other libraries, built from settings of one vocabulary: lr, weight_decay, beta1, beta2, eps.
+
+Every function takes parameter groups in torch's form, each with its own ``lr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ._numbers import number, switch
+
+Groups = list[dict[str, Any]]
+
+FUSED_DEVICES = ("cpu", "cuda")
+"""Where every supported torch has fused kernels of SGD, Adam and AdamW."""
+
+
+def build_sgd(groups: Groups, *, lr: float, weight_decay: float, momentum: float, nesterov: bool) -> Optimizer:
+    """SGD of torch: with momentum mu, ``b <- mu b + g`` (``b = g`` in the first step), ``p <- p - lr b``."""
+    number("sgd", "momentum", momentum, below=1.0)
+    if switch("sgd", "nesterov", nesterov) and momentum == 0:
+        raise ValueError("sgd got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0.")
+    common = _common("sgd", lr, weight_decay)
+    return SGD(groups, **common, momentum=momentum, nesterov=nesterov, fused=fused_serves(groups))
+
+
+def build_adam(
+    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
+) -> Optimizer:
+    """Adam of torch; weight decay is coupled (L2)."""
+    common = _common("adam", lr, weight_decay, beta1, beta2, eps)
+    return Adam(groups, **common, fused=fused_serves(groups))
+
+
+def build_adamw(
+    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
+) -> Optimizer:
+    """AdamW of torch; weight decay is decoupled."""
+    common = _common("adamw", lr, weight_decay, beta1, beta2, eps)
+    return AdamW(groups, **common, fused=fused_serves(groups))
+
+
+def build_rmsprop(groups: Groups, *, lr: float, weight_decay: float, alpha: float, eps: float) -> Optimizer:
+    """RMSprop of torch, neither centred nor with momentum; ``alpha`` is the decay of the squares."""
+    number("rmsprop", "alpha", alpha, below=1.0)
+    number("rmsprop", "eps", eps)
+    return torch.optim.RMSprop(groups, **_common("rmsprop", lr, weight_decay), alpha=alpha, eps=eps)
+
+
+def build_adabelief(
+    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
+) -> Optimizer:
+    """pytorch_optimizer's AdaBelief with decoupled weight decay, which leaves ``p.grad`` alone."""
+    common = _common("adabelief", lr, weight_decay, beta1, beta2, eps)
+    return _outside("adabelief", "AdaBelief")(groups, **common, weight_decouple=True)
+
+
+def build_yogi(
+    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float, initial: float
+) -> Optimizer:
+    """pytorch_optimizer's Yogi with decoupled weight decay; both averages start at ``initial``."""
+    number("yogi", "initial", initial)
+    common = _common("yogi", lr, weight_decay, beta1, beta2, eps)
+    return _outside("yogi", "Yogi")(groups, **common, weight_decouple=True, initial_accumulator=initial)
+
+
+def build_adahessian(
+    groups: Groups,
+    *,
+    lr: float,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    hessian_power: float,
+    average: bool,
+    seed: int,
+) -> Optimizer:
+    """`AdaHessian` of this package."""
+    from .adahessian import AdaHessian
+
+    common = _common("adahessian", lr, weight_decay, beta1, beta2, eps)
+    return AdaHessian(groups, **common, hessian_power=hessian_power, average=average, seed=seed)
+
+
+def build_msvag(groups: Groups, *, lr: float, weight_decay: float, beta: float) -> Optimizer:
+    """`MSVAG` of this package."""
+    from .msvag import MSVAG
+
+    return MSVAG(groups, lr, beta=beta, weight_decay=weight_decay)
+
+
+def build_genie(groups: Groups, *, lr: float, **settings: Any) -> Optimizer:
+    """`GENIE` with the path it chooses itself."""
+    from .genie import GENIE
+
+    return GENIE(groups, lr, **settings)
+
+
+def _common(
+    owner: str,
+    lr: float,
+    weight_decay: float,
+    beta1: float | None = None,
+    beta2: float | None = None,
+    eps: float | None = None,
+) -> dict[str, Any]:
+    """The settings that many share, checked, under torch's names."""
+    found: dict[str, Any] = {
+        "lr": number(owner, "lr", lr),
+        "weight_decay": number(owner, "weight_decay", weight_decay),
+    }
+    if beta1 is not None and beta2 is not None:
+        first, second = number(owner, "beta1", beta1, below=1.0), number(owner, "beta2", beta2, below=1.0)
+        found |= {"betas": (first, second), "eps": number(owner, "eps", eps)}
+    return found
+
+
+def _outside(owner: str, name: str) -> Callable[..., Optimizer]:
+    """A class of pytorch_optimizer, which is imported only when one of its optimizers is built."""
+    try:
+        module = import_module("pytorch_optimizer")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{owner} comes with pytorch_optimizer, but {error.name} is not installed; "
+            'run pip install "genie-dg[bench]" and try again.'
+        ) from error
+    found: Callable[..., Optimizer] = getattr(module, name)
+    return found
+
+
+def fused_serves(groups: Groups) -> bool:
+    """Whether torch's fused kernels can step these parameters."""
+    parameters = [p for group in groups for p in group["params"]]
+    return bool(parameters) and all(
+        p.is_floating_point() and p.device.type in FUSED_DEVICES for p in parameters
+    )
+
+
+def same_layout(parameters: Sequence[Tensor], *others: Sequence[Tensor | None]) -> bool:
+    """Whether the n-th tensors of all lists lie in memory in the same order; other shapes are not looked at.
+
+    >>> p = torch.zeros(2, 3)
+    >>> same_layout([p], [torch.zeros(2, 3)]), same_layout([p], [torch.zeros(3, 2).T])
+    (True, False)
+    """
+    return all(
+        _order(p) == _order(x)
+        for some in others
+        for p, x in zip(parameters, some, strict=False)
+        if x is not None and x.shape == p.shape
+    )
+
+
+def _order(x: Tensor) -> list[int]:
+    return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1]
+
+
+class _Careful(Optimizer):
+    """Takes torch's fused path only where it is right.
+
+    The fused kernels for the CPU walk through memory and do not look at strides: a gradient that lies in
+    another order than its parameter (channels last, transposed, expanded) silently gives wrong weights. A group
+    in which this is seen leaves the fused path for good.
+    """
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
+        result = super()._init_group(group, *lists)  # type: ignore[misc]
+        parameters, others = lists[0], lists[1:]
+        if group["fused"] and not (_dense(parameters) and same_layout(parameters, *others)):
+            group["fused"] = False
+        return result
+
+
+def _dense(tensors: Iterable[Tensor]) -> bool:
+    """Whether each tensor fills its memory without gaps and overlaps, in any order of its dimensions."""
+    for x in tensors:
+        expected = 1
+        for stride, size in sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n != 1):
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+class SGD(_Careful, torch.optim.SGD):
+    """SGD of torch; see `_Careful`."""
+
+
+class Adam(_Careful, torch.optim.Adam):
+    """Adam of torch; see `_Careful`."""
+
+
+class AdamW(_Careful, torch.optim.AdamW):
+    """AdamW of torch; see `_Careful`."""

@@ -1,0 +1,286 @@
+"""The table of optimizers: one row each, open to the user's own, and `build_optimizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from genie_dg._lookup import Table, settle
+from genie_dg._space import Choice, Power, Rule, Setting, Space, Uniform, defaults
+from genie_dg._types import Group
+
+from . import _plain
+from ._plain import Groups
+
+
+@dataclass(frozen=True)
+class OptimizerRow:
+    """One optimizer of the table.
+
+    Args:
+        name: as results and the command line call it.
+        build: ``(groups, **settings)``; the groups are torch's, each with parameters and its own lr.
+        paper: authors, title, venue, year.
+        space: its settings, whose names are the keywords of ``build``. ``source`` of a setting says whether
+            default and rule are "published" or "ours".
+        needs_closure: ``step`` must get the closure, because it runs it several times.
+        create_graph: the closure must leave gradients with their graph.
+        passes: forward and backward passes in a step.
+        decay: "coupled" (added to the gradient) or "decoupled" (the weights are shrunk).
+        where: the library it comes from.
+        extra: the pip extra that brings this library; empty when torch is enough.
+        note: what a reader of results should know.
+    """
+
+    name: str
+    build: Callable[..., Optimizer]
+    paper: str
+    space: Space
+    needs_closure: bool = False
+    create_graph: bool = False
+    passes: int = 1
+    decay: str = "coupled"
+    where: str = "genie_dg"
+    extra: str = ""
+    note: str = ""
+
+
+def published(default: Any, rule: Rule | None = None) -> Setting:
+    """A setting as its paper, or the benchmark, has it."""
+    return Setting(default, rule, "published")
+
+
+def ours(default: Any, rule: Rule | None = None) -> Setting:
+    """A setting that is chosen here."""
+    return Setting(default, rule, "ours")
+
+
+DECAY = published(0.0, Power(-6, -2))
+DOMAINBED = {"lr": published(5e-5, Power(-5, -3.5)), "weight_decay": DECAY}
+LIKE_ADAM = {"lr": ours(5e-5, Power(-5, -3.5)), "weight_decay": ours(0.0, Power(-6, -2))}
+BETAS = {"beta1": published(0.9), "beta2": published(0.999)}
+
+
+def build_optimizer(name: str, parameters_or_groups: Iterable[Tensor | Group], **settings: Any) -> Optimizer:
+    """The optimizer of a row over parameters.
+
+    Args:
+        name: of a row of `OPTIMIZERS`.
+        parameters_or_groups: parameters, or `Group`\\ s, whose lr is ``lr`` times their factor.
+        settings: of the row's space; what is not given has its default.
+
+    >>> import torch
+    >>> group = Group((torch.nn.Parameter(torch.zeros(2)),), lr_factor=10.0)
+    >>> build_optimizer("adam", [group], lr=1e-4).param_groups[0]["lr"]
+    0.001
+    >>> build_optimizer("adam", [group], beta_1=0.5)
+    Traceback (most recent call last):
+    genie_dg._lookup.UnknownName: adam has no setting 'beta_1'; its settings are lr, weight_decay, beta1, \
+beta2, eps; did you mean 'beta1'?
+    """
+    row = OPTIMIZERS[name]
+    settled = settle(row.name, defaults(row.space), settings)
+    return row.build(_groups(row.name, parameters_or_groups, settled.get("lr")), **settled)
+
+
+def _groups(owner: str, given: Iterable[Tensor | Group], lr: Any) -> Groups:
+    members = list(given)
+    if members and all(isinstance(member, Tensor) for member in members):
+        return [{"params": members, "lr": lr}]
+    if not members or not all(isinstance(member, Group) for member in members):
+        kinds = ", ".join(sorted({type(member).__name__ for member in members})) or "nothing"
+        raise ValueError(
+            f"{owner} got {kinds}; it takes one or more parameters, for example model.parameters(), or one or "
+            "more genie_dg._types.Group."
+        )
+    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
+        raise ValueError(f"{owner} got lr={lr!r}; it must be a number.")
+    return [{"params": list(g.parameters), "lr": lr * g.lr_factor} for g in members if isinstance(g, Group)]
+
+
+def _base(owner: str, groups: Groups, name: str, lr: float, weight_decay: float) -> Optimizer:
+    """The optimizer that takes the step of SAM, GAM or FAD; SGD gets momentum 0.9."""
+    row = OPTIMIZERS[name]
+    if row.needs_closure or row.create_graph:
+        plain = ", ".join(r.name for r in OPTIMIZERS.values() if not (r.needs_closure or r.create_graph))
+        reason = "makes several passes itself" if row.needs_closure else "needs the graph of the gradient"
+        raise ValueError(f"{owner} got base={row.name!r}, which {reason}; the choice is {plain}.")
+    given: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+    if row.name == "sgd":
+        given["momentum"] = 0.9
+    return row.build(groups, **settle(row.name, defaults(row.space), given))
+
+
+def build_sam(groups: Groups, *, base: str, lr: float, weight_decay: float, **settings: Any) -> Optimizer:
+    """`SAM` around the row ``base``."""
+    from .sam import SAM
+
+    return SAM(_base("sam", groups, base, lr, weight_decay), **settings)
+
+
+def build_gam(groups: Groups, *, base: str, lr: float, weight_decay: float, **settings: Any) -> Optimizer:
+    """`GAM` around the row ``base``."""
+    from .gam import GAM
+
+    return GAM(_base("gam", groups, base, lr, weight_decay), **settings)
+
+
+def build_fad(groups: Groups, *, base: str, lr: float, weight_decay: float, **settings: Any) -> Optimizer:
+    """`FAD` around the row ``base``."""
+    from .fad import FAD
+
+    return FAD(_base("fad", groups, base, lr, weight_decay), **settings)
+
+
+ROWS = (
+    OptimizerRow(
+        "sgd",
+        _plain.build_sgd,
+        "Robbins, Monro, A Stochastic Approximation Method, Annals of Mathematical Statistics, 1951",
+        {
+            "lr": ours(1e-3, Power(-4, -2)),
+            "weight_decay": DECAY,
+            "momentum": ours(0.9),
+            "nesterov": ours(False),
+        },
+        where="torch.optim",
+        note="GENIE's authors ran it with lr 5e-5 and momentum 0, which trains little.",
+    ),
+    OptimizerRow(
+        "adam",
+        _plain.build_adam,
+        "Kingma, Ba, Adam: A Method for Stochastic Optimization, ICLR, 2015",
+        {**DOMAINBED, **BETAS, "eps": published(1e-8)},
+        where="torch.optim",
+    ),
+    OptimizerRow(
+        "adamw",
+        _plain.build_adamw,
+        "Loshchilov, Hutter, Decoupled Weight Decay Regularization, ICLR, 2019",
+        {**LIKE_ADAM, **BETAS, "eps": published(1e-8)},
+        decay="decoupled",
+        where="torch.optim",
+    ),
+    OptimizerRow(
+        "rmsprop",
+        _plain.build_rmsprop,
+        "Tieleman, Hinton, RMSprop, Coursera: Neural Networks for Machine Learning, lecture 6, 2012",
+        {**LIKE_ADAM, "alpha": ours(0.99), "eps": ours(1e-8)},
+        where="torch.optim",
+    ),
+    OptimizerRow(
+        "adabelief",
+        _plain.build_adabelief,
+        "Zhuang et al., AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients, "
+        "NeurIPS, 2020",
+        {**LIKE_ADAM, **BETAS, "eps": published(1e-16)},
+        decay="decoupled",
+        where="pytorch_optimizer",
+        extra="bench",
+        note="eps is added to the second moment in every step, and stays in it, and again under the fraction.",
+    ),
+    OptimizerRow(
+        "yogi",
+        _plain.build_yogi,
+        "Zaheer et al., Adaptive Methods for Nonconvex Optimization, NeurIPS, 2018",
+        {**LIKE_ADAM, **BETAS, "eps": published(1e-3), "initial": published(1e-6)},
+        decay="decoupled",
+        where="pytorch_optimizer",
+        extra="bench",
+        note="With Adam's bias corrections, which the paper does not have. Both averages, not only the second, "
+        "start at `initial`, so weights move a little where gradients are zero.",
+    ),
+    OptimizerRow(
+        "adahessian",
+        _plain.build_adahessian,
+        "Yao et al., ADAHESSIAN: An Adaptive Second Order Optimizer for Machine Learning, AAAI, 2021",
+        {
+            "lr": ours(1e-3, Power(-4, -2)),
+            "weight_decay": ours(0.0, Power(-6, -2)),
+            **BETAS,
+            "eps": published(1e-4),
+            "hessian_power": published(1.0),
+            "average": published(True),
+            "seed": ours(0),
+        },
+        create_graph=True,
+        decay="decoupled",
+        note="One product with the Hessian, about one more backward pass, in each step.",
+    ),
+    OptimizerRow(
+        "msvag",
+        _plain.build_msvag,
+        "Balles, Hennig, Dissecting Adam: The Sign, Magnitude and Variance of Stochastic Gradients, ICML, 2018",
+        {"lr": ours(0.015, Power(-3, -1)), "weight_decay": DECAY, "beta": ours(0.9, Uniform(0.9, 0.999))},
+        note="The range of lr is GENIE's, whose rule without mask and gate this is.",
+    ),
+    OptimizerRow(
+        "sam",
+        build_sam,
+        "Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR, 2021",
+        {"base": ours("adam"), **DOMAINBED, "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
+        needs_closure=True,
+        passes=2,
+        note="GENIE's authors ran SAM around SGD with momentum 0.9: base='sgd'.",
+    ),
+    OptimizerRow(
+        "gam",
+        build_gam,
+        "Zhang et al., Gradient Norm Aware Minimization Seeks First-Order Flatness and Improves "
+        "Generalization, CVPR, 2023",
+        {
+            "base": ours("adam"),
+            **LIKE_ADAM,
+            "rho": published(0.2),
+            "rho_prime": ours(0.02, Uniform(0.02, 0.03)),
+            "beta0": ours(0.1, Uniform(0.1, 0.5)),
+            "beta1": ours(0.1, Uniform(0.1, 0.6)),
+            "gamma": ours(0.03, Uniform(0.03, 0.05)),
+        },
+        needs_closure=True,
+        passes=4,
+        note="The ranges span the paper's settings for ResNets; that they are searched uniformly is ours.",
+    ),
+    OptimizerRow(
+        "fad",
+        build_fad,
+        "Zhang et al., Flatness-Aware Minimization for Domain Generalization, ICCV, 2023",
+        {
+            "base": ours("adam"),
+            **LIKE_ADAM,
+            "rho": ours(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
+            "alpha": ours(0.5, Uniform(0.0, 1.0)),
+            "beta": ours(0.1, Power(-2, 0)),
+        },
+        needs_closure=True,
+        passes=4,
+        note="Derived from the published objective; there is no public code.",
+    ),
+    OptimizerRow(
+        "genie",
+        _plain.build_genie,
+        "Cho, Kim, Kim, One-Step Generalization Ratio Guided Optimization for Domain Generalization, "
+        "ICML, 2025",
+        {
+            "lr": published(0.015, Power(-3, -1)),
+            "weight_decay": DECAY,
+            "beta": published(0.95, Uniform(0.9, 0.999)),
+            "dropout": published(0.4, Uniform(0.1, 0.8)),
+            "noise": published(True),
+            "precondition": published(True),
+            "formulation": published("released"),
+            "noise_std": ours(0.1),
+            "decoupled_weight_decay": published(False),
+            "seed": ours(0),
+        },
+        note="In the authors' runs weight_decay, and a setting `momentum` that is not here, had no effect; "
+        "here weight_decay has one.",
+    ),
+)
+
+OPTIMIZERS = Table("optimizer", ROWS, OptimizerRow, "genie_dg.optimizers")
+"""By name, in the order of listings. ``OPTIMIZERS.register(OptimizerRow(...))`` adds one."""

@@ -1,0 +1,223 @@
+"""DANN and CDANN against the game written sample by sample, with Adam written out for the discriminator."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import _adversary, cdann, dann
+from genie_dg.algorithms._adversary import Adversarial
+from genie_dg.bench.step import take_step
+
+from .networks import batch, small_network
+
+LR = 0.3
+SETTINGS: dict[str, Any] = {"mlp_width": 5, "lr_d": 0.02, "weight_decay_d": 0.1, "beta1": 0.3, "lambda_": 0.7}
+
+
+def uneven(domains: int = 3) -> DomainBatch:
+    """Four classes, one of which does not occur, the others unequally often; domains of different sizes."""
+    full = batch(domains, size=5, classes=4)
+    sizes = [5, 3, 4][:domains]
+    labels = [torch.tensor([0, 3, 0, 1, 0]), torch.tensor([0, 0, 1]), torch.tensor([3, 0, 1, 1])][:domains]
+    return DomainBatch(tuple(x[:n] for x, n in zip(full.images, sizes, strict=True)), tuple(labels))
+
+
+def optimizers(algorithm: Adversarial) -> dict[str, torch.optim.Optimizer]:
+    roles = algorithm.roles()
+    settings: dict[str, Any] = dict(roles["discriminator"].settings)
+    assert roles["main"].optimizer is None
+    assert roles["discriminator"].optimizer == "adam"
+    assert set(settings) == {"lr", "weight_decay", "beta1", "beta2"}
+    adam = torch.optim.Adam(
+        roles["discriminator"].parameters,
+        lr=settings["lr"],
+        betas=(settings["beta1"], settings["beta2"]),
+        weight_decay=settings["weight_decay"],
+    )
+    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "discriminator": adam}
+
+
+class Twin:
+    """The algorithm again: explicit sums over samples, autograd for the gradients, updates by hand."""
+
+    def __init__(self, algorithm: Adversarial, s: dict[str, Any], conditional: bool) -> None:
+        self.s = {"d_steps_per_g_step": 1, "grad_penalty": 0.0, "mlp_depth": 3, "mlp_dropout": 0.0, **s}
+        self.conditional = conditional
+        self.network = small_network(classes=4)
+        state = {k: v.clone() for k, v in algorithm.state_dict().items() if not k.startswith("network.")}
+        self.adversary = {k: v.requires_grad_() for k, v in state.items()}
+        self.moments = {k: (torch.zeros_like(v), torch.zeros_like(v)) for k, v in state.items()}
+        self.adam_steps = 0
+
+    def logits(self, u: Tensor, factors: list[Tensor]) -> Tensor:
+        depth = self.s["mlp_depth"]
+        for k in range(depth):
+            u = (
+                self.adversary[f"discriminator.layers.{k}.weight"] @ u
+                + self.adversary[f"discriminator.layers.{k}.bias"]
+            )
+            if k < depth - 1:
+                u = torch.where(u > 0, u, 0.0) * factors[k]
+        return u
+
+    def domain_loss(self, z: Tensor, y: list[int], d: list[int], factors: list[Tensor]) -> Tensor:
+        us, losses = [], []
+        for i in range(len(y)):
+            u = z[i] + self.adversary["class_embedding.weight"][y[i]] if self.conditional else z[i] * 1.0
+            us.append(u if u.requires_grad else u.requires_grad_())
+            p = torch.exp(self.logits(us[i], [f[i] for f in factors]))
+            losses.append(-torch.log(p[d[i]] / p.sum()))
+        if self.conditional:
+            weights = [1 / (len(set(y)) * y.count(label)) for label in y]
+            assert abs(sum(weights) - 1) < 1e-12
+        else:
+            weights = [1 / len(y)] * len(y)
+        total = sum((w * loss for w, loss in zip(weights, losses, strict=True)), torch.zeros(()))
+        slopes = [torch.autograd.grad(a, u, create_graph=True)[0] for a, u in zip(losses, us, strict=True)]
+        penalty = sum(((g * g).sum() for g in slopes), torch.zeros(())) / len(y)
+        return total + self.s["grad_penalty"] * penalty
+
+    def step(self, data: DomainBatch, context: StepContext) -> None:
+        y, d = data.all_labels.tolist(), [k for k, n in enumerate(data.sizes) for _ in range(n)]
+        generator, p = context.generator(), self.s["mlp_dropout"]
+        factors = []
+        for _ in range(self.s["mlp_depth"] - 1):
+            shape = (len(y), self.s["mlp_width"])
+            kept = torch.rand(shape, generator=generator) >= p if p else torch.ones(shape)
+            factors.append(kept.double() / (1 - p))
+        z = self.network.features(data.all_images)
+        d_steps = self.s["d_steps_per_g_step"]
+        if context.step % (1 + d_steps) < d_steps:
+            self.adam(self.domain_loss(z.detach(), y, d, factors))
+            return
+        logits = self.network.head(z)
+        right = sum((-torch.log_softmax(logits[i], 0)[y[i]] for i in range(len(y))), torch.zeros(())) / len(y)
+        loss = right - self.s["lambda_"] * self.domain_loss(z, y, d, factors)
+        parameters = list(self.network.parameters())
+        for parameter, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.data -= LR * g
+
+    def adam(self, loss: Tensor) -> None:
+        self.adam_steps += 1
+        b1, b2, t = self.s["beta1"], 0.9, self.adam_steps
+        gradients = torch.autograd.grad(loss, list(self.adversary.values()))
+        for (name, w), g in zip(self.adversary.items(), gradients, strict=True):
+            g = g + self.s["weight_decay_d"] * w.detach()
+            m, v = self.moments[name]
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+            self.moments[name] = m, v
+            w.data -= self.s["lr_d"] * (m / (1 - b1**t)) / (torch.sqrt(v / (1 - b2**t)) + 1e-8)
+
+
+@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"grad_penalty": 0.8, "d_steps_per_g_step": 2},
+        {"mlp_dropout": 0.4, "mlp_depth": 4},
+        {"mlp_depth": 2, "grad_penalty": 0.3, "mlp_dropout": 0.5},
+    ],
+    ids=["plain", "penalty", "dropout", "shallow"],
+)
+def test_six_steps_equal_the_twin(row: Any, more: dict[str, Any]) -> None:
+    settings = {**SETTINGS, **more}
+    algorithm = row.build(small_network(classes=4), 3, **settings)
+    twin = Twin(algorithm, settings, conditional=row is cdann.ROW)
+    steppers, data = optimizers(algorithm), uneven()
+    for t in range(6):
+        take_step(algorithm, steppers, data, StepContext(t, seed=4))
+        twin.step(data, StepContext(t, seed=4))
+        want = {f"network.{k}": v for k, v in twin.network.state_dict().items()} | twin.adversary
+        got = algorithm.state_dict()
+        assert set(got) == set(want)
+        for name in got:
+            torch.testing.assert_close(got[name], want[name].detach(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+def test_roles_take_turns_and_touch_only_their_own(row: Any) -> None:
+    algorithm = row.build(small_network(classes=4), 3, **SETTINGS, d_steps_per_g_step=2)
+    steppers, data = optimizers(algorithm), uneven()
+    roles = algorithm.roles()
+    assert {id(p) for role in roles.values() for p in role.parameters} == {
+        id(p) for p in algorithm.parameters()
+    }
+    turns = []
+    for t in range(6):
+        before = {name: [p.detach().clone() for p in role.parameters] for name, role in roles.items()}
+        (role,) = take_step(algorithm, steppers, data, StepContext(t))
+        moved = {
+            name: any(not torch.equal(a, b) for a, b in zip(before[name], roles[name].parameters, strict=True))
+            for name in roles
+        }
+        assert moved == {name: name == role for name in roles}
+        turns.append(role)
+    assert turns == ["discriminator", "discriminator", "main"] * 2
+
+
+@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_loss_can_be_asked_for_twice(row: Any, step: int) -> None:
+    algorithm = row.build(small_network(classes=4), 3, **SETTINGS, mlp_dropout=0.5, grad_penalty=1.0)
+    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
+    for objective in algorithm.objectives(uneven(), StepContext(step)):
+        assert torch.equal(objective.loss(), objective.loss())
+    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
+
+
+@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+def test_one_source_is_erm_on_main_steps(row: Any) -> None:
+    algorithm = row.build(small_network(classes=4), 1, **SETTINGS, grad_penalty=1.0)
+    assert "ERM" in row.one_source
+    data = uneven(1)
+    (first,) = algorithm.objectives(data, StepContext(0))
+    (second,) = algorithm.objectives(data, StepContext(1))
+    erm = torch.nn.functional.cross_entropy(algorithm.predict(data.all_images), data.all_labels)
+    assert first.loss().item() == 0
+    torch.testing.assert_close(second.loss(), erm)
+    gradient = torch.autograd.grad(second.loss(), algorithm.network.head.weight)
+    torch.testing.assert_close(gradient, torch.autograd.grad(erm, algorithm.network.head.weight))
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_single_precision_and_graphs_of_gradients(create_graph: bool) -> None:
+    algorithm = cdann.CDANN(small_network(dtype=torch.float32), 2, grad_penalty=0.1, mlp_dropout=0.1)
+    steppers = optimizers(algorithm)
+    for t in range(2):
+        losses = take_step(
+            algorithm, steppers, batch(2, dtype=torch.float32), StepContext(t, create_graph=create_graph)
+        )
+        assert all(torch.isfinite(torch.tensor(value)) for value in losses.values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lambda_": -1.0},
+        {"weight_decay_d": -1e-3},
+        {"grad_penalty": float("nan")},
+        {"lr_d": -1.0},
+        {"beta1": 1.0},
+        {"mlp_dropout": 1.0},
+        {"d_steps_per_g_step": 0},
+        {"mlp_width": 2.5},
+        {"mlp_depth": 1},
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^{name}=.* came; .*\.$"):
+        dann.DANN(small_network(), 2, **wrong)
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(_adversary, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

@@ -1,0 +1,399 @@
+"""Fish, Fishr and IGA against twins with a loop for every domain, sample and entry."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import fish, fishr, iga
+from genie_dg.algorithms._base import Algorithm
+from genie_dg.algorithms.fish import Fish
+from genie_dg.algorithms.fishr import Fishr
+from genie_dg.algorithms.iga import IGA
+
+from .networks import SmallNetwork, batch, small_network
+
+
+def written(algorithm: Algorithm, data: DomainBatch, context: StepContext) -> tuple[Tensor, list[Tensor]]:
+    """The loss and what it writes to the parameters."""
+    loss = next(iter(algorithm.objectives(data, context))).loss()
+    parameters = list(algorithm.network.parameters())
+    return loss, list(torch.autograd.grad(loss, parameters, create_graph=context.create_graph))
+
+
+def sgd_step(algorithm: Algorithm, data: DomainBatch, context: StepContext, rate: float) -> float:
+    """One step of plain SGD on every objective; the loss before it."""
+    optimizer, value = torch.optim.SGD(algorithm.network.parameters(), lr=rate), math.nan
+    for objective in algorithm.objectives(data, context):
+        optimizer.zero_grad()
+        loss = objective.loss()
+        loss.backward()
+        optimizer.step()
+        value = loss.item()
+    return value
+
+
+def domain_loss(network: nn.Module, data: DomainBatch, d: int) -> Tensor:
+    return cross_entropy(network(data.images[d]), data.labels[d])
+
+
+def same_weights(a: nn.Module, b: nn.Module, rtol: float = 1e-10) -> None:
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=rtol, atol=1e-14)
+
+
+def descend(network: nn.Module, loss: Tensor, rate: float) -> None:
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    with torch.no_grad():
+        for p, g in zip(network.parameters(), gradients, strict=True):
+            p -= rate * g
+
+
+def random_like(network: nn.Module, seed: int) -> list[Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randn(p.shape, generator=g, dtype=p.dtype) for p in network.parameters()]
+
+
+def dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
+
+
+def moved(network: nn.Module, direction: Sequence[Tensor], length: float) -> nn.Module:
+    """A copy with its weights moved."""
+    other = copy.deepcopy(network)
+    with torch.no_grad():
+        for p, d in zip(other.parameters(), direction, strict=True):
+            p += length * d
+    return other
+
+
+# Fish
+
+
+@pytest.mark.parametrize(("meta_lr", "rate"), [(0.5, 0.2), (0.05, 0.7)])
+def test_sgd_at_the_inner_rate_makes_the_step_of_the_paper(meta_lr: float, rate: float) -> None:
+    network, slow, data = small_network(), small_network(), batch(domains=4)
+    algorithm = Fish(network, 4, meta_lr=meta_lr, fish_inner_lr=rate)
+    for step in range(3):
+        context = StepContext(step, seed=5)
+        value = sgd_step(algorithm, data, context, rate)
+        inner, losses = copy.deepcopy(slow), []
+        for d in torch.randperm(4, generator=context.generator()).tolist():
+            loss = domain_loss(inner, data, d)
+            losses.append(loss.item())
+            descend(inner, loss, rate)
+        with torch.no_grad():
+            for p, q in zip(slow.parameters(), inner.parameters(), strict=True):
+                p += meta_lr * (q - p)
+        assert value == pytest.approx(sum(losses) / 4, rel=1e-10)
+        same_weights(network, slow)
+
+
+def test_the_order_of_domains_changes_from_step_to_step_and_not_within_one() -> None:
+    algorithm, data = Fish(small_network(), 3, fish_inner_lr=0.5), batch()
+    seen = {round(written(algorithm, data, StepContext(step))[1][0].sum().item(), 12) for step in range(12)}
+    assert 1 < len(seen) <= 6
+    objective = next(iter(algorithm.objectives(data, StepContext(0))))
+    assert objective.loss().item() == objective.loss().item()
+
+
+def test_fish_leaves_the_weights_alone_and_keeps_small_rates_exact() -> None:
+    network, data = small_network(dtype=torch.float32), batch(dtype=torch.float32)
+    before = copy.deepcopy(network)
+    _, gradients = written(Fish(network, 3, meta_lr=1.0, fish_inner_lr=1e-9), data, StepContext(0))
+    same_weights(network, before, rtol=0)
+    total = sum((domain_loss(network, data, d) for d in range(3)), torch.zeros(()))
+    for a, b in zip(gradients, torch.autograd.grad(total, list(network.parameters())), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_fish_carries_its_derivative_through_the_inner_path() -> None:
+    network, data, context = small_network(), batch(), StepContext(0, create_graph=True)
+    z, v = random_like(network, 0), random_like(network, 1)
+
+    def make(net: Any) -> Fish:
+        return Fish(net, 3, fish_inner_lr=0.3)
+
+    _, field = written(make(network), data, context)
+    _, plain = written(make(network), data, StepContext(0))
+    for a, b in zip(field, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+    exact = dot(torch.autograd.grad(dot(field, z), list(network.parameters())), v).item()
+    ends = [dot(written(make(moved(network, v, h)), data, StepContext(0))[1], z) for h in (1e-5, -1e-5)]
+    assert exact == pytest.approx((ends[0] - ends[1]).item() / 2e-5, rel=1e-6)
+
+
+class Normed(SmallNetwork):
+    """With batch norm before the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+
+
+def test_fish_lets_batch_norm_see_every_domain_once() -> None:
+    torch.manual_seed(0)
+    network, data = Normed().double(), batch()
+    slow, context = copy.deepcopy(network), StepContext(2)
+    written(Fish(network, 3, fish_inner_lr=0.3), data, context)
+    for d in torch.randperm(3, generator=context.generator()).tolist():
+        descend(slow, domain_loss(slow, data, d), 0.3)
+    for (name, a), b in zip(network.named_buffers(), slow.buffers(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+# Fishr
+
+
+def variance_twin(losses: Sequence[Tensor], layer: nn.Linear) -> list[Tensor]:
+    """Sample by sample with autograd; a list over the entries of the layer, each with its graph."""
+    rows = []
+    for loss in losses:
+        found = torch.autograd.grad(
+            loss, [p for p in (layer.weight, layer.bias) if p is not None], create_graph=True
+        )
+        rows.append(torch.cat([g.flatten() for g in found]))
+    entries = []
+    for j in range(len(rows[0])):
+        mean = sum((row[j] for row in rows), torch.zeros((), dtype=torch.float64)) / len(rows)
+        spread = sum(((row[j] - mean) ** 2 for row in rows), torch.zeros((), dtype=torch.float64))
+        entries.append(spread / len(rows))
+    return entries
+
+
+def fishr_twin(
+    layer: nn.Linear, data: DomainBatch, inputs: Sequence[Tensor], past: list[list[float]] | None, ema: float
+) -> tuple[Tensor, Tensor, list[list[float]]]:
+    """Mean loss, penalty and the new averages, from what goes into the last layer for each domain."""
+    every, scaled, averages = [], [], []
+    for d, h in enumerate(inputs):
+        losses = [cross_entropy(layer(h[i : i + 1]), data.labels[d][i : i + 1]) for i in range(len(h))]
+        every += losses
+        now = variance_twin(losses, layer)
+        old = past[d] if past else [0.0] * len(now)
+        average = [ema * o + (1 - ema) * n for o, n in zip(old, now, strict=True)]
+        scaled.append([a / (1 - ema) for a in average])
+        averages.append([a.item() for a in average])
+    penalty = torch.zeros((), dtype=torch.float64)
+    for column in zip(*scaled, strict=True):
+        mean = sum(column, torch.zeros((), dtype=torch.float64)) / len(column)
+        for u in column:
+            penalty = penalty + (u - mean) ** 2 / len(column) / len(scaled[0])
+    return torch.stack(every).mean(), penalty, averages
+
+
+def with_head(head: nn.Module) -> SmallNetwork:
+    network = small_network()
+    network.head = head.double()  # type: ignore[assignment]
+    return network
+
+
+def test_fishr_is_the_twin_over_several_steps() -> None:
+    network, slow = small_network(), small_network()
+    algorithm = Fishr(network, 3, lambda_=40.0, penalty_anneal_iters=2, ema=0.7)
+    past: list[list[float]] | None = None
+    for step in range(5):
+        data = batch(size=4, seed=step)
+        value = sgd_step(algorithm, data, StepContext(step), 0.3)
+        inputs = [slow.features(images) for images in data.images]
+        mean, penalty, past = fishr_twin(slow.head, data, inputs, past, 0.7)
+        loss = mean + (40.0 if step >= 2 else 0.0) * penalty
+        assert value == pytest.approx(loss.item(), rel=1e-9)
+        descend(slow, loss, 0.3)
+        same_weights(network, slow, rtol=1e-8)
+        torch.testing.assert_close(
+            algorithm.variances, torch.tensor(past, dtype=torch.float64), rtol=1e-8, atol=1e-15
+        )
+
+
+def test_the_penalty_of_fishr_reaches_the_featurizer() -> None:
+    network, data = small_network(), batch()
+    _, with_penalty = written(Fishr(network, 3, lambda_=1e3, penalty_anneal_iters=0), data, StepContext(0))
+    _, without = written(Fishr(network, 3, lambda_=0.0, penalty_anneal_iters=0), data, StepContext(0))
+    for a, b in zip(with_penalty, without, strict=True):
+        assert (a - b).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_fishr_uses_the_features_that_dropout_left(bias: bool) -> None:
+    torch.manual_seed(1)
+    layer = nn.Linear(6, 3, bias=bias)
+    network, data = with_head(nn.Sequential(nn.Dropout(0.5), layer)), batch(size=4)
+    torch.manual_seed(7)
+    loss, gradients = written(Fishr(network, 3, lambda_=30.0, penalty_anneal_iters=0), data, StepContext(0))
+    torch.manual_seed(7)
+    dropped = nn.functional.dropout(network.features(data.all_images), 0.5)
+    mean, penalty, _ = fishr_twin(layer, data, dropped.split(4), None, 0.95)
+    slow = mean + 30.0 * penalty
+    assert loss.item() == pytest.approx(slow.item(), rel=1e-10)
+    for a, b in zip(gradients, torch.autograd.grad(slow, list(network.parameters())), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-13)
+
+
+def test_fishr_takes_the_last_of_several_layers() -> None:
+    torch.manual_seed(1)
+    head = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    network, data = with_head(head), batch(size=4)
+    algorithm = Fishr(network, 3, lambda_=30.0, penalty_anneal_iters=0)
+    loss, _ = written(algorithm, data, StepContext(0))
+    inputs = [head[:2](network.features(images)) for images in data.images]
+    layer = head[2]
+    assert isinstance(layer, nn.Linear)
+    mean, penalty, _ = fishr_twin(layer, data, inputs, None, 0.95)
+    assert loss.item() == pytest.approx((mean + 30.0 * penalty).item(), rel=1e-10)
+    assert not layer._forward_hooks
+
+
+def test_fishr_stores_the_first_value_of_a_step_once() -> None:
+    network, data = small_network(), batch(size=4)
+    algorithm = Fishr(network, 3, penalty_anneal_iters=0, ema=0.9)
+    inputs = [network.features(images) for images in data.images]
+    _, _, first = fishr_twin(network.head, data, inputs, None, 0.9)
+    for objective in algorithm.objectives(data, StepContext(0)):
+        a = objective.loss().item()
+        assert objective.loss().item() == a
+        assert not algorithm.variances.any()  # nothing is written before the step is over
+        with torch.no_grad():
+            network.head.weight.mul_(2.0)
+        assert objective.loss().item() != a
+    torch.testing.assert_close(algorithm.variances, torch.tensor(first, dtype=torch.float64))
+    assert "variances" in algorithm.state_dict()
+    assert not algorithm.variances.requires_grad
+
+
+def test_fishr_keeps_its_precision_in_mixed_precision() -> None:
+    """Nearly equal samples: squared mean and mean square differ in digits that bfloat16 does not have."""
+    network, data = small_network(dtype=torch.float32), batch(dtype=torch.float32)
+    near = tuple(x[:1] + 0.01 * x for x in data.images)
+    data = DomainBatch(near, tuple(torch.zeros_like(y) for y in data.labels))
+    results = []
+    for mixed in (False, True):
+        algorithm = Fishr(network, 3, penalty_anneal_iters=0)
+        for objective in algorithm.objectives(data, StepContext(0)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                objective.loss()
+        results.append(algorithm.variances)
+    assert results[1].dtype == torch.float32
+    assert (results[1] - results[0]).norm() < results[0].norm()  # thousands of times that in bfloat16
+
+
+def test_fishr_refuses_heads_that_it_cannot_see_through() -> None:
+    with pytest.raises(
+        ValueError, match=r"Fishr needs a head whose last layer is an nn\.Linear with 3 outputs"
+    ):
+        Fishr(with_head(nn.Conv1d(1, 1, 1)), 3)
+    scaled = Fishr(with_head(nn.Sequential(nn.Linear(6, 3), nn.Tanh())), 3)
+    with pytest.raises(ValueError, match="ends there"):
+        written(scaled, batch(), StepContext(0))
+
+
+def test_the_number_of_first_steps_is_drawn_as_a_whole_number() -> None:
+    rule = fishr.ROW.space["penalty_anneal_iters"].rule
+    assert rule is not None
+    drawn = rule.draw(np.random.RandomState(3))
+    assert isinstance(drawn, int)
+    assert drawn == int(np.random.RandomState(3).uniform(0.0, 5000.0))
+
+
+# IGA
+
+
+def iga_twin(network: nn.Module, data: DomainBatch, penalty: float) -> float:
+    """Entry by entry; no graph of the gradients is used."""
+    losses = [domain_loss(network, data, d) for d in range(len(data))]
+    rows = []
+    for loss in losses:
+        found = torch.autograd.grad(loss, list(network.parameters()))
+        rows.append(torch.cat([g.flatten() for g in found]).tolist())
+    trace = 0.0
+    for column in zip(*rows, strict=True):
+        mean = sum(column) / len(column)
+        trace += sum((g - mean) ** 2 for g in column) / len(column)
+    return sum(loss.item() for loss in losses) / len(losses) + penalty * trace
+
+
+def test_iga_is_the_twin_and_its_gradient_the_difference_quotient() -> None:
+    network, data = small_network(), batch(domains=4)
+    loss, gradients = written(IGA(network, 4, penalty=20.0), data, StepContext(0))
+    assert loss.item() == pytest.approx(iga_twin(network, data, 20.0), rel=1e-11)
+    for seed in range(4):
+        v = random_like(network, seed)
+        ends = [iga_twin(moved(network, v, h), data, 20.0) for h in (1e-5, -1e-5)]
+        assert dot(gradients, v).item() == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
+
+
+def test_the_penalty_of_iga_has_a_gradient() -> None:
+    network, data = small_network(), batch()
+    _, strong = written(IGA(network, 3), data, StepContext(0))
+    _, none = written(IGA(network, 3, penalty=0.0), data, StepContext(0))
+    for a, b in zip(strong, none, strict=True):
+        assert (a - b).abs().max() > 1e-3
+
+
+# all
+
+
+ALL: list[tuple[Any, float]] = [
+    (lambda net: Fish(net, 1, meta_lr=0.5), 0.5),
+    (lambda net: Fishr(net, 1, penalty_anneal_iters=0), 1.0),
+    (lambda net: IGA(net, 1), 1.0),
+]
+
+
+@pytest.mark.parametrize(("make", "factor"), ALL, ids=["fish", "fishr", "iga"])
+def test_one_source_is_erm(make: Any, factor: float) -> None:
+    network, data = small_network(), batch(domains=1)
+    loss, gradients = written(make(network), data, StepContext(0))
+    erm = domain_loss(network, data, 0)
+    assert loss.item() == pytest.approx(erm.item(), rel=1e-12)
+    for a, b in zip(gradients, torch.autograd.grad(erm, list(network.parameters())), strict=True):
+        torch.testing.assert_close(a, factor * b, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: Fish(n, 3), lambda n: Fishr(n, 3, penalty_anneal_iters=0), lambda n: IGA(n, 3)]
+)
+def test_zero_gradients_give_numbers(make: Any) -> None:
+    network, data = small_network(dtype=torch.float32), batch(dtype=torch.float32)
+    flat = DomainBatch(tuple(x * 0 for x in data.images), data.labels)
+    loss, gradients = written(make(network), flat, StepContext(0))
+    assert loss.isfinite()
+    assert all(g.isfinite().all() for g in gradients)
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "value"),
+    [
+        (Fish, "meta_lr", -1.0),
+        (Fish, "fish_inner_lr", math.nan),
+        (Fish, "fish_inner_lr", math.inf),
+        (Fishr, "lambda_", -1.0),
+        (Fishr, "penalty_anneal_iters", -1),
+        (Fishr, "ema", 1.0),
+        (Fishr, "ema", -0.1),
+        (IGA, "penalty", -1.0),
+        (IGA, "penalty", math.inf),
+    ],
+)
+def test_bad_settings_are_refused(build: Any, name: str, value: float) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^{name}={value} came; it must lie in \[.*, so choose a number there\.$"
+    ):
+        build(small_network(), 3, **{name: value})
+
+
+def test_rows() -> None:
+    for row in (fish.ROW, fishr.ROW, iga.ROW):
+        built = row.build(small_network(), 3, **{name: s.default for name, s in row.space.items()})
+        assert {name: getattr(built, name) for name in row.space} == {
+            n: s.default for n, s in row.space.items()
+        }

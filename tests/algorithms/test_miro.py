@@ -1,0 +1,155 @@
+"""MIRO against its loss written entry by entry."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import miro
+from genie_dg.algorithms.miro import MIRO
+from genie_dg.bench.step import take_step
+
+from .networks import SmallNetwork, batch, small_network
+
+LR, LD, FACTOR = 0.3, 0.6, 4.0
+
+
+def activations(network: SmallNetwork, images: Tensor) -> list[Tensor]:
+    early = torch.tanh(network.featurizer.early(images))
+    return [early, torch.tanh(network.featurizer.late(early))]
+
+
+def twin_loss(network: SmallNetwork, first: SmallNetwork, raw: list[Tensor], data: DomainBatch) -> Tensor:
+    before, now = activations(first, data.all_images), activations(network, data.all_images)
+    log_p = torch.log_softmax(network.head(now[-1].mean((2, 3))), 1)
+    loss = -sum(log_p[i, y] for i, y in enumerate(data.all_labels.tolist())) / len(log_p)
+    for f0, f, b in zip(before, now, raw, strict=True):
+        total = torch.zeros((), dtype=torch.float64)
+        for c in range(f.shape[1]):
+            v = torch.log(1 + torch.exp(b[c])) + 1e-6
+            for i in range(len(f)):
+                total = total + (torch.log(v) + (f0[i, c].detach() - f[i, c]) ** 2 / v).sum() / 2
+        loss = loss + LD * total / f.numel()
+    assert isinstance(loss, Tensor)
+    return loss
+
+
+def stepper(algorithm: MIRO) -> dict[str, torch.optim.Optimizer]:
+    (role,) = algorithm.roles().values()
+    assert role.optimizer is None
+    groups = [{"params": list(g.parameters), "lr": LR * g.lr_factor} for g in role.groups]
+    return {"main": torch.optim.SGD(groups, lr=LR)}
+
+
+@pytest.mark.parametrize("domains", [1, 3])
+def test_five_steps_equal_the_twin(domains: int) -> None:
+    algorithm = MIRO(small_network(), domains, miro_ld=LD, miro_lr_mult=FACTOR)
+    network, first, data = small_network(), small_network(), batch(domains, size=3)
+    inverse = math.log(math.exp(0.1 - 1e-6) - 1)
+    raw = [torch.full((n,), inverse, dtype=torch.float64, requires_grad=True) for n in (4, 6)]
+    optimizers = stepper(algorithm)
+    for t in range(5):
+        losses = take_step(algorithm, optimizers, data, StepContext(t))
+        loss = twin_loss(network, first, raw, data)
+        torch.testing.assert_close(losses["main"], loss.item(), rtol=1e-10, atol=0)
+        parameters = list(network.parameters())
+        gradients = torch.autograd.grad(loss, parameters + raw)
+        for k, (p, g) in enumerate(zip(parameters + raw, gradients, strict=True)):
+            p.data -= LR * (1 if k < len(parameters) else FACTOR) * g
+        for got, want in zip(algorithm.network.parameters(), network.parameters(), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-11)
+        for got, want in zip(algorithm.variances, raw, strict=True):
+            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-9, atol=1e-11)
+    assert all(map(torch.equal, algorithm.start.featurizer.parameters(), first.featurizer.parameters()))
+
+
+def test_roles_name_all_but_the_frozen_copy() -> None:
+    algorithm = MIRO(small_network(), 2)
+    (role,) = algorithm.roles().values()
+    assert [group.lr_factor for group in role.groups] == [1.0, 10.0]
+    named = {id(p) for p in role.parameters}
+    assert named == {id(p) for p in algorithm.parameters() if p.requires_grad}
+    assert named.isdisjoint({id(p) for p in algorithm.start.parameters()})
+    assert [tuple(v.shape) for v in algorithm.variances] == [(4,), (6,)]
+
+
+class Normed(SmallNetwork):
+    """With batch norm on the features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(6)
+
+    def features(self, images: Tensor, edits: Any = None) -> Tensor:
+        result: Tensor = self.norm(super().features(images, edits))
+        return result
+
+
+def test_the_copy_never_trains() -> None:
+    algorithm = MIRO(Normed().double(), 2)
+    assert not algorithm.start.training
+    algorithm.train()
+    assert algorithm.network.training
+    assert not algorithm.start.training
+    assert not algorithm.start.norm.training  # type: ignore[union-attr]
+    before = {k: v.clone() for k, v in algorithm.start.state_dict().items()}
+    for t in range(2):
+        take_step(algorithm, stepper(algorithm), batch(2), StepContext(t))
+    assert all(torch.equal(v, before[k]) for k, v in algorithm.start.state_dict().items())
+    algorithm.eval()
+    assert not algorithm.network.training
+
+
+def test_a_continued_run_keeps_its_first_start() -> None:
+    algorithm = MIRO(small_network(), 2)
+    optimizers = stepper(algorithm)
+    for t in range(3):
+        take_step(algorithm, optimizers, batch(2), StepContext(t))
+    other = MIRO(small_network(seed=9), 2)
+    other.load_state_dict(algorithm.state_dict())
+    (a,), (b,) = (x.objectives(batch(2), StepContext(3)) for x in (algorithm, other))
+    assert torch.equal(a.loss(), b.loss())
+
+
+def test_a_loss_can_be_asked_for_twice() -> None:
+    algorithm = MIRO(small_network(), 3)
+    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
+    (objective,) = algorithm.objectives(batch(), StepContext(5))
+    assert torch.equal(objective.loss(), objective.loss())
+    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
+
+
+def test_graphs_of_gradients_in_single_precision() -> None:
+    algorithm = MIRO(small_network(dtype=torch.float32), 2)
+    losses = take_step(
+        algorithm, stepper(algorithm), batch(2, dtype=torch.float32), StepContext(0, create_graph=True)
+    )
+    assert math.isfinite(losses["main"])
+
+
+def test_wrong_input_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^miro_ld=-1 came; .*\.$"):
+        MIRO(small_network(), 2, miro_ld=-1)
+    with pytest.raises(ValueError, match=r"^miro_lr_mult=0 came; .*\.$"):
+        MIRO(small_network(), 2, miro_lr_mult=0)
+    network = small_network()
+    network.point_channels = {"early": 4, "late": 5}
+    (objective,) = MIRO(network, 2).objectives(batch(2), StepContext(0))
+    with pytest.raises(
+        ValueError, match=r"^An activation of shape \(12, 6, 5, 5\) came where 5 channels .*\.$"
+    ):
+        objective.loss()
+    network.points = ()
+    with pytest.raises(ValueError, match=r"^The network came without feature points; .*\.$"):
+        MIRO(network, 2)
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(miro, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

@@ -1,0 +1,176 @@
+"""MLDG against its gradient formula, with second derivatives taken as finite differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms.mldg import MLDG
+from genie_dg.bench.step import take_step
+
+from .networks import SmallNetwork, batch, small_network
+
+LR, INNER, BETA = 0.2, 0.5, 0.7
+
+
+def uneven() -> DomainBatch:
+    """Domains of different sizes, so that a mean over domains is not a mean over samples."""
+    full = batch(3, size=6)
+    return DomainBatch(
+        tuple(x[: 6 - 2 * k] for k, x in enumerate(full.images)),
+        tuple(y[: 6 - 2 * k] for k, y in enumerate(full.labels)),
+    )
+
+
+def risk(network: SmallNetwork, data: DomainBatch, domains: list[int]) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for k in domains:
+        log_p = torch.log_softmax(network(data.images[k]), 1)
+        total = total - sum(log_p[i, y] for i, y in enumerate(data.labels[k].tolist())) / len(data.labels[k])
+    return total / len(domains)
+
+
+def slope(network: SmallNetwork, data: DomainBatch, domains: list[int]) -> list[Tensor]:
+    return list(torch.autograd.grad(risk(network, data, domains), list(network.parameters())))
+
+
+def shifted(network: SmallNetwork, direction: list[Tensor], by: float) -> SmallNetwork:
+    """A copy of the network at other weights."""
+    copy = small_network()
+    for p, q, d in zip(copy.parameters(), network.parameters(), direction, strict=True):
+        p.data = q.detach() + by * d
+    return copy
+
+
+def twin_step(
+    network: SmallNetwork, data: DomainBatch, context: StepContext, held: int, second_order: bool
+) -> None:
+    """Steps along F' + beta (G'(w') - a F'' G'(w')) at w' = w - a F', with F'' G' by central differences."""
+    order = torch.randperm(len(data), generator=context.generator()).tolist()
+    test, train = order[:held], order[held:]
+    f = slope(network, data, train)
+    g = slope(shifted(network, f, -INNER), data, test)
+    h = 1e-4
+    plus, minus = (slope(shifted(network, g, sign * h), data, train) for sign in (1, -1))
+    for p, a, b, up, down in zip(network.parameters(), f, g, plus, minus, strict=True):
+        curvature = (up - down) / (2 * h) if second_order else 0.0
+        p.data -= LR * (a + BETA * (b - INNER * curvature))
+
+
+def run(algorithm: MLDG, data: DomainBatch, steps: int, seed: int = 0) -> None:
+    (role,) = algorithm.roles().values()
+    optimizers = {"main": torch.optim.SGD(role.parameters, lr=LR)}
+    for t in range(steps):
+        take_step(algorithm, optimizers, data, StepContext(t, seed))
+
+
+@pytest.mark.parametrize("held", [1, 2])
+@pytest.mark.parametrize("first_order", [False, True])
+def test_four_steps_equal_the_twin(held: int, first_order: bool) -> None:
+    algorithm = MLDG(
+        small_network(),
+        3,
+        mldg_beta=BETA,
+        n_meta_test=held,
+        mldg_inner_lr=INNER,
+        mldg_first_order=first_order,
+    )
+    run(algorithm, uneven(), 4)
+    twin = small_network()
+    for t in range(4):
+        twin_step(twin, uneven(), StepContext(t), held, second_order=not first_order)
+    for got, want in zip(algorithm.network.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-8)
+
+
+def test_the_orders_differ() -> None:
+    networks = []
+    for first_order in (False, True):
+        algorithm = MLDG(small_network(), 3, mldg_inner_lr=INNER, mldg_first_order=first_order)
+        run(algorithm, uneven(), 1)
+        networks.append(algorithm.network)
+    assert (networks[0].head.weight - networks[1].head.weight).abs().max() > 1e-4
+
+
+def test_every_domain_is_held_out_in_turn() -> None:
+    """Over seeds each domain is the one held out: the losses of a step take three values."""
+    algorithm = MLDG(small_network(), 3, n_meta_test=1, mldg_beta=BETA, mldg_inner_lr=0.0)
+    domain_losses = [
+        cross_entropy(algorithm.predict(x), y).item()
+        for x, y in zip(uneven().images, uneven().labels, strict=True)
+    ]
+    want = {round((sum(domain_losses) - held) / 2 + BETA * held, 10) for held in domain_losses}
+    got = set()
+    for t in range(30):
+        (objective,) = algorithm.objectives(uneven(), StepContext(t))
+        got.add(round(objective.loss().item(), 10))
+    assert got == want
+    assert len(want) == 3
+
+
+@pytest.mark.parametrize("n_meta_test", [1, 2])
+def test_one_source_is_erm(n_meta_test: int) -> None:
+    algorithm, data = MLDG(small_network(), 1, n_meta_test=n_meta_test), batch(1)
+    (objective,) = algorithm.objectives(data, StepContext(0))
+    torch.testing.assert_close(
+        objective.loss(), cross_entropy(algorithm.predict(data.all_images), data.all_labels)
+    )
+
+
+def test_two_sources_hold_out_one() -> None:
+    algorithm = MLDG(small_network(), 2, n_meta_test=2)
+    (objective,) = algorithm.objectives(batch(2), StepContext(0))
+    assert torch.isfinite(objective.loss())
+    assert algorithm.held_out == 1
+
+
+def test_a_loss_can_be_asked_for_twice() -> None:
+    algorithm = MLDG(small_network(), 3)
+    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
+    (objective,) = algorithm.objectives(batch(), StepContext(5))
+    assert torch.equal(objective.loss(), objective.loss())
+    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
+
+
+def test_frozen_weights_stay_out_of_the_inner_step() -> None:
+    network = small_network()
+    network.featurizer.early.weight.requires_grad_(False)
+    algorithm = MLDG(network, 3, mldg_inner_lr=INNER)
+    (objective,) = algorithm.objectives(batch(), StepContext(0))
+    objective.loss().backward()
+    assert network.featurizer.early.weight.grad is None
+    assert network.head.weight.grad is not None
+
+
+class Normed(SmallNetwork):
+    """With batch norm on the features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(6)
+
+    def features(self, images: Tensor, edits: Any = None) -> Tensor:
+        result: Tensor = self.norm(super().features(images, edits))
+        return result
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_and_graphs_of_gradients(training: bool) -> None:
+    algorithm = MLDG(Normed().double(), 3)
+    algorithm.train(training)
+    optimizers = {"main": torch.optim.SGD(algorithm.network.parameters(), lr=LR)}
+    losses = take_step(algorithm, optimizers, batch(), StepContext(0, create_graph=True))
+    assert torch.isfinite(torch.tensor(losses["main"]))
+    assert algorithm.network.norm.num_batches_tracked.item() == (3 if training else 0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("wrong", [{"mldg_beta": -1.0}, {"mldg_inner_lr": -1.0}, {"n_meta_test": 0}], ids=str)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^{name}=.* came; .*\.$"):
+        MLDG(small_network(), 2, **wrong)

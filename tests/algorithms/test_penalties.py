@@ -1,0 +1,404 @@
+"""IRM, VREx, GroupDRO, Mixup, CORAL and MMD against slow float64 twins: values and gradients."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from itertools import combinations, permutations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from genie_dg._space import Power, defaults
+from genie_dg._types import MAIN, DomainBatch, Network, StepContext
+from genie_dg.algorithms import coral, groupdro, irm, mixup, mmd, vrex
+from genie_dg.algorithms._base import Algorithm
+from genie_dg.algorithms._distances import kernel_distance, mean_over_pairs, moment_distance
+from genie_dg.algorithms._draws import beta
+from genie_dg.bench.step import take_step
+
+from .networks import batch, small_network
+
+ROWS = [module.ROW for module in (irm, vrex, groupdro, mixup, coral, mmd)]
+SIZES = [(6, 6, 6), (5, 2, 6), (6, 3), (4,)]
+Twin = Callable[[Network, DomainBatch], Tensor]
+
+
+def cut(sizes: tuple[int, ...]) -> DomainBatch:
+    """A batch with domains of these sizes."""
+    whole = batch(domains=len(sizes), size=6)
+    images = tuple(x[:n] for x, n in zip(whole.images, sizes, strict=True))
+    return DomainBatch(images, tuple(y[:n] for y, n in zip(whole.labels, sizes, strict=True)))
+
+
+def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross entropy, one sample after the other."""
+    total = logits.new_zeros(())
+    for z, y in zip(logits, labels, strict=True):
+        total = total - torch.log(torch.exp(z[y]) / torch.exp(z).sum())
+    return total / len(labels)
+
+
+def domain_losses(network: Network, data: DomainBatch) -> list[Tensor]:
+    return [mean_loss(network(x), y) for x, y in zip(data.images, data.labels, strict=True)]
+
+
+def check(algorithm: Algorithm, data: DomainBatch, twin: Twin, step: int = 0) -> None:
+    """The loss and the gradient of every parameter equal the twin's."""
+    parameters = list(algorithm.network.parameters())
+    objectives = list(algorithm.objectives(data, StepContext(step)))
+    assert [o.role for o in objectives] == [MAIN]
+    loss, expected = objectives[0].loss(), twin(algorithm.network, data)
+    torch.testing.assert_close(loss, expected, rtol=1e-11, atol=1e-12)
+    ours, theirs = torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters)
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+def irm_twin(weight: float) -> Twin:
+    """The derivatives in w come from autograd, on the samples 0, 2, 4, ... and 1, 3, 5, ..."""
+
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for x, y in zip(data.images, data.labels, strict=True):
+            logits, derivatives = network(x), []
+            for half in ([i for i in range(len(y)) if i % 2 == r] for r in (0, 1)):
+                w = torch.ones((), dtype=torch.float64, requires_grad=True)
+                part = mean_loss(w * logits[half], y[half])
+                derivatives.append(torch.autograd.grad(part, w, create_graph=True)[0])
+            total = total + mean_loss(logits, y) + weight * derivatives[0] * derivatives[1]
+        return total / len(data)
+
+    return loss
+
+
+def vrex_twin(weight: float) -> Twin:
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        losses = domain_losses(network, data)
+        mean = sum(losses, torch.zeros(())) / len(losses)
+        variance = sum(((r - mean) ** 2 for r in losses), torch.zeros(())) / len(losses)
+        return mean + weight * variance
+
+    return loss
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(("step", "weight"), [(0, 1.0), (6, 1.0), (7, 30.0)])
+def test_irm_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step: int, weight: float) -> None:
+    algorithm = irm.IRM(small_network(), len(sizes), irm_lambda=30.0, irm_penalty_anneal_iters=7)
+    check(algorithm, cut(sizes), irm_twin(weight), step)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(("step", "weight"), [(0, 1.0), (6, 1.0), (7, 3000.0)])
+def test_vrex_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step: int, weight: float) -> None:
+    algorithm = vrex.VREx(small_network(), len(sizes), vrex_lambda=3000.0, vrex_penalty_anneal_iters=7)
+    check(algorithm, cut(sizes), vrex_twin(weight), step)
+
+
+def test_no_first_steps_means_the_final_weight_at_once() -> None:
+    check(irm.IRM(small_network(), 3, irm_penalty_anneal_iters=0), batch(), irm_twin(100.0))
+    check(vrex.VREx(small_network(), 3, vrex_penalty_anneal_iters=0), batch(), vrex_twin(10.0))
+
+
+def moment_twin(x: Tensor, y: Tensor) -> Tensor:
+    """Entry by entry."""
+    d = x.shape[1]
+    means, covariances = [], []
+    for z in (x, y):
+        mu = [sum(z[i, a] for i in range(len(z))) / len(z) for a in range(d)]
+        means.append(mu)
+        products = [[[(r[a] - mu[a]) * (r[b] - mu[b]) for r in z] for b in range(d)] for a in range(d)]
+        covariances.append([[sum(p) / (len(z) - 1) for p in row] for row in products])
+    first = sum((means[0][a] - means[1][a]) ** 2 for a in range(d)) / d
+    entries = [(a, b) for a in range(d) for b in range(d)]
+    return first + sum((covariances[0][a][b] - covariances[1][a][b]) ** 2 for a, b in entries) / d**2
+
+
+def kernel_twin(x: Tensor, y: Tensor) -> Tensor:
+    """Pair by pair."""
+
+    def mean_kernel(p: Tensor, q: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for gamma in (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0):
+            total = total + sum(torch.exp(-gamma * ((a - b) ** 2).sum()) for a in p for b in q)
+        return total / (len(p) * len(q))
+
+    return mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
+
+
+def aligned_twin(gamma: float, distance: Callable[[Tensor, Tensor], Tensor]) -> Twin:
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        features = [network.features(x) for x in data.images]
+        pairs = [distance(a, b) for a, b in combinations(features, 2)]
+        penalty = sum(pairs) / len(pairs) if pairs else 0.0
+        losses = domain_losses(network, data)
+        return sum(losses, torch.zeros(())) / len(losses) + gamma * penalty
+
+    return loss
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_coral(sizes: tuple[int, ...]) -> None:
+    algorithm = coral.CORAL(small_network(), len(sizes), mmd_gamma=7.0)
+    check(algorithm, cut(sizes), aligned_twin(7.0, moment_twin))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_mmd(sizes: tuple[int, ...]) -> None:
+    algorithm = mmd.MMD(small_network(), len(sizes), mmd_gamma=0.7)
+    check(algorithm, cut(sizes), aligned_twin(0.7, kernel_twin))
+
+
+def features(seed: int, n: int, d: int, scale: float) -> Tensor:
+    return scale * torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+sizes = st.integers(2, 6)
+seeds = st.integers(0, 2**31)
+scales = st.sampled_from([0.01, 1.0, 20.0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, n=sizes, m=sizes, d=st.integers(1, 4), scale=scales)
+def test_distances_have_the_properties_of_distances(seed: int, n: int, m: int, d: int, scale: float) -> None:
+    x, y = features(seed, n, d, scale), features(seed + 1, m, d, 1.0)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    for distance in (moment_distance, kernel_distance):
+        value = distance(x, y)
+        assert value >= -1e-12
+        torch.testing.assert_close(distance(y, x), value)
+        torch.testing.assert_close(distance(x[order], y), value)
+        torch.testing.assert_close(distance(x + 3.0, y + 3.0), value, rtol=1e-7, atol=1e-9)
+        assert abs(distance(x, x.clone())) < 1e-9
+    torch.testing.assert_close(kernel_distance(x, y), kernel_twin(x, y), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(moment_distance(x, y), moment_twin(x, y), rtol=1e-9, atol=1e-12)
+
+
+def test_mmd_in_float32_keeps_its_narrow_kernels() -> None:
+    """Long features far from 0, where |x|^2 + |x|^2 - 2 x.x is not 0 after rounding."""
+    x, y = features(0, 8, 512, 1.0) + 5.0, features(1, 8, 512, 1.0) + 5.5
+    torch.testing.assert_close(
+        kernel_distance(x.float(), y.float()).double(), kernel_twin(x, y), rtol=1e-4, atol=0
+    )
+
+
+def test_distances_are_not_computed_in_half_precision() -> None:
+    x, y = features(0, 8, 12, 1.0).bfloat16(), features(1, 8, 12, 1.0).bfloat16()
+    for distance, twin in ((kernel_distance, kernel_twin), (moment_distance, moment_twin)):
+        with torch.autocast("cpu", torch.bfloat16):
+            value = mean_over_pairs([x, y], distance)
+        torch.testing.assert_close(value.double(), twin(x.double(), y.double()), rtol=1e-5, atol=0)
+
+
+def groupdro_twin(weights: list[float]) -> Twin:
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        losses = domain_losses(network, data)
+        return sum((q * r for q, r in zip(weights, losses, strict=True)), torch.zeros(()))
+
+    return loss
+
+
+def new_weights(old: list[float], losses: list[float], eta: float) -> list[float]:
+    raw = [
+        q * torch.tensor(eta * r, dtype=torch.float64).exp().item() for q, r in zip(old, losses, strict=True)
+    ]
+    return [q / sum(raw) for q in raw]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_groupdro_weighs_with_the_new_weights_and_does_not_differentiate_them(sizes: tuple[int, ...]) -> None:
+    algorithm, data = groupdro.GroupDRO(small_network(), len(sizes), groupdro_eta=5.0), cut(sizes)
+    old = [(k + 1) / sum(range(len(sizes) + 1)) for k in range(len(sizes))]
+    algorithm.q.copy_(torch.tensor(old))
+    weights = new_weights(algorithm.q.tolist(), [r.item() for r in domain_losses(algorithm.network, data)], 5.0)
+    check(algorithm, data, groupdro_twin(weights))
+
+
+def test_groupdro_follows_its_twin_for_steps() -> None:
+    algorithm, copy = groupdro.GroupDRO(small_network(), 3, groupdro_eta=2.0), small_network()
+    assert algorithm.q.tolist() == [1 / 3] * 3
+    optimizer = torch.optim.SGD(algorithm.roles()[MAIN].parameters, lr=0.5)
+    weights = [1 / 3] * 3
+    for step in range(4):
+        data = batch(seed=step)
+        take_step(algorithm, {MAIN: optimizer}, data, StepContext(step))
+        losses = domain_losses(copy, data)
+        weights = new_weights(weights, [r.item() for r in losses], 2.0)
+        loss = groupdro_twin(weights)(copy, data)
+        gradients = torch.autograd.grad(loss, list(copy.parameters()))
+        with torch.no_grad():
+            for p, g in zip(copy.parameters(), gradients, strict=True):
+                p -= 0.5 * g
+        torch.testing.assert_close(algorithm.q.tolist(), weights, rtol=1e-10, atol=0)
+    torch.testing.assert_close(list(algorithm.network.parameters()), list(copy.parameters()))
+
+
+def test_groupdro_stores_the_weights_of_the_first_evaluation_once() -> None:
+    algorithm, data = groupdro.GroupDRO(small_network(), 2, groupdro_eta=3.0), batch(domains=2)
+    expected = new_weights([0.5, 0.5], [r.item() for r in domain_losses(algorithm.network, data)], 3.0)
+    steps = algorithm.objectives(data, StepContext(0))
+    objective = next(steps)
+    objective.loss()
+    with torch.no_grad():
+        for p in algorithm.network.parameters():
+            p += 1.0
+    torch.testing.assert_close(objective.loss(), groupdro_twin(expected)(algorithm.network, data))
+    assert algorithm.q.tolist() == [0.5, 0.5]
+    assert list(steps) == []
+    torch.testing.assert_close(algorithm.q.tolist(), expected)
+    other = groupdro.GroupDRO(small_network(), 2)
+    other.load_state_dict(algorithm.state_dict())
+    assert other.q.tolist() == algorithm.q.tolist()
+
+
+LAMBDAS = (0.3, 0.85, 0.1)
+
+
+def mixup_twin(order: tuple[int, ...]) -> Twin:
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for place, i in enumerate(order):
+            j, lam = order[(place + 1) % len(order)], LAMBDAS[place]
+            n = min(data.sizes[i], data.sizes[j])
+            logits = network(
+                torch.stack([lam * data.images[i][s] + (1 - lam) * data.images[j][s] for s in range(n)])
+            )
+            first, second = mean_loss(logits, data.labels[i][:n]), mean_loss(logits, data.labels[j][:n])
+            total = total + lam * first + (1 - lam) * second
+        return total / len(order)
+
+    return loss
+
+
+@pytest.mark.parametrize("sizes", [(6, 6, 6), (5, 2, 6), (6, 3)])
+def test_mixup_is_one_of_the_rings_and_every_ring_comes(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixup, "beta", lambda alpha, shape, generator: torch.tensor(LAMBDAS[: shape[0]]))
+    algorithm, data = mixup.Mixup(small_network(), len(sizes)), cut(sizes)
+    twins = {order: mixup_twin(order) for order in permutations(range(len(sizes)))}
+    values = {order: twin(algorithm.network, data).item() for order, twin in twins.items()}
+    seen = set()
+    for step in range(24):
+        (objective,) = algorithm.objectives(data, StepContext(step))
+        loss = objective.loss().item()
+        (order,) = [order for order, value in values.items() if abs(value - loss) < 1e-12]
+        seen.add(order)
+        if step < 2:
+            check(algorithm, data, twins[order], step)
+    assert seen == set(twins)
+
+
+def test_mixup_of_one_domain_mixes_it_with_a_shuffled_copy() -> None:
+    images = torch.arange(8.0, dtype=torch.float64).reshape(8, 1, 1, 1)
+    labels = torch.arange(8)
+    generator = StepContext(0).generator()
+    ((mixed, first, second, lam),) = mixup.mixed_pairs(DomainBatch((images,), (labels,)), 1.0, generator)
+    assert first.tolist() == list(range(8))
+    assert sorted(second.tolist()) == list(range(8))
+    assert second.tolist() != list(range(8))
+    torch.testing.assert_close(mixed.flatten(), lam * first.double() + (1 - lam) * second.double())
+
+
+def test_mixup_draws_anew_in_each_step_and_the_same_when_a_step_is_run_again() -> None:
+    algorithm, data = mixup.Mixup(small_network(), 3, mixup_alpha=1.0), batch()
+
+    def losses(step: int, seed: int) -> tuple[float, float]:
+        (objective,) = algorithm.objectives(data, StepContext(step, seed))
+        return objective.loss().item(), objective.loss().item()
+
+    first, again = losses(0, 0)
+    assert first == again == losses(0, 0)[0]
+    assert len({first, losses(1, 0)[0], losses(0, 1)[0]}) == 3
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5, 1.0, 3.0, 10.0])
+def test_weights_of_mixup_have_the_beta_distribution(alpha: float) -> None:
+    draws = beta(alpha, (4000,), torch.Generator().manual_seed(5))
+    assert stats.kstest(draws, stats.beta(alpha, alpha).cdf).pvalue > 0.01
+    assert stats.kstest(draws, stats.beta(1.5 * alpha, 1.5 * alpha).cdf).pvalue < 0.01
+
+
+def test_weights_of_mixup_at_the_ends() -> None:
+    tiny = beta(1e-6, (1000,), torch.Generator().manual_seed(0))
+    assert set(tiny.tolist()) == {0.0, 1.0}
+    assert 400 < tiny.sum() < 600
+    huge = beta(1e8, (1000,), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(huge, torch.full_like(huge, 0.5), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_rows_and_constructors_agree(row: object) -> None:
+    keywords = inspect.signature(row.build).parameters.values()
+    own = {p.name: p.default for p in keywords if p.kind is p.KEYWORD_ONLY}
+    assert own == defaults(row.space)
+    assert "one source domain" in row.one_source
+    assert row.one_source.endswith(".")
+
+
+def test_the_spaces_are_the_published_ones() -> None:
+    rules = {name: setting.rule for row in ROWS for name, setting in row.space.items()}
+    assert rules == {
+        "irm_lambda": Power(-1, 5),
+        "irm_penalty_anneal_iters": Power(0, 4, whole=True),
+        "vrex_lambda": Power(-1, 5),
+        "vrex_penalty_anneal_iters": Power(0, 4, whole=True),
+        "groupdro_eta": Power(-3, -1),
+        "mixup_alpha": Power(-1, 1),
+        "mmd_gamma": Power(-1, 1),
+    }
+    assert coral.ROW.space == mmd.ROW.space
+    found = {name: setting.default for row in ROWS for name, setting in row.space.items()}
+    assert list(found.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
+
+
+@pytest.mark.parametrize("domains", [1, 3])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_gradients_reach_all_of_main_and_can_be_differentiated(row: object, domains: int) -> None:
+    algorithm = row.build(small_network(dtype=torch.float32), domains)
+    data = batch(domains, dtype=torch.float32)
+    (objective,) = algorithm.objectives(data, StepContext(600, create_graph=True))
+    parameters = algorithm.roles()[MAIN].parameters
+    gradients = torch.autograd.grad(objective.loss(), parameters, create_graph=True)
+    again = torch.autograd.grad(sum(g.square().sum() for g in gradients), parameters)
+    for g in (*gradients, *again):
+        assert g.isfinite().all()
+        assert g.abs().sum() > 0
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_autocast_changes_the_loss_a_little(row: object) -> None:
+    algorithm = row.build(small_network(dtype=torch.float32), 3)
+    data = batch(dtype=torch.float32)
+    full = next(algorithm.objectives(data, StepContext(0))).loss()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = next(algorithm.objectives(data, StepContext(0))).loss()
+    torch.testing.assert_close(half.float(), full, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("row", [vrex.ROW, groupdro.ROW, coral.ROW, mmd.ROW], ids=lambda row: row.name)
+def test_with_one_domain_these_are_erm(row: object) -> None:
+    check(row.build(small_network(), 1), batch(1), lambda network, data: domain_losses(network, data)[0], 600)
+    assert "equals ERM" in row.one_source
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
+    for row in ROWS:
+        for name in row.space:
+            with pytest.raises(
+                ValueError, match=rf"^{name}={bad} came; {row.name} takes .*; give such a number\.$"
+            ):
+                row.build(small_network(), 2, **{name: bad})
+    with pytest.raises(ValueError, match="above 0"):
+        mixup.Mixup(small_network(), 2, mixup_alpha=0.0)
+
+
+@pytest.mark.parametrize("row", [irm.ROW, coral.ROW], ids=lambda row: row.name)
+def test_a_domain_with_one_sample_is_refused(row: object) -> None:
+    with pytest.raises(ValueError, match=rf"\[6, 1\] samples per domain came; {row.name} needs 2 or more"):
+        next(row.build(small_network(), 2).objectives(cut((6, 1)), StepContext(0)))

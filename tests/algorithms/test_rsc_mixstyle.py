@@ -1,0 +1,264 @@
+"""RSC and MixStyle against loops over samples, features and channels; Beta samples against their law."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import _draws, mixstyle, rsc
+from genie_dg.algorithms._base import Algorithm
+from genie_dg.algorithms._draws import beta
+from genie_dg.algorithms.mixstyle import MixStyle
+from genie_dg.algorithms.rsc import RSC, quantile
+from genie_dg.bench.step import take_step
+
+from .networks import SmallNetwork, batch, small_network
+
+LR = 0.5
+
+
+def mean_loss(logits: Tensor, labels: list[int]) -> Tensor:
+    rows = [-torch.log_softmax(logits[i], 0)[label] for i, label in enumerate(labels)]
+    return torch.stack(rows).sum() / len(labels)
+
+
+def descend(network: SmallNetwork, loss: Tensor) -> None:
+    parameters = list(network.parameters())
+    for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        p.data -= LR * g
+
+
+def train(algorithm: Algorithm, data: DomainBatch, steps: int) -> None:
+    (role,) = algorithm.roles().values()
+    optimizers = {"main": torch.optim.SGD(role.parameters, lr=LR)}
+    for t in range(steps):
+        take_step(algorithm, optimizers, data, StepContext(t, seed=3))
+
+
+def assert_same_weights(a: torch.nn.Module, b: torch.nn.Module) -> None:
+    for got, want in zip(a.parameters(), b.parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-11)
+
+
+# --- RSC
+
+
+def rsc_twin_step(network: SmallNetwork, data: DomainBatch, f: float, b: float) -> int:
+    """One step; returns how many features were muted."""
+    labels = data.all_labels.tolist()
+    z = network.features(data.all_images)
+    keep, drops = [], []
+    for i, y in enumerate(labels):
+        row = z[i].detach().requires_grad_()
+        logits = network.head(row)
+        (g,) = torch.autograd.grad(logits[y], row)
+        limit = float(np.percentile(g.numpy(), 100 * (1 - f)))
+        keep.append([0.0 if float(v) >= limit else 1.0 for v in g])
+        muted = network.head(row * torch.tensor(keep[i], dtype=torch.float64))
+        drops.append((torch.softmax(logits, 0)[y] - torch.softmax(muted, 0)[y]).item())
+    limit = float(np.percentile(drops, 100 * (1 - b)))
+    mask = [k if drop >= limit else [1.0] * len(k) for k, drop in zip(keep, drops, strict=True)]
+    descend(network, mean_loss(network.head(z * torch.tensor(mask, dtype=torch.float64)), labels))
+    return sum(row.count(0.0) for row in mask)
+
+
+@pytest.mark.parametrize(("f", "b", "muted"), [(1 / 3, 1 / 3, 12), (0.45, 0.21, 12), (0.1, 0.5, 9)])
+def test_rsc_equals_the_twin(f: float, b: float, muted: int) -> None:
+    algorithm, twin = RSC(small_network(), 3, rsc_f_drop_factor=f, rsc_b_drop_factor=b), small_network()
+    data = batch()
+    train(algorithm, data, 4)
+    assert [rsc_twin_step(twin, data, f, b) for _ in range(4)] == [muted] * 4
+    assert_same_weights(algorithm.network, twin)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.25, 0.5, 2 / 3, 0.9, 1.0])
+@pytest.mark.parametrize("n", [1, 2, 4, 7, 100])
+def test_quantiles_are_numpys(fraction: float, n: int) -> None:
+    values = torch.randn(3, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    want = torch.from_numpy(np.asarray(np.percentile(values.numpy(), 100 * fraction, axis=1)))
+    torch.testing.assert_close(quantile(values, fraction), want, rtol=1e-12, atol=1e-12)
+
+
+def test_a_quantile_on_a_value_is_that_value() -> None:
+    """2/3 of the way through 4, 7, 10, ... values lies on one of them, whatever rounding does to 1 - 1/3."""
+    for n in range(4, 400, 3):
+        values = torch.rand(n, generator=torch.Generator().manual_seed(n))
+        assert quantile(values, 1 - 1 / 3) == values.sort().values[2 * (n - 1) // 3]
+
+
+def test_rsc_with_everything_muted_and_nothing() -> None:
+    """With f = b = 1 all is muted and the loss is that of the bias; b = 0 mutes the sample that loses most."""
+    data = batch()
+    (everything,) = RSC(small_network(), 3, rsc_f_drop_factor=1.0, rsc_b_drop_factor=1.0).objectives(
+        data, StepContext(0)
+    )
+    bias = small_network().head.bias.expand(18, 3)
+    torch.testing.assert_close(everything.loss(), mean_loss(bias, data.all_labels.tolist()))
+    algorithm = RSC(small_network(), 3, rsc_f_drop_factor=1.0, rsc_b_drop_factor=0.0)
+    mask = algorithm._mask(algorithm.network.features(data.all_images).detach(), data.all_labels)
+    assert (mask == 0).all(1).sum() == 1
+    assert (mask == 1).all(1).sum() == 17
+
+
+# --- MixStyle
+
+
+def mixed(x: Tensor, weight: Tensor, partner: list[int]) -> Tensor:
+    samples = []
+    for i in range(len(x)):
+        channels = []
+        for c in range(x.shape[1]):
+            (mu, sigma), (other_mu, other_sigma) = (style(x[k, c].detach()) for k in (i, partner[i]))
+            w = float(weight[i])
+            normal = (x[i, c] - mu) / sigma
+            channels.append((w * sigma + (1 - w) * other_sigma) * normal + w * mu + (1 - w) * other_mu)
+        samples.append(torch.stack(channels))
+    return torch.stack(samples)
+
+
+def style(values: Tensor) -> tuple[float, float]:
+    mu = float(values.sum()) / values.numel()
+    return mu, math.sqrt(float(((values - mu) ** 2).sum()) / values.numel() + 1e-6)
+
+
+def mixstyle_twin_step(network: SmallNetwork, data: DomainBatch, context: StepContext, p: float) -> list[bool]:
+    """One step; returns at which points styles were mixed."""
+    n, generator, plan = len(data.all_labels), context.generator(), {}
+    for point in ("early", "late"):
+        coin = float(torch.rand((), generator=generator)) < p
+        gammas = torch._standard_gamma(torch.full((2, n), 1.1, dtype=torch.float64), generator)
+        uniform = 1 - torch.rand((2, n), generator=generator, dtype=torch.float64)
+        x, y = gammas * uniform**10
+        plan[point] = coin, x / (x + y), torch.randperm(n, generator=generator).tolist()
+    z = data.all_images
+    for point, layer in (("early", network.featurizer.early), ("late", network.featurizer.late)):
+        z = torch.tanh(layer(z))
+        coin, weight, partner = plan[point]
+        z = mixed(z, weight, partner) if coin else z
+    descend(network, mean_loss(network.head(z.mean((2, 3))), data.all_labels.tolist()))
+    return [plan[point][0] for point in ("early", "late")]
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize("domains", [1, 3])
+def test_mixstyle_equals_the_twin(p: float, domains: int) -> None:
+    algorithm, twin, data = (
+        MixStyle(small_network(), domains, mixstyle_p=p),
+        small_network(),
+        batch(domains, size=4),
+    )
+    train(algorithm, data, 6)
+    happened = [mixstyle_twin_step(twin, data, StepContext(t, seed=3), p) for t in range(6)]
+    assert len({tuple(h) for h in happened}) >= (3 if p < 1 else 1)
+    assert_same_weights(algorithm.network, twin)
+
+
+def test_mixstyle_without_luck_is_erm_and_never_predicts_mixed() -> None:
+    algorithm, data = MixStyle(small_network(), 3, mixstyle_p=0.0), batch()
+    (objective,) = algorithm.objectives(data, StepContext(0))
+    torch.testing.assert_close(
+        objective.loss(), mean_loss(small_network()(data.all_images), data.all_labels.tolist())
+    )
+    always = MixStyle(small_network(), 3, mixstyle_p=1.0)
+    assert torch.equal(always.predict(data.all_images), small_network()(data.all_images))
+
+
+def test_mixstyle_takes_the_first_three_points_or_those_it_is_given() -> None:
+    network = small_network()
+    network.points = ("stem", "a", "b", "c", "d")
+    assert MixStyle(network, 2).points == ("a", "b", "c")
+    assert MixStyle(network, 2, mixstyle_points=["b", "d"]).points == ("b", "d")
+    with pytest.raises(
+        ValueError, match=r"^mixstyle_points has 'z'; the network's points are stem, a, b, c, d: .*\.$"
+    ):
+        MixStyle(network, 2, mixstyle_points=["z"])
+    network.points = ()
+    with pytest.raises(ValueError, match=r"^The network came without feature points; .*\.$"):
+        MixStyle(network, 2)
+
+
+class Flat(SmallNetwork):
+    """Calls its points with a vector."""
+
+    def features(self, images: Tensor, edits: Any = None) -> Tensor:
+        x = super().features(images)
+        return edits["early"](x) if edits else x
+
+
+def test_mixstyle_refuses_vectors() -> None:
+    algorithm = MixStyle(Flat().double(), 2, mixstyle_p=1.0)
+    (objective,) = algorithm.objectives(batch(2), StepContext(0))
+    with pytest.raises(
+        ValueError, match=r"^MixStyle found .* \(12, 6\) at the point 'early'; it needs maps .*\.$"
+    ):
+        objective.loss()
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 3.0])
+def test_beta_follows_its_distribution(alpha: float) -> None:
+    sample = beta(alpha, (40, 100), torch.Generator().manual_seed(1))
+    assert (sample.shape, sample.dtype) == ((40, 100), torch.float64)
+    assert stats.kstest(sample.flatten().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.05
+    assert abs(float(sample.var()) / (1 / (4 * (2 * alpha + 1))) - 1) < 0.06
+
+
+def test_beta_repeats_with_its_generator_and_leaves_the_global_one() -> None:
+    before = torch.random.get_rng_state()
+    a, b = (beta(0.1, (50,), torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(a, b)
+    assert torch.equal(before, torch.random.get_rng_state())
+    with pytest.raises(ValueError, match=r"^alpha=0 came; .*\.$"):
+        beta(0, (1,), torch.Generator())
+
+
+# --- both
+
+
+@pytest.mark.parametrize("make", [RSC, MixStyle])
+def test_a_loss_can_be_asked_for_twice(make: Any) -> None:
+    algorithm = make(small_network(), 3)
+    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
+    for t in range(4):
+        (objective,) = algorithm.objectives(batch(), StepContext(t))
+        assert torch.equal(objective.loss(), objective.loss())
+    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
+    assert all(p.grad is None for p in algorithm.parameters())
+
+
+@pytest.mark.parametrize("make", [RSC, MixStyle])
+@pytest.mark.parametrize("domains", [1, 2])
+def test_single_precision_and_graphs_of_gradients(make: Any, domains: int) -> None:
+    algorithm = make(small_network(dtype=torch.float32), domains)
+    optimizers = {"main": torch.optim.SGD(algorithm.network.parameters(), lr=LR)}
+    data = batch(domains, dtype=torch.float32)
+    losses = take_step(algorithm, optimizers, data, StepContext(0, create_graph=True))
+    assert math.isfinite(losses["main"])
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (RSC, {"rsc_f_drop_factor": 1.1}),
+        (RSC, {"rsc_b_drop_factor": -0.1}),
+        (MixStyle, {"mixstyle_p": 1.5}),
+        (MixStyle, {"mixstyle_alpha": 0.0}),
+    ],
+)
+def test_wrong_settings_are_refused(make: Any, wrong: dict[str, float]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^{name}=.* came; .*\.$"):
+        make(small_network(), 2, **wrong)
+
+
+@pytest.mark.parametrize("module", [_draws, rsc, mixstyle])
+def test_examples(module: Any) -> None:
+    failed, tried = doctest.testmod(module, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

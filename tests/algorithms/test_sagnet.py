@@ -1,0 +1,177 @@
+"""SagNet against its three updates written sample by sample."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import sagnet
+from genie_dg.algorithms.sagnet import SagNet
+from genie_dg.bench.step import take_step
+
+from .networks import SmallNetwork, batch, small_network
+
+LR, WEIGHT, EPS = 0.4, 0.7, 1e-5
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of a list of numbers, divided by their count."""
+    mu = x.sum() / x.numel()
+    return mu, torch.sqrt(((x - mu) ** 2).sum() / x.numel() + EPS)
+
+
+def styled(x: Tensor, alpha: Tensor, partner: list[int]) -> Tensor:
+    """SR for each sample (and each channel when x has space)."""
+    if x.ndim == 4:
+        return torch.stack([styled(x[:, c].flatten(1), alpha, partner) for c in range(x.shape[1])], 1).view_as(
+            x
+        )
+    rows = []
+    for i in range(len(x)):
+        (mu, sigma), (other_mu, other_sigma) = moments(x[i]), moments(x[partner[i]])
+        a = alpha[i]
+        rows.append((a * sigma + (1 - a) * other_sigma) * (x[i] - mu) / sigma + a * mu + (1 - a) * other_mu)
+    return torch.stack(rows)
+
+
+def swapped(x: Tensor, partner: list[int]) -> Tensor:
+    """CR for each sample (and each channel when x has space)."""
+    if x.ndim == 4:
+        return torch.stack([swapped(x[:, c].flatten(1), partner) for c in range(x.shape[1])], 1).view_as(x)
+    rows = []
+    for i in range(len(x)):
+        other = x[partner[i]].detach()
+        (mu, sigma), (other_mu, other_sigma) = moments(x[i]), moments(other)
+        rows.append(sigma * (other - other_mu) / other_sigma + mu)
+    return torch.stack(rows)
+
+
+def features(network: SmallNetwork, images: Tensor, point: str, change: object) -> Tensor:
+    assert callable(change)
+    x = torch.tanh(network.featurizer.early(images))
+    x = change(x) if point == "early" else x
+    x = torch.tanh(network.featurizer.late(x))
+    x = change(x) if point == "late" else x
+    x = x.mean((2, 3))
+    return change(x) if point == "" else x
+
+
+def twin_step(
+    network: SmallNetwork, head: list[Tensor], data: DomainBatch, context: StepContext, point: str
+) -> None:
+    images, labels = data.all_images, data.all_labels.tolist()
+    n, classes, generator = len(labels), network.classes, context.generator()
+    alpha = torch.rand(n, generator=generator).double()
+    first, second, third = (torch.randperm(n, generator=generator).tolist() for _ in range(3))
+
+    def descend(loss: Tensor, parameters: list[Tensor]) -> None:
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data -= LR * g
+
+    logits = network.head(features(network, images, point, lambda x: styled(x, alpha, first)))
+    descend(-sum(torch.log_softmax(logits[i], 0)[labels[i]] for i in range(n)) / n, list(network.parameters()))
+
+    z = features(network, images, point, lambda x: swapped(x, second)).detach()
+    logits = z @ head[0].T + head[1]
+    descend(-sum(torch.log_softmax(logits[i], 0)[labels[i]] for i in range(n)) / n, head)
+
+    z = features(network, images, point, lambda x: swapped(x, third))
+    log_p = torch.log_softmax(z @ head[0].T + head[1], 1)
+    to_uniform = -sum(log_p[i, k] / classes for i in range(n) for k in range(classes)) / n
+    descend(WEIGHT * to_uniform, list(network.featurizer.parameters()))
+
+
+def steppers(algorithm: SagNet) -> dict[str, torch.optim.Optimizer]:
+    roles = algorithm.roles()
+    assert list(roles) == ["main", "style"]
+    assert all(role.optimizer is None for role in roles.values())
+    return {name: torch.optim.SGD(role.parameters, lr=LR) for name, role in roles.items()}
+
+
+@pytest.mark.parametrize("point", ["", "early", "late"])
+@pytest.mark.parametrize("domains", [1, 3])
+def test_three_steps_equal_the_twin(point: str, domains: int) -> None:
+    algorithm = SagNet(small_network(), domains, sag_w_adv=WEIGHT, sag_point=point)
+    network, data = small_network(), batch(domains, size=4)
+    head = [p.detach().clone().requires_grad_() for p in algorithm.style_head.parameters()]
+    optimizers = steppers(algorithm)
+    for t in range(3):
+        take_step(algorithm, optimizers, data, StepContext(t, seed=2))
+        twin_step(network, head, data, StepContext(t, seed=2), point)
+        for got, want in zip(algorithm.network.parameters(), network.parameters(), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-11)
+        for got, want in zip(algorithm.style_head.parameters(), head, strict=True):
+            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-9, atol=1e-11)
+
+
+def test_each_objective_moves_its_own_parameters() -> None:
+    algorithm = SagNet(small_network(), 2, sag_w_adv=WEIGHT)
+    optimizers, moved = steppers(algorithm), []
+    parts = {
+        "featurizer": algorithm.network.featurizer,
+        "head": algorithm.network.head,
+        "style": algorithm.style_head,
+    }
+    for objective in algorithm.objectives(batch(2), StepContext(0)):
+        before = {k: [p.detach().clone() for p in part.parameters()] for k, part in parts.items()}
+        optimizer = optimizers[objective.role]
+        optimizer.zero_grad()
+        objective.loss().backward()
+        optimizer.step()
+        same = {k: all(map(torch.equal, before[k], part.parameters())) for k, part in parts.items()}
+        moved.append((objective.role, [k for k in parts if not same[k]]))
+    assert moved == [("main", ["featurizer", "head"]), ("style", ["style"]), ("main", ["featurizer"])]
+
+
+@pytest.mark.parametrize("point", ["", "late"])
+def test_a_loss_can_be_asked_for_twice(point: str) -> None:
+    algorithm = SagNet(small_network(), 3, sag_point=point)
+    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
+    for objective in algorithm.objectives(batch(), StepContext(5)):
+        assert torch.equal(objective.loss(), objective.loss())
+    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
+
+
+def test_graphs_of_gradients() -> None:
+    algorithm = SagNet(small_network(dtype=torch.float32), 2)
+    losses = take_step(
+        algorithm, steppers(algorithm), batch(2, dtype=torch.float32), StepContext(0, create_graph=True)
+    )
+    assert all(torch.isfinite(torch.tensor(value)) for value in losses.values())
+
+
+def test_predictions_are_not_randomised() -> None:
+    algorithm, images = SagNet(small_network(), 2, sag_point="early"), batch(1).all_images
+    torch.testing.assert_close(algorithm.predict(images), small_network()(images))
+
+
+class Flat(SmallNetwork):
+    """Calls its point with a vector."""
+
+    def features(self, images: Tensor, edits: object = None) -> Tensor:
+        x = super().features(images)
+        return edits["late"](x) if edits else x  # type: ignore[index]
+
+
+def test_wrong_input_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^sag_w_adv=-0\.1 came; .*\.$"):
+        SagNet(small_network(), 2, sag_w_adv=-0.1)
+    with pytest.raises(
+        ValueError, match=r"^sag_point='layer9' came; the network's points are early, late, .*\.$"
+    ):
+        SagNet(small_network(), 2, sag_point="layer9")
+    algorithm = SagNet(Flat().double(), 2, sag_point="late")
+    objective = next(iter(algorithm.objectives(batch(2), StepContext(0))))
+    with pytest.raises(
+        ValueError, match=r"^SagNet found an activation of shape \(12, 6\) at the point 'late'; .*\.$"
+    ):
+        objective.loss()
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(sagnet, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

@@ -1,0 +1,254 @@
+"""The loop: records, restarts that continue bit for bit, pairs that share their start, averaging, precision."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
+from genie_dg.bench.checkpoint import RunError
+from genie_dg.bench.train import NotFinite, train
+from genie_dg.config import ConfigError, RunConfig
+from genie_dg.data.domains import DomainSet
+from genie_dg.data.sets import open_data
+
+BASE = RunConfig(
+    "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
+    batch_size=6, dropout=0.2, steps=9, checkpoint_every=4,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def digits() -> DomainSet:
+    return open_data("digits")
+
+
+class Stop(Exception):
+    """Stands for whatever ends a process."""
+
+
+def stop_after(steps: int) -> Any:
+    def report(done: int, record: object) -> None:
+        if done == steps:
+            raise Stop
+
+    return report
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in ("timings.jsonl", "model.pt")}
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    loaded: dict[str, torch.Tensor] = torch.load(folder / "model.pt", weights_only=True)["algorithm"]
+    return loaded
+
+
+def test_records_are_made_at_the_first_step_every_so_often_and_at_the_last(
+    digits: DomainSet, tmp_path: Path
+) -> None:
+    records = train(assemble(BASE, digits), tmp_path)
+    assert [record["step"] for record in records] == [0, 4, 8]
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == records
+    for record in records:
+        assert len(record["in_acc"]) == len(record["out_acc"]) == 6
+        assert all(0 <= value <= 1 for value in record["in_acc"] + record["out_acc"])
+    assert records[1]["epoch"] == pytest.approx(4 * 6 / 240)
+    assert (tmp_path / "done").exists()
+    assert not (tmp_path / "checkpoint.pt").exists()
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert meta["domains"][5] == "75 degrees"
+
+
+def test_the_accuracies_are_those_of_the_saved_weights(digits: DomainSet, tmp_path: Path) -> None:
+    records = train(assemble(BASE, digits), tmp_path)
+    again = assemble(BASE, digits)
+    again.algorithm.load_state_dict(weights(tmp_path))
+    again.algorithm.eval()
+    for k in (0, 5):
+        domain, loader = digits.domains[k], again.evaluations[k, "out"]
+        labels = torch.from_numpy(domain.labels[loader.positions])
+        images = domain.images[torch.from_numpy(loader.positions)]  # type: ignore[attr-defined]
+        right = (again.algorithm.predict(images).argmax(1) == labels).double().mean().item()
+        assert records[-1]["out_acc"][k] == right
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "genie", "sam", "adahessian"])
+@pytest.mark.parametrize("algorithm", ["ERM", "DANN", "GroupDRO"])
+@pytest.mark.parametrize("stopped", [[3], [5, 8], [9]])
+def test_a_stopped_run_goes_on_bit_for_bit(
+    optimizer: str, algorithm: str, stopped: list[int], digits: DomainSet, tmp_path: Path
+) -> None:
+    config = replace(BASE, optimizer=optimizer, algorithm=algorithm)
+    expected = train(assemble(config, digits), tmp_path / "whole")
+    for steps in stopped:
+        with pytest.raises(Stop):
+            train(assemble(config, digits), tmp_path / "parts", stop_after(steps))
+    assert train(assemble(config, digits), tmp_path / "parts") == expected
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_records_after_the_last_checkpoint_are_made_again(digits: DomainSet, tmp_path: Path) -> None:
+    """Killed between writing a record and saving the checkpoint."""
+    with pytest.raises(Stop):
+        train(assemble(BASE, digits), tmp_path / "parts", stop_after(3))
+    with (tmp_path / "parts" / "records.jsonl").open("a") as file:
+        file.write('{"step": 4, "loss"')
+    records = train(assemble(BASE, digits), tmp_path / "parts")
+    assert records == train(assemble(BASE, digits), tmp_path / "whole")
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_a_finished_run_is_read_and_not_trained_again(digits: DomainSet, tmp_path: Path) -> None:
+    records = train(assemble(BASE, digits), tmp_path)
+
+    def never(done: int, record: object) -> None:
+        raise AssertionError("a step was taken")
+
+    assert train(assemble(BASE, digits), tmp_path, never) == records
+
+
+def test_optimizers_and_algorithms_share_weights_and_batches(digits: DomainSet) -> None:
+    first = assemble(BASE, digits)
+    others = [replace(BASE, optimizer="genie"), replace(BASE, algorithm="IRM"), replace(BASE, hparams_seed=3)]
+    for config in others:
+        other = assemble(config, digits)
+        mine, its = first.algorithm.network.state_dict(), other.algorithm.network.state_dict()
+        assert all(torch.equal(mine[name], its[name]) for name in mine)
+        for (x, _), (y, _) in zip(first.training.at(3), other.training.at(3), strict=True):
+            assert torch.equal(x, y)
+    trial = assemble(replace(BASE, trial_seed=1), digits)
+    assert not torch.equal(trial.training.at(3)[0][0], first.training.at(3)[0][0])
+    assert not torch.equal(*(next(iter(p.algorithm.parameters())) for p in (trial, first)))
+
+
+def test_the_test_domain_is_never_trained_on(digits: DomainSet) -> None:
+    parts: Parts = assemble(replace(BASE, test_domains=(0, 2)), digits)
+    assert parts.sources == (1, 3, 4, 5)
+    assert [domain.name for domain in parts.training.domains] == [
+        "15 degrees",
+        "45 degrees",
+        "60 degrees",
+        "75 degrees",
+    ]
+    for sampler, k in zip(parts.training.samplers, parts.sources, strict=True):
+        held_back = set(parts.evaluations[k, "out"].positions.tolist())
+        assert not held_back & set(sampler.positions.tolist())
+
+
+def test_swad_is_saved_beside_the_run_and_goes_on(digits: DomainSet, tmp_path: Path) -> None:
+    config = replace(BASE, swad=True, steps=21, checkpoint_every=2)
+    train(assemble(config, digits), tmp_path / "whole")
+    with pytest.raises(Stop):
+        train(assemble(config, digits), tmp_path / "parts", stop_after(13))
+    train(assemble(config, digits), tmp_path / "parts")
+    record = json.loads((tmp_path / "whole" / "swad.json").read_text())
+    assert record["swad"] is True
+    assert files(tmp_path / "parts")["swad.json"] == files(tmp_path / "whole")["swad.json"]
+    averaged = torch.load(tmp_path / "whole" / "swad.pt", weights_only=True)["algorithm"]
+    other = torch.load(tmp_path / "parts" / "swad.pt", weights_only=True)["algorithm"]
+    last = weights(tmp_path / "whole")
+    assert all(torch.equal(averaged[name], other[name]) for name in averaged)
+    assert any(not torch.equal(averaged[name], last[name]) for name in averaged)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sam", "genie"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_mixed_precision_trains_and_goes_on(
+    optimizer: str, precision: str, digits: DomainSet, tmp_path: Path
+) -> None:
+    config = replace(BASE, precision=precision, optimizer=optimizer)
+    expected = train(assemble(config, digits), tmp_path / "whole")
+    full = train(assemble(replace(config, precision="float32"), digits), tmp_path / "full")
+    assert expected[-1]["loss"] == pytest.approx(full[-1]["loss"], rel=0.05)
+    assert expected[-1]["loss"] != full[-1]["loss"]
+    with pytest.raises(Stop):
+        train(assemble(config, digits), tmp_path / "parts", stop_after(6))
+    assert train(assemble(config, digits), tmp_path / "parts") == expected
+
+
+def test_a_loss_that_is_no_number_stops_the_run(digits: DomainSet, tmp_path: Path) -> None:
+    config = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30}, steps=50)
+    with pytest.raises(NotFinite, match="lower the learning rate of sgd"):
+        train(assemble(config, digits), tmp_path)
+    assert not (tmp_path / "done").exists()
+
+
+def test_a_folder_of_another_run_is_refused(digits: DomainSet, tmp_path: Path) -> None:
+    train(assemble(BASE, digits), tmp_path)
+    with pytest.raises(RunError, match="holds another run"):
+        train(assemble(replace(BASE, steps=10), digits), tmp_path)
+
+
+def test_a_broken_checkpoint_is_named(digits: DomainSet, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train(assemble(BASE, digits), tmp_path, stop_after(3))
+    (tmp_path / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(RunError, match=r"cannot be read .*; remove it and start the same command again"):
+        train(assemble(BASE, digits), tmp_path)
+
+
+ONE_SOURCE = [
+    "IRM",
+    "GroupDRO",
+    "MLDG",
+    "MMD",
+    "CORAL",
+    "DANN",
+    "CDANN",
+    "VREx",
+    "Fish",
+    "Fishr",
+    "ANDMask",
+    "IGA",
+]
+
+
+@pytest.mark.parametrize("algorithm", ONE_SOURCE)
+def test_a_degenerate_pair_speaks_up_once(
+    algorithm: str, digits: DomainSet, recwarn: pytest.WarningsRecorder
+) -> None:
+    with pytest.warns(DegenerateWarning, match="one source") as told:
+        assemble(replace(BASE, algorithm=algorithm, test_domains=(1, 2, 3, 4, 5)), digits)
+    assert len(told) == 1
+    assemble(replace(BASE, algorithm=algorithm), digits)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"test_domains": (6,)}, "digits has no test domain 6; its domains are 0 .0 degrees., 1"),
+        ({"test_domains": (0, 1, 2, 3, 4, 5)}, "All domains of digits are tested on"),
+        ({"algorithm": "IMR"}, "did you mean 'IRM'"),
+        ({"optimizer": "admm"}, "did you mean 'adam'"),
+        ({"backbone": "mpl"}, "did you mean 'mlp'"),
+        ({"optimizer_settings": {"lrr": 1.0}}, "did you mean 'lr'"),
+        ({"algorithm_settings": {"x": 1.0}}, "ERM has no setting 'x'"),
+    ],
+)
+def test_what_is_impossible_is_refused(change: dict[str, Any], sentence: str, digits: DomainSet) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        assemble(replace(BASE, **change), digits)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"steps": 0}, "steps=0 came"),
+        ({"batch_size": 2.5}, "batch_size=2.5 came"),
+        ({"dropout": 1.0}, "dropout=1.0 came"),
+        ({"precision": "int8"}, "'int8' is not one of float32, bfloat16, float16"),
+        ({"test_domains": ()}, "No test domain was named"),
+    ],
+)
+def test_a_configuration_is_checked(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        replace(BASE, **change)

@@ -1,0 +1,191 @@
+"""Every algorithm with every optimizer, on several sources and on one: the promises of a cell of the grid."""
+
+from __future__ import annotations
+
+import inspect
+import io
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from genie_dg._lookup import settle
+from genie_dg._space import defaults
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms._base import Algorithm
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.bench.assemble import build_optimizers, create_graph
+from genie_dg.bench.step import step_objective, take_step
+from genie_dg.config import RunConfig
+from genie_dg.data.digits import rotated_digits
+from genie_dg.optim.table import OPTIMIZERS
+
+from ..algorithms.networks import small_network
+
+STEPS = 4
+RATES = {"genie": 0.3, "sgd": 0.05, "msvag": 0.05}
+"""Learning rates that move float32 weights visibly in four steps; 1e-3 otherwise."""
+
+
+@pytest.fixture(scope="module")
+def digits() -> list[tuple[Tensor, Tensor]]:
+    return [(domain.images, domain.labels) for domain in rotated_digits()]
+
+
+def config_of(optimizer: str, algorithm: str) -> RunConfig:
+    settings = {"lr": RATES.get(optimizer, 1e-3)}
+    return RunConfig("digits", (5,), algorithm, optimizer, optimizer_settings=settings)
+
+
+def cell(algorithm: str, optimizer: str, domains: int) -> tuple[Algorithm, dict[str, Optimizer]]:
+    """A fresh cell; its weights are always the same."""
+    row = ALGORITHMS[algorithm]
+    network = small_network(0, channels=1 + row.extra_channels, classes=10, dtype=torch.float32)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(1)
+        built = row.build(network, domains, **settle(row.name, defaults(row.space), {}))
+    built.train()
+    return built, build_optimizers(config_of(optimizer, algorithm), built)
+
+
+def batch_of(digits: list[tuple[Tensor, Tensor]], domains: int, step: int) -> DomainBatch:
+    rows = slice(8 * step, 8 * step + 8)
+    return DomainBatch(
+        tuple(digits[k][0][rows] for k in range(domains)), tuple(digits[k][1][rows] for k in range(domains))
+    )
+
+
+def run(
+    algorithm: Algorithm,
+    optimizers: dict[str, Optimizer],
+    digits: list[tuple[Tensor, Tensor]],
+    steps: range,
+    graph: bool,
+) -> list[float]:
+    losses = []
+    for step in steps:
+        torch.manual_seed(100 + step)  # as the loop does: what is random in a step belongs to the step
+        batch = batch_of(digits, algorithm.domains, step)
+        losses += take_step(algorithm, optimizers, batch, StepContext(step, 7, graph)).values()
+    return losses
+
+
+def saved(algorithm: Algorithm, optimizers: dict[str, Optimizer]) -> io.BytesIO:
+    file = io.BytesIO()
+    state = {role: optimizer.state_dict() for role, optimizer in optimizers.items()}
+    torch.save({"algorithm": algorithm.state_dict(), "optimizers": state}, file)
+    file.seek(0)
+    return file
+
+
+def assert_same(left: Algorithm, right: Algorithm) -> None:
+    mine, other = left.state_dict(), right.state_dict()
+    assert mine.keys() == other.keys()
+    for name in mine:
+        assert torch.equal(mine[name], other[name]), name
+
+
+@pytest.mark.parametrize("domains", [3, 1], ids=["several", "one"])
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_cell(algorithm: str, optimizer: str, domains: int, digits: list[tuple[Tensor, Tensor]]) -> None:
+    """Finite losses, moving parameters, and a restart from a file that continues bit for bit."""
+    graph = create_graph(config_of(optimizer, algorithm))
+    first, stepping = cell(algorithm, optimizer, domains)
+    start = {name: p.detach().clone() for name, p in first.network.named_parameters()}
+    losses = run(first, stepping, digits, range(STEPS // 2), graph)
+    file = saved(first, stepping)
+    losses += run(first, stepping, digits, range(STEPS // 2, STEPS), graph)
+    assert losses
+    assert all(loss == loss and abs(loss) < float("inf") for loss in losses)
+    stepped = {id(p) for p in first.roles()["main"].parameters}
+    for name, p in first.network.named_parameters():
+        assert torch.isfinite(p).all(), name
+        if id(p) in stepped:
+            assert not torch.equal(p, start[name]), f"{name} did not move"
+        else:
+            assert torch.equal(p, start[name]), f"{name} belongs to no role and moved"
+
+    second, restarted = cell(algorithm, optimizer, domains)
+    state = torch.load(file, weights_only=True)
+    second.load_state_dict(state["algorithm"])
+    for role, one in restarted.items():
+        one.load_state_dict(state["optimizers"][role])
+    run(second, restarted, digits, range(STEPS // 2, STEPS), graph)
+    assert_same(first, second)
+
+
+@pytest.mark.parametrize("domains", [3, 1], ids=["several", "one"])
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_roles_are_stepped_as_declared(
+    algorithm: str, domains: int, digits: list[tuple[Tensor, Tensor]]
+) -> None:
+    """An objective moves parameters of its role and no others; every role gets its turn."""
+    built, optimizers = cell(algorithm, "sgd", domains)
+    roles = built.roles()
+    names = {id(p): name for name, p in built.named_parameters()}
+    for role in roles.values():
+        assert {id(p) for p in role.parameters} <= names.keys()
+        assert len({id(p) for p in role.parameters}) == len(role.parameters)
+    seen, moved_ever = set(), set()
+    for step in range(STEPS):
+        context = StepContext(step, 7)
+        torch.manual_seed(100 + step)
+        for objective in built.objectives(batch_of(digits, domains, step), context):
+            before = {key: p.detach().clone() for key, p in zip(names, built.parameters(), strict=True)}
+            step_objective(objective, optimizers[objective.role], context)
+            moved = {
+                key for key, p in zip(names, built.parameters(), strict=True) if not torch.equal(p, before[key])
+            }
+            assert moved <= {id(p) for p in roles[objective.role].parameters}, objective.role
+            seen.add(objective.role)
+            moved_ever |= moved
+    assert seen == set(roles)
+
+
+@pytest.mark.parametrize("domains", [3, 1], ids=["several", "one"])
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_a_loss_can_be_asked_for_twice(
+    algorithm: str, domains: int, digits: list[tuple[Tensor, Tensor]]
+) -> None:
+    """Optimizers with several passes ask again: same weights, same loss, same gradients, same state."""
+    built, optimizers = cell(algorithm, "sgd", domains)
+    run(built, optimizers, digits, range(2), False)
+    for objective in built.objectives(batch_of(digits, domains, 2), StepContext(2, 7)):
+        parameters = [p for p in built.roles()[objective.role].parameters if p.requires_grad]
+        statistics = {n: b.clone() for n, b in built.named_buffers() if "running" in n or "tracked" in n}
+        torch.manual_seed(0)
+        first = objective.loss()
+        gradients = torch.autograd.grad(first, parameters, allow_unused=True)
+        state = {n: b.clone() for n, b in built.named_buffers() if n not in statistics}
+        torch.manual_seed(0)
+        second = objective.loss()
+        again = torch.autograd.grad(second, parameters, allow_unused=True)
+        assert torch.equal(first, second)
+        for one, other in zip(gradients, again, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None and other is not None:
+                assert torch.equal(one, other)
+        for name, buffer in built.named_buffers():
+            if name not in statistics:
+                assert torch.equal(buffer, state[name]), name
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_defaults_are_the_same_in_table_and_class(name: str) -> None:
+    row = ALGORITHMS[name]
+    arguments = inspect.signature(row.build).parameters
+    written = {k: a.default for k, a in arguments.items() if a.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert written == defaults(row.space)
+    assert row.paper
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_predictions_have_one_logit_a_class(name: str, digits: list[tuple[Tensor, Tensor]]) -> None:
+    built, _ = cell(name, "sgd", 3)
+    built.eval()
+    with torch.no_grad():
+        logits = built.predict(digits[5][0][:6])
+    assert logits.shape == (6, 10)
+    assert torch.isfinite(logits).all()

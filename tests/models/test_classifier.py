@@ -1,0 +1,270 @@
+"""The classifier: edits at points, frozen statistics, and the ways in which algorithms use a network."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from genie_dg._lookup import UnknownName
+from genie_dg._types import Network
+from genie_dg.models._featurizer import Featurizer
+from genie_dg.models.classifier import Classifier, build_network, freeze_statistics
+
+
+def images(n: int = 3, channels: int = 3, size: int = 32) -> Tensor:
+    return torch.randn(n, channels, size, size, generator=torch.Generator().manual_seed(0))
+
+
+class Tiny(nn.Module):
+    """Two layers, a batch norm and a dropout; small enough to compute by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.norm = nn.BatchNorm1d(5)
+        self.drop = nn.Dropout(0.5)
+        self.second = nn.Linear(5, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.second(self.drop(self.norm(self.first(x)))))
+
+
+def tiny(dropout: float = 0.0, frozen: bool = False, pretrained: bool = False) -> Classifier:
+    torch.manual_seed(0)
+    points, channels = {"early": "first", "late": "second"}, {"early": 5, "late": 6}
+    return Classifier(Featurizer(Tiny(), 6, points, channels, pretrained), 3, dropout, frozen)
+
+
+def hooks_of(network: nn.Module) -> int:
+    return sum(len(module._forward_hooks) for module in network.modules())
+
+
+def test_forward_is_head_of_features() -> None:
+    network = build_network("cnn", classes=5, channels=3, image_size=16)
+    x = images(size=16)
+    assert isinstance(network, Network)
+    assert network(x).shape == (3, 5)
+    assert torch.equal(network(x), network.head(network.features(x)))
+    assert (network.feature_size, network.classes) == (128, 5)
+    assert network.points == tuple(network.point_channels)
+
+
+def test_domainbeds_resnet50_has_this_many_parameters() -> None:
+    network = build_network("resnet50", classes=7, channels=3, image_size=224)
+    assert sum(p.numel() for p in network.parameters()) == 23_522_375
+    assert all(p.requires_grad for p in network.parameters())
+
+
+def test_edits_replace_the_activation() -> None:
+    network = tiny().eval()
+    net: Any = network.featurizer
+    x = torch.randn(7, 4)
+    expected = torch.tanh(3 * net.second(net.norm(net.first(x) + 2)))
+    edited = network.features(x, {"late": lambda a: 3 * a, "early": lambda a: a + 2})
+    assert torch.equal(edited, expected)
+    assert not torch.equal(edited, network.features(x))
+
+
+def test_edits_at_every_point_of_a_resnet() -> None:
+    network = build_network("resnet18", classes=2, channels=3, image_size=64).eval()
+    net: Any = network.featurizer
+    x, seen = images(size=64), []
+
+    def factor(point: str) -> float:
+        return 1 + 0.1 * network.points.index(point)
+
+    def scaled(point: str) -> Any:
+        return lambda a: seen.append((point, a.shape[1])) or a * factor(point)
+
+    a = net.maxpool(net.relu(net.bn1(net.conv1(x)))) * factor("stem")
+    for point in network.points[1:]:
+        a = getattr(net, point)(a) * factor(point)
+    edited = network.features(x, {point: scaled(point) for point in network.points})
+    torch.testing.assert_close(edited, a.mean((2, 3)))
+    assert seen == list(network.point_channels.items())  # once each, in the order of the forward pass
+
+
+def test_looking_changes_nothing_and_gradients_pass_edits() -> None:
+    network, seen = tiny().eval(), []
+    x = torch.randn(7, 4)
+
+    def look(activation: Tensor) -> Tensor:
+        seen.append(activation)
+        return activation
+
+    assert torch.equal(network.features(x, {"early": look}), network.features(x))
+    factor = torch.tensor(1.5, requires_grad=True)
+    network.features(x, {"early": lambda a: a * factor}).sum().backward()
+    assert factor.grad is not None
+    assert factor.grad != 0
+    assert network.get_parameter("featurizer.first.weight").grad is not None
+
+
+def test_edits_are_gone_after_use_and_after_an_error() -> None:
+    network = tiny().eval()
+    x = torch.randn(7, 4)
+    before = network(x)
+    network.features(x, {"early": lambda a: a + 1})
+    assert hooks_of(network) == 0
+
+    def fails(activation: Tensor) -> Tensor:
+        raise ArithmeticError("inside")
+
+    with pytest.raises(ArithmeticError, match="inside"):
+        network.features(x, {"early": lambda a: a + 1, "late": fails})
+    with pytest.raises(UnknownName):
+        network.features(x, {"early": lambda a: a + 1, "lat": fails})
+    with pytest.raises(TypeError, match="'early' returned NoneType"):
+        network.features(x, {"early": lambda a: None})  # type: ignore[arg-type,return-value]
+    assert hooks_of(network) == 0
+    assert torch.equal(network(x), before)
+
+
+def test_an_unknown_point_names_the_points() -> None:
+    with pytest.raises(UnknownName, match=r"'erly'; its points are early, late; did you mean 'early'\?"):
+        tiny().features(torch.randn(2, 4), {"erly": lambda a: a})
+    bare = Classifier(Featurizer(Tiny(), 6, {}, {}, False), 3)
+    with pytest.raises(UnknownName, match=r"its points are none\."):
+        bare.features(torch.randn(2, 4), {"early": lambda a: a})
+
+
+def test_frozen_statistics_stay_while_weights_learn() -> None:
+    network, free = tiny(frozen=True), tiny()
+    parent = nn.Sequential(network)
+    parent.train()
+    norm: Any = network.get_submodule("featurizer.norm")
+    assert not norm.training
+    assert network.training
+    assert network.get_submodule("featurizer.drop").training  # only batch norms are frozen
+    before = copy.deepcopy(norm.state_dict())
+    network(torch.randn(9, 4)).sum().backward()
+    assert all(torch.equal(value, before[key]) for key, value in norm.state_dict().items())
+    assert norm.weight.grad.abs().sum() > 0
+    free.train()(torch.randn(9, 4))
+    moved: Any = free.get_submodule("featurizer.norm")
+    assert not torch.equal(moved.running_mean, before["running_mean"])
+    assert moved.num_batches_tracked == 1
+
+
+def test_frozen_from_the_start_and_after_copies() -> None:
+    network = tiny(frozen=True)
+    for made in (network, copy.deepcopy(network).train(), network.eval().train()):
+        assert not made.get_submodule("featurizer.norm").training
+        assert made.training
+    assert not network.eval().training
+    assert tiny().get_submodule("featurizer.norm").training
+
+
+def test_frozen_by_default_when_weights_come_from_a_file(tmp_path: Path) -> None:
+    drawn = build_network("resnet18", 2, 3, 32)
+    torch.save(drawn.featurizer.state_dict(), tmp_path / "w.pth")
+    given = build_network("resnet18", 2, 3, 32, weights=str(tmp_path / "w.pth"))
+    lite = build_network("efficientnet_lite0", 2, 3, 32, pretrained=True)
+    asked = build_network("efficientnet_lite0", 2, 3, 32, pretrained=True, freeze_statistics=False)
+    frozen = build_network("efficientnet_lite0", 2, 3, 32, freeze_statistics=True)
+    assert [n.frozen for n in (drawn, given, asked, frozen, lite)] == [False, True, False, True, True]
+    assert not given.get_submodule("featurizer.layer4.1.bn2").training
+    trained = [n.get_submodule("featurizer.network._bn1").training for n in (lite, asked, frozen)]
+    assert trained == [False, True, False]
+    x = images()
+    assert torch.equal(drawn.eval().features(x), given.features(x))  # the running statistics are used
+
+
+def test_freeze_statistics_alone() -> None:
+    net = nn.Sequential(
+        nn.Sequential(nn.BatchNorm2d(2), nn.SyncBatchNorm(2)), nn.BatchNorm3d(2), nn.GroupNorm(1, 2)
+    )
+    assert freeze_statistics(net) is net
+    assert [part.training for part in net.modules()] == [True, True, False, False, False, True]
+
+
+def test_dropout_before_the_linear_layer() -> None:
+    network, plain = tiny(dropout=0.5), tiny()
+    assert isinstance(plain.head, nn.Linear)
+    assert isinstance(network.head, nn.Sequential)
+    linear: Any = network.head[1]
+    features = torch.ones(2000, 6)
+    with torch.no_grad():
+        linear.weight.fill_(1.0)
+        linear.bias.zero_()
+        assert torch.equal(network.eval().head(features), torch.full((2000, 3), 6.0))
+        dropped = network.train().head(features)
+    assert set(dropped.unique().tolist()) <= {0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0}
+    assert abs(dropped.mean().item() - 6) < 0.3
+
+
+def test_functional_call_takes_other_weights() -> None:
+    network = build_network("cnn", classes=3, channels=1, image_size=8)
+    other = build_network("cnn", classes=3, channels=1, image_size=8)
+    x = images(channels=1, size=8)
+    weights = dict(other.named_parameters())
+    got = torch.func.functional_call(network, weights, (x,))
+    assert torch.equal(got, other(x))
+    assert not torch.equal(network(x), other(x))
+    gradients = torch.autograd.grad(got.sum(), list(weights.values()))
+    assert all(gradient is not None for gradient in gradients)
+
+
+@pytest.mark.parametrize("backbone", ["cnn", "efficientnet_lite0"])
+def test_a_copy_is_independent(backbone: str) -> None:
+    network = build_network(backbone, 2, 3, 32).eval()
+    clone = copy.deepcopy(network)
+    x = images()
+    point = network.points[1]
+    assert torch.equal(network(x), clone(x))
+    assert torch.equal(
+        network.features(x, {point: lambda a: 2 * a}), clone.features(x, {point: lambda a: 2 * a})
+    )
+    with torch.no_grad():
+        for p in clone.parameters():
+            p.mul_(1.1)
+    assert not torch.equal(network(x), clone(x))
+    assert torch.equal(network(x), network(x))
+
+
+def test_torch_compile_takes_it_in_one_graph() -> None:
+    network = build_network("cnn", 3, 1, 8)
+    x = images(channels=1, size=8)
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), network(x))
+
+
+def test_state_dict_round_trip_and_stable_names() -> None:
+    network = build_network("resnet18", 2, 3, 32)
+    state = network.state_dict()
+    names = list(state)
+    assert names[0] == "featurizer.conv1.weight"
+    assert names[-2:] == ["head.weight", "head.bias"]
+    assert len(names) == 122
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    other = build_network("resnet18", 2, 3, 32)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    x = images()
+    assert torch.equal(other.eval()(x), network.eval()(x))
+    drawn = build_network("efficientnet_lite0", 2, 3, 32).state_dict()
+    assert list(drawn) == list(build_network("efficientnet_lite0", 2, 3, 32, pretrained=True).state_dict())
+    assert "featurizer.network._conv_stem.weight" in drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"classes": 0}, "classes=0 came"),
+        ({"dropout": 1.0}, "dropout=1.0 came"),
+        ({"dropout": -0.1}, "dropout=-0.1 came"),
+        ({"channels": 0}, "channels=0"),
+        ({"backbone": "cn"}, "did you mean 'cnn'"),
+    ],
+)
+def test_bad_input(options: dict[str, Any], sentence: str) -> None:
+    good: dict[str, Any] = {"backbone": "cnn", "classes": 2, "channels": 1, "image_size": 8}
+    with pytest.raises(ValueError, match=sentence):
+        build_network(**{**good, **options})

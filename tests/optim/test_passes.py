@@ -1,0 +1,503 @@
+"""SAM, GAM and FAD: against their twins, and what a wrapper of an optimizer owes its user."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genie_dg import GENIE
+from genie_dg.optim._passes import Passes
+from genie_dg.optim.fad import FAD
+from genie_dg.optim.gam import GAM
+from genie_dg.optim.sam import SAM
+from tests.oracle import genie as genie_oracle
+from tests.oracle import passes as oracle
+
+SHAPES = [(2, 3), (4,), ()]
+SIZE = 11
+RULES: dict[str, tuple[type[Passes], dict[str, Any], Callable[..., Any]]] = {
+    "SAM": (SAM, {"rho": 0.3}, lambda w, at: oracle.sam(w, at, 0.3, False)),
+    "ASAM": (SAM, {"rho": 0.7, "adaptive": True}, lambda w, at: oracle.sam(w, at, 0.7, True)),
+    "GAM": (
+        GAM,
+        {"rho": 0.4, "rho_prime": 0.1, "beta0": 0.3, "beta1": 0.2, "gamma": 0.25},
+        lambda w, at: oracle.gam(w, at, 0.4, 0.1, 0.3, 0.2, 0.25),
+    ),
+    "GAM, beta0 > 1": (
+        GAM,
+        {"rho": 0.4, "rho_prime": 0.1, "beta0": 1.7, "beta1": 0.6, "gamma": 0.5},
+        lambda w, at: oracle.gam(w, at, 0.4, 0.1, 1.7, 0.6, 0.5),
+    ),
+    "FAD": (
+        FAD,
+        {"rho": 0.3, "alpha": 0.3, "beta": 0.8},
+        lambda w, at: oracle.fad(w, at, 0.3, 0.3, 0.8),
+    ),
+}
+PASSES = {"SAM": 2, "ASAM": 2, "GAM": 4, "GAM, beta0 > 1": 4, "FAD": 4}
+EACH = pytest.mark.parametrize("rule", ["SAM", "ASAM", "GAM", "FAD"])
+
+
+def data() -> tuple[list[list[float]], list[float]]:
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(6, SIZE, generator=generator, dtype=torch.float64)
+    return inputs.tolist(), [1.0, -1.0, 1.0, 1.0, -1.0, -1.0]
+
+
+def parameters(dtype: torch.dtype = torch.float64) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(2)
+    return [nn.Parameter(torch.randn(s, generator=generator, dtype=torch.float64).to(dtype)) for s in SHAPES]
+
+
+def flat(params: list[nn.Parameter]) -> list[float]:
+    return [x for p in params for x in p.detach().double().flatten().tolist()]
+
+
+def loss_of(params: list[nn.Parameter]) -> Tensor:
+    """The loss of the twins' module, in torch."""
+    inputs, signs = data()
+    w = torch.cat([p.reshape(-1) for p in params])
+    u = torch.tanh(torch.tensor(inputs, dtype=w.dtype) @ w)
+    return F.softplus(-torch.tensor(signs, dtype=w.dtype) * u).sum() + (w.sin() ** 2 / 10 + w**4 / 40).sum()
+
+
+def closure_of(optimizer: Any, params: list[nn.Parameter], factor: float = 1.0) -> Callable[[], Tensor]:
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(params) * factor
+        loss.backward()
+        return loss
+
+    return closure
+
+
+def made(rule: str, base: torch.optim.Optimizer, **options: Any) -> Passes:
+    kind, settings, _ = RULES[rule]
+    return kind(base, **{**settings, **options})
+
+
+class TwinOfGenie:
+    def __init__(self, w: list[float], lr: float) -> None:
+        self.twins, self.at = [], 0
+        for shape in SHAPES:
+            n = math.prod(shape)
+            twin = genie_oracle.Twin(w[self.at : self.at + n], lr=lr, p=0.0, noise=False, mask=False)
+            self.twins.append(twin)
+            self.at += n
+
+    def step(self, w: list[float], g: list[float]) -> list[float]:
+        at = 0
+        for twin in self.twins:
+            n = len(twin.theta)
+            twin.step(g[at : at + n], [0.0] * n, [1.0] * n)
+            at += n
+        return [x for twin in self.twins for x in twin.theta]
+
+
+def through_pickle(x: Any) -> Any:
+    return pickle.loads(pickle.dumps(x))
+
+
+BASES: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], Callable[[list[float]], Any]]] = {
+    "momentum": (
+        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.8),
+        lambda w: oracle.Momentum(SIZE, 0.02, 0.8),
+    ),
+    "Adam": (lambda p: torch.optim.Adam(p, lr=0.02), lambda w: oracle.Adam(SIZE, 0.02)),
+    "GENIE": (lambda p: GENIE(p, lr=0.02, noise=False, dropout=0.0), lambda w: TwinOfGenie(w, 0.02)),
+}
+
+
+def test_the_twin_has_the_loss_and_the_slope_of_torch() -> None:
+    params = parameters()
+    loss = loss_of(params)
+    loss.backward()
+    inputs, signs = data()
+    assert oracle.loss(flat(params), inputs, signs) == pytest.approx(loss.item(), rel=1e-12)
+    grads = [x for p in params for x in p.grad.flatten().tolist()]  # type: ignore[union-attr]
+    assert oracle.slope(flat(params), inputs, signs) == pytest.approx(grads, rel=1e-12)
+
+
+RUNS = [(rule, base, torch.float64) for rule in ("SAM", "ASAM", "GAM", "FAD") for base in BASES]
+RUNS += [("GAM, beta0 > 1", "momentum", torch.float64)]
+RUNS += [(rule, "momentum", torch.float32) for rule in ("SAM", "ASAM", "GAM", "FAD")]
+
+
+@pytest.mark.parametrize(("rule", "base", "dtype"), RUNS)
+def test_hundred_steps_are_those_of_the_twin(rule: str, base: str, dtype: torch.dtype) -> None:
+    params = parameters(dtype)
+    w = flat(params)
+    make, make_twin = BASES[base]
+    optimizer, twin = made(rule, make(params)), make_twin(w)
+    inputs, signs = data()
+    closure = closure_of(optimizer, params)
+    start = list(w)
+    for _ in range(100):
+        expected = oracle.loss(w, inputs, signs)
+        w = twin.step(w, RULES[rule][2](w, lambda at: oracle.slope(at, inputs, signs)))
+        loss = optimizer.step(closure)
+        assert loss.item() == pytest.approx(expected, rel=1e-10 if dtype == torch.float64 else 1e-3)
+    near = 1e-10 if dtype == torch.float64 else 1e-3
+    assert flat(params) == pytest.approx(w, rel=near, abs=near)
+    assert oracle.norm([a - b for a, b in zip(w, start, strict=True)]) > 0.3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_number_of_passes(rule: str) -> None:
+    params = parameters()
+    optimizer = made(rule, torch.optim.SGD(params, lr=0.1))
+    places = []
+
+    def closure() -> Tensor:
+        places.append(tuple(flat(params)))
+        return closure_of(optimizer, params)()
+
+    optimizer.step(closure)
+    assert len(places) == len(set(places)) == PASSES[rule]
+
+
+@EACH
+def test_without_a_radius_it_is_the_base(rule: str) -> None:
+    zero = {"rho": 0.0} | ({"rho_prime": 0.0, "gamma": 0.0} if rule == "GAM" else {})
+    wrapped, plain = parameters(torch.float32), parameters(torch.float32)
+    optimizer = made(rule, torch.optim.Adam(wrapped, lr=0.1), **zero)
+    base = torch.optim.Adam(plain, lr=0.1)
+    for _ in range(5):
+        loss = optimizer.step(closure_of(optimizer, wrapped))
+        assert loss.item() == pytest.approx(closure_of(base, plain)().item(), rel=1e-6)
+        base.step()
+    assert flat(wrapped) == pytest.approx(flat(plain), rel=1e-5)
+
+
+def test_to_first_order_sam_adds_hessian_times_unit_gradient() -> None:
+    params, rho = parameters(), 1e-4
+    grads = torch.autograd.grad(loss_of(params), params, create_graph=True)
+    length = torch.cat([g.reshape(-1) for g in grads]).norm().detach()
+    product = sum((g * (g.detach() / length)).sum() for g in grads)
+    curved = torch.autograd.grad(product, params)  # type: ignore[arg-type]
+    optimizer = SAM(torch.optim.SGD(params, lr=0.0), rho=rho)
+    optimizer.gather(closure_of(optimizer, params))
+    for p, g, h in zip(params, grads, curved, strict=True):
+        torch.testing.assert_close((p.grad - g.detach()) / rho, h, rtol=2e-3, atol=2e-4)
+
+
+def test_fad_with_all_weight_on_the_zeroth_order_is_sam() -> None:
+    one, two = parameters(), parameters()
+    fad, sam = FAD(torch.optim.SGD(one), rho=0.3, alpha=1.0, beta=1.0), SAM(torch.optim.SGD(two), rho=0.3)
+    fad.step(closure_of(fad, one))
+    sam.step(closure_of(sam, two))
+    assert flat(one) == pytest.approx(flat(two), rel=1e-12)
+
+
+@EACH
+def test_a_scaled_loss_scales_the_gradient_alike(rule: str) -> None:
+    found = []
+    for factor in (1.0, 1024.0):
+        params = parameters()
+        optimizer = made(rule, torch.optim.SGD(params))
+        optimizer.gather(closure_of(optimizer, params, factor))
+        found.append(torch.cat([p.grad.reshape(-1) for p in params]) / factor)  # type: ignore[union-attr]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@EACH
+def test_gather_puts_the_weights_back_to_the_bit(rule: str, dtype: torch.dtype) -> None:
+    params = parameters(dtype)
+    before = [p.detach().clone() for p in params]
+    optimizer = made(rule, torch.optim.SGD(params))
+    optimizer.gather(closure_of(optimizer, params))
+    for p, old in zip(params, before, strict=True):
+        assert torch.equal(p, old)
+        assert p.grad is not None
+        assert p.grad.dtype == dtype
+    assert not optimizer.state
+
+
+@EACH
+def test_a_closure_that_raises_leaves_the_weights(rule: str) -> None:
+    for bad in range(1, PASSES[rule] + 1):
+        params = parameters(torch.float32)
+        norm = nn.BatchNorm1d(2)
+        before = [p.detach().clone() for p in params]
+        optimizer = made(rule, torch.optim.SGD(params))
+        inner, count = closure_of(optimizer, params), 0
+
+        def closure() -> Tensor:
+            nonlocal count
+            count += 1
+            norm(torch.randn(4, 2))  # noqa: B023
+            if count == bad:  # noqa: B023
+                raise KeyError("mine")
+            return inner()  # noqa: B023
+
+        with pytest.raises(KeyError, match="mine"):
+            optimizer.step(closure)
+        assert all(torch.equal(p, old) for p, old in zip(params, before, strict=True))
+        assert norm.num_batches_tracked == 1
+        assert not nn.modules.module._global_forward_pre_hooks
+
+
+@EACH
+def test_gradients_may_be_zeroed_in_place(rule: str) -> None:
+    found = []
+    for to_none in (True, False):
+        params = parameters()
+        for p in params:
+            p.grad = torch.ones_like(p)
+        optimizer = made(rule, torch.optim.SGD(params))
+
+        def closure() -> Tensor:
+            optimizer.zero_grad(set_to_none=to_none)  # noqa: B023
+            loss = loss_of(params)  # noqa: B023
+            loss.backward()
+            return loss
+
+        optimizer.gather(closure)
+        found.append([p.grad for p in params])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)  # type: ignore[arg-type]
+
+
+@EACH
+def test_zero_gradients_move_nothing(rule: str) -> None:
+    w = nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = made(rule, torch.optim.SGD([w], lr=0.1))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = (w * 0.0).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert w.tolist() == [1.0, -2.0]
+    assert w.grad is not None
+    assert w.grad.tolist() == [0.0, 0.0]
+
+
+@EACH
+def test_parameters_without_gradient_stay(rule: str) -> None:
+    params = parameters(torch.float32)
+    unused, frozen = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3), requires_grad=False)
+    frozen.grad = torch.ones(3)  # left over from before it was frozen; the base sees to it
+    optimizer = made(rule, torch.optim.SGD([unused, *params, frozen], lr=0.1))
+    seen = []
+
+    def closure() -> Tensor:
+        for p in params:
+            p.grad = None
+        seen.append(unused.tolist() + frozen.tolist())
+        loss = loss_of(params)
+        loss.backward()
+        return loss
+
+    optimizer.gather(closure)
+    assert unused.grad is None
+    assert frozen.grad.tolist() == [1.0] * 3
+    assert seen == [[1.0] * 6] * PASSES[rule]
+    other = parameters(torch.float32)
+    alone = made(rule, torch.optim.SGD(other, lr=0.1))
+    alone.gather(closure_of(alone, other))
+    for p, q in zip(params, other, strict=True):
+        assert torch.equal(p.grad, q.grad)  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_a_later_pass_lacks_counts_as_zero() -> None:
+    a, b = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(2.0))
+    optimizer = FAD(torch.optim.SGD([a, b]), rho=0.1, alpha=1.0, beta=1.0)
+    calls = 0
+
+    def closure() -> Tensor:
+        nonlocal calls
+        calls += 1
+        optimizer.zero_grad()
+        loss = a.square() + (3 * b if calls == 1 else 0.0)
+        loss.backward()
+        return loss
+
+    optimizer.gather(closure)
+    assert b.grad is not None
+    assert b.grad.item() == 0.0  # 3 + (0 - 3)
+
+
+@EACH
+def test_mixed_dtypes_share_one_norm(rule: str) -> None:
+    """Exact halves in every dtype, so that the mixed run has the numbers of the double one."""
+    found = []
+    for dtypes in ([torch.float64] * 3, [torch.bfloat16, torch.float32, torch.float64]):
+        params = [nn.Parameter(torch.full((2,), 0.5 * (i + 1), dtype=d)) for i, d in enumerate(dtypes)]
+        optimizer = made(rule, torch.optim.SGD(params))
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()  # noqa: B023
+            loss = sum((p.double() ** 4).sum() for p in params)  # noqa: B023
+            loss.backward()  # type: ignore[union-attr]
+            return loss  # type: ignore[return-value]
+
+        optimizer.gather(closure)
+        assert [p.grad.dtype for p in params] == dtypes  # type: ignore[union-attr]
+        found.append(torch.cat([p.grad.double() for p in params]))  # type: ignore[union-attr]
+    torch.testing.assert_close(found[0], found[1], rtol=0.05, atol=0.01)
+
+
+@pytest.mark.parametrize("base", BASES)
+@EACH
+def test_resume_continues_to_the_bit(rule: str, base: str) -> None:
+    params = parameters(torch.float32)
+    make = BASES[base][0]
+    optimizer = made(rule, make(params))
+    for _ in range(7):
+        optimizer.step(closure_of(optimizer, params))
+    file = io.BytesIO()
+    torch.save({"weights": params, "optimizer": optimizer.state_dict()}, file)
+    for _ in range(7):
+        optimizer.step(closure_of(optimizer, params))
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    again = [nn.Parameter(p.detach()) for p in saved["weights"]]
+    second = made(rule, make(again))
+    second.load_state_dict(saved["optimizer"])
+    for _ in range(7):
+        second.step(closure_of(second, again))
+    assert flat(again) == flat(params)
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, through_pickle])
+@EACH
+def test_copies_go_on_alone(rule: str, how: Callable[[Any], Any]) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(SIZE))
+    params = parameters(torch.float32)
+    optimizer = made(rule, torch.optim.Adam(params, lr=0.1), model=model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    optimizer.step(closure_of(optimizer, params))
+    scheduler.step()
+    before = flat(params)
+    others, twin = how((params, optimizer))
+    assert type(twin) is type(optimizer)
+    assert [twin.__getstate__()[name] for name in RULES[rule][1]] == list(RULES[rule][1].values())
+    assert isinstance(twin.norms[0], nn.BatchNorm1d)
+    twin.register_step_pre_hook(lambda *_: None)
+    twin.step(closure_of(twin, others))
+    assert flat(params) == before
+    optimizer.step(closure_of(optimizer, params))
+    assert flat(others) == flat(params)
+
+
+def test_groups_of_different_rates() -> None:
+    params = parameters()
+    groups = [{"params": params[:1], "lr": 0.1}, {"params": params[1:], "lr": 0.5}]
+    optimizer = SAM(torch.optim.SGD(groups, lr=0.0), rho=0.3)
+    before = [p.detach().clone() for p in params]
+    optimizer.step(closure_of(optimizer, params))
+    for p, old, lr in zip(params, before, (0.1, 0.5, 0.5), strict=True):
+        torch.testing.assert_close(p.detach(), old - lr * p.grad)  # type: ignore[operator]
+    extra = nn.Parameter(torch.ones(1))
+    optimizer.add_param_group({"params": [extra], "lr": 0.3})
+    assert optimizer.base.param_groups[2]["params"] == [extra]
+    assert optimizer.param_groups is optimizer.base.param_groups
+    assert optimizer.state is optimizer.base.state
+    optimizer.load_state_dict(optimizer.state_dict())  # torch makes new groups here
+    assert optimizer.param_groups is optimizer.base.param_groups
+    assert "lr: 0.3" in repr(optimizer)
+
+
+@pytest.mark.parametrize("on", ["wrapper", "base"])
+def test_schedulers(on: str) -> None:
+    params = parameters()
+    optimizer = SAM(torch.optim.SGD(params, lr=0.4))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer if on == "wrapper" else optimizer.base, 1, gamma=0.5)
+    rates = []
+    for _ in range(3):
+        old = params[1].detach().clone()
+        optimizer.step(closure_of(optimizer, params))
+        rates.append(((old - params[1]) / params[1].grad)[0].item())
+        scheduler.step()
+    assert rates == pytest.approx([0.4, 0.2, 0.1])
+
+
+def test_hooks() -> None:
+    params = parameters()
+    optimizer = SAM(torch.optim.SGD(params, lr=0.4))
+    calls: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    optimizer.register_state_dict_pre_hook(lambda *_: calls.append("save"))
+    optimizer.register_state_dict_post_hook(lambda *_: calls.append("saved"))
+    optimizer.register_load_state_dict_pre_hook(lambda *_: calls.append("load"))
+    optimizer.register_load_state_dict_post_hook(lambda *_: calls.append("loaded"))
+    optimizer.step(closure_of(optimizer, params))
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert calls == ["before", "after", "save", "saved", "load", "loaded"]
+
+
+def test_inside_no_grad() -> None:
+    one, two = parameters(), parameters()
+    a, b = (SAM(torch.optim.SGD(p, lr=0.1)) for p in (one, two))
+    a.step(closure_of(a, one))
+    with torch.no_grad():
+        b.step(closure_of(b, two))
+        assert not torch.is_grad_enabled()
+    assert flat(one) == flat(two)
+
+
+def test_refusals() -> None:
+    w = nn.Parameter(torch.ones(3))
+    sgd = torch.optim.SGD([w], lr=0.1)
+    with pytest.raises(TypeError, match=r"SAM.step got no closure.*gather\(closure\)"):
+        SAM(sgd).step()
+    with pytest.raises(TypeError, match=r"GAM got base=list; .*GAM\(torch.optim.SGD"):
+        GAM([w])  # type: ignore[arg-type]
+    for kind, name, value in (
+        (SAM, "rho", -1.0),
+        (SAM, "rho", math.nan),
+        (GAM, "rho_prime", math.inf),
+        (GAM, "beta1", 1.5),
+        (GAM, "beta0", -0.1),
+        (GAM, "gamma", -1),
+        (FAD, "alpha", 1.01),
+        (FAD, "beta", -0.5),
+    ):
+        with pytest.raises(ValueError, match=f"{kind.__name__} got {name}=.*must be a .*number.*[.]$"):
+            kind(sgd, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="FAD got rho='1'"):
+        FAD(sgd, rho="1")  # type: ignore[arg-type]
+    upward = SAM(torch.optim.SGD([w], lr=0.1, maximize=True))
+    with pytest.raises(ValueError, match=r"maximize=True.*negate the loss"):
+        upward.step(lambda: w.sum())
+    imaginary = SAM(torch.optim.SGD([nn.Parameter(torch.ones(1, dtype=torch.complex64))], lr=0.1))
+    with pytest.raises(ValueError, match="complex parameter"):
+        imaginary.step(lambda: w.sum())
+
+
+def test_sparse_gradients_and_graphs_are_refused() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    optimizer = SAM(torch.optim.SGD(table.parameters(), lr=0.1))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = table(torch.tensor([1, 2])).square().sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(RuntimeError, match=r"layout torch.sparse_coo.*sparse=False"):
+        optimizer.step(closure)
+    w = nn.Parameter(torch.ones(2))
+    other = SAM(torch.optim.SGD([w], lr=0.1))
+
+    def with_graph() -> Tensor:
+        loss = w.pow(3).sum()
+        (w.grad,) = torch.autograd.grad(loss, [w], create_graph=True)
+        return loss
+
+    with pytest.raises(RuntimeError, match=r"gradient with a graph.*without create_graph"):
+        other.step(with_graph)

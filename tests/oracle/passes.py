@@ -1,0 +1,105 @@
+"""Slow twins of SAM, GAM and FAD: plain Python floats in flat lists, formulas written out, gradients by hand.
+
+The loss is a sum over samples of a small network without hidden layers, so its gradient can be written down:
+L(w) = sum_k softplus(-y_k u_k) + sum_j sin(w_j)^2 / 10 + w_j^4 / 40 with u_k = tanh(x_k . w). All weights of
+all tensors are one list here; the norms are over that list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+Point = list[float]
+Slope = Callable[[Point], Point]
+
+
+def loss(w: Sequence[float], inputs: Sequence[Sequence[float]], signs: Sequence[float]) -> float:
+    data = sum(
+        math.log1p(math.exp(-y * math.tanh(sum(a * b for a, b in zip(x, w, strict=True)))))
+        for x, y in zip(inputs, signs, strict=True)
+    )
+    return data + sum(math.sin(a) ** 2 / 10 + a**4 / 40 for a in w)
+
+
+def slope(w: Sequence[float], inputs: Sequence[Sequence[float]], signs: Sequence[float]) -> Point:
+    g = [2 * math.sin(a) * math.cos(a) / 10 + 4 * a**3 / 40 for a in w]
+    for x, y in zip(inputs, signs, strict=True):
+        u = math.tanh(sum(a * b for a, b in zip(x, w, strict=True)))
+        by = -y / (1 + math.exp(y * u)) * (1 - u * u)
+        for j in range(len(g)):
+            g[j] += by * x[j]
+    return g
+
+
+def norm(v: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(a * a for a in v))
+
+
+def away(w: Point, radius: float, v: Point) -> Point:
+    """The point w + radius v / |v|; w where v is zero."""
+    length = norm(v)
+    return list(w) if length == 0 else [a + radius * b / length for a, b in zip(w, v, strict=True)]
+
+
+def sam(w: Point, at: Slope, rho: float, adaptive: bool) -> Point:
+    g = at(w)
+    if not adaptive:
+        return at(away(w, rho, g))
+    length = norm([abs(a) * b for a, b in zip(w, g, strict=True)])
+    return at([a + rho * a * a * b / length for a, b in zip(w, g, strict=True)])
+
+
+def gam(w: Point, at: Slope, r: float, r_prime: float, b0: float, b1: float, gamma: float) -> Point:
+    n = range(len(w))
+    g0 = at(w)
+    g1 = at(away(w, r_prime, g0))
+    h = [g1[j] - g0[j] for j in n]
+    w2 = away(w, r, h)
+    g2 = at(w2)
+    g3 = at(away(w2, r_prime, g2))
+    a = [b1 * g1[j] + (1 - b1) * g3[j] for j in n]
+    c = [g0[j] + abs(1 - b0) * g2[j] for j in n]
+    unit = [a[j] / norm(a) for j in n]
+    along = math.fsum(c[j] * unit[j] for j in n)
+    across = [c[j] - along * unit[j] for j in n]
+    return [a[j] - gamma * across[j] for j in n]
+
+
+def fad(w: Point, at: Slope, rho: float, alpha: float, beta: float) -> Point:
+    n = range(len(w))
+    g0 = at(w)
+    g1 = at(away(w, rho, g0))
+    h0 = [g1[j] - g0[j] for j in n]
+    w2 = away(w, rho, h0)
+    g2 = at(w2)
+    g3 = at(away(w2, rho, g2))
+    h1 = [g3[j] - g2[j] for j in n]
+    return [g0[j] + beta * (alpha * h0[j] + (1 - alpha) * h1[j]) for j in n]
+
+
+class Momentum:
+    """SGD with momentum: b = m b + g, w = w - lr b."""
+
+    def __init__(self, n: int, lr: float, momentum: float) -> None:
+        self.lr, self.momentum, self.b = lr, momentum, [0.0] * n
+
+    def step(self, w: Point, g: Point) -> Point:
+        self.b = [self.momentum * b + x for b, x in zip(self.b, g, strict=True)]
+        return [a - self.lr * b for a, b in zip(w, self.b, strict=True)]
+
+
+class Adam:
+    """Adam with torch's defaults."""
+
+    def __init__(self, n: int, lr: float) -> None:
+        self.lr, self.t, self.m, self.v = lr, 0, [0.0] * n, [0.0] * n
+
+    def step(self, w: Point, g: Point) -> Point:
+        self.t += 1
+        self.m = [0.9 * m + 0.1 * x for m, x in zip(self.m, g, strict=True)]
+        self.v = [0.999 * v + 0.001 * x * x for v, x in zip(self.v, g, strict=True)]
+        return [
+            a - self.lr * (m / (1 - 0.9**self.t)) / (math.sqrt(v / (1 - 0.999**self.t)) + 1e-8)
+            for a, m, v in zip(w, self.m, self.v, strict=True)
+        ]

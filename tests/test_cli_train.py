@@ -1,0 +1,134 @@
+"""``genie-dg train`` and ``genie-dg list`` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+from genie_dg.cli.main import main
+
+from .data.pictures import folder as write_folder
+
+
+def typed(*words: str) -> int:
+    with warnings.catch_warnings():
+        return main(words)
+
+
+def test_erm_with_genie_learns_the_rotated_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = typed(
+        "train", "digits", "--test-domain", "30 degrees", "--backbone", "mlp", "--set", "lr=1",
+        "--steps", "201", "--every", "50", "--out", str(tmp_path),
+    )  # fmt: skip
+    shown = capsys.readouterr().out
+    assert code == 0
+    found = re.search(r"Chosen by validation: step \d+, validation ([\d.]+) %, left out ([\d.]+) %", shown)
+    assert found is not None
+    assert float(found[1]) > 85
+    assert float(found[2]) > 75
+    assert re.search(r"30 degrees +left out", shown)
+
+
+def test_the_same_command_again_reads_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "train",
+        "digits",
+        "--test-domain",
+        "0",
+        "--backbone",
+        "mlp",
+        "--steps",
+        "3",
+        "--out",
+        str(tmp_path),
+    ]
+    assert typed(*words) == 0
+    first = capsys.readouterr().out.splitlines()[-7:]
+    assert typed(*words) == 0
+    assert capsys.readouterr().out.splitlines()[-7:] == first
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_note_is_printed_for_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [word for k in range(1, 6) for word in ("--test-domain", str(k))]
+    code = typed(
+        "train",
+        "digits",
+        *others,
+        "--algorithm",
+        "CORAL",
+        "--backbone",
+        "mlp",
+        "--steps",
+        "2",
+        "--out",
+        str(tmp_path),
+    )
+    assert code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("Note:") == 1
+    assert "ERM" in shown.split("Note:")[1]
+
+
+def test_a_pretrained_network_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real JPEG files, real ImageNet weights."""
+    folder = write_folder(tmp_path / "mine", domains=("photo", "scan"), each=6)
+    code = typed(
+        "train", str(folder), "--test-domain", "scan", "--backbone", "efficientnet_lite0", "--pretrained",
+        "--image-size", "64", "--batch-size", "4", "--steps", "3", "--every", "2",
+        "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "runs"),
+    )  # fmt: skip
+    assert code == 0, capsys.readouterr().err
+    (run,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run / "config.json").read_text())["pretrained"] is True
+    assert len((run / "records.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["digits", "--test-domain", "80 degrees"], "has no domain '80 degrees'"),
+        (["digitz", "--test-domain", "0"], "did you mean 'digits'?"),
+        (["digits", "--test-domain", "0", "--algorithm", "IMR"], "did you mean 'IRM'?"),
+        (["digits", "--test-domain", "0", "--optimizer", "geny"], "did you mean 'genie'?"),
+        (["digits", "--test-domain", "0", "--backbone", "resnet17"], "did you mean 'resnet"),
+        (["digits", "--test-domain", "0", "--set", "lrate=1"], "has a setting 'lrate'"),
+        (["digits", "--test-domain", "0", "--set", "lr=fast"], "lr"),
+        (["digits", "--test-domain", "0", "--steps", "0"], "steps=0 came"),
+        (["digits", "--test-domain", "0", "--device", "tpu7"], "'tpu7' cannot be used here"),
+        (["digits", "--test-domain", "0", "--plugin", "none.py"], "none.py is no file"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("train", *words, "--out", str(tmp_path)) == 2
+    shown = capsys.readouterr()
+    assert sentence in shown.err
+    assert shown.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("algorithms", ["ERM", "SagNet", "irm_lambda 100"]),
+        ("optimizers", ["genie", "adahessian", "lr"]),
+        ("backbones", ["efficientnet_lite0", "timm/NAME"]),
+        ("data", ["styleshapes", "PACS"]),
+        ("", ["ERM", "genie", "resnet50", "digits"]),
+    ],
+)
+def test_the_tables_are_listed(kind: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("list", *([kind] if kind else [])) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)
+
+
+def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("list", "optimizer") == 2
+    assert "did you mean 'optimizers'?" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""The four examples of the guide to extending: short, and trained with from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import genie_dg.plugins
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), flags=re.S)
+TRAINED_WITH = {
+    "Focal": ["digits", "--test-domain", "5", "--algorithm", "Focal", "--set", "gamma=1"],
+    "SignSGD": ["digits", "--test-domain", "5", "--optimizer", "signsgd", "--set", "lr=0.002"],
+    "open_stripes": ["stripes", "--test-domain", "faint", "--optimizer", "adam", "--set", "lr=1e-3"],
+    "build": ["digits", "--test-domain", "5", "--backbone", "two-convs", "--set", "lr=1"],
+}
+
+
+def block_with(word: str) -> str:
+    return next(block for block in BLOCKS if re.search(rf"^(class|def) {word}\b", block, flags=re.M))
+
+
+def test_there_are_four_and_they_are_short() -> None:
+    assert len(BLOCKS) == len(TRAINED_WITH)
+    for word in TRAINED_WITH:
+        assert len(block_with(word).strip().splitlines()) < 30, word
+
+
+@pytest.mark.parametrize("word", list(TRAINED_WITH))
+def test_it_trains_from_the_command_line(word: str, tmp_path: Path) -> None:
+    plugin = tmp_path / "own.py"
+    plugin.write_text(block_with(word))
+    command = [sys.executable, "-m", "genie_dg.cli.main", "train", *TRAINED_WITH[word], "--plugin", str(plugin)]
+    command += ["--steps", "20", "--every", "19", "--batch-size", "8", "--out", str(tmp_path / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    first, last = (json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines())
+    assert last["loss"] < first["loss"]
+    assert (folder / "done").exists()
+
+
+def test_everything_that_is_offered_is_there() -> None:
+    for name in genie_dg.plugins.__all__:
+        assert getattr(genie_dg.plugins, name) is not None
+    with pytest.raises(AttributeError, match="it offers ALGORITHMS"):
+        genie_dg.plugins.nothing  # noqa: B018
