@@ -17,7 +17,7 @@ demo: $(STAMP) ## train SGD, Adam and GENIE on rotated digits (about a minute)
 	@$(BIN)/genie-dg demo
 
 test: $(STAMP) ## run the tests, except the slow ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/python -m pytest -m slow

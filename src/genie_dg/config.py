@@ -38,6 +38,8 @@ class RunConfig:
         steps, checkpoint_every: length, and how often the run is evaluated and saved.
         swad: average weights densely over the flat part of the validation loss.
         precision: of the forward pass.
+        data_digest: of the samples (`DomainSet.digest`), for data whose name does not say which they are.
+        weights_digest: of the local file of weights, when there is one.
         trial_seed: fixes splits, initial weights and batches.
         hparams_seed: which draw of the search this is; 0 for the defaults.
         protocol: the name of the rules that made this configuration.
@@ -60,6 +62,8 @@ class RunConfig:
     checkpoint_every: int = 100
     swad: bool = False
     precision: str = "float32"
+    data_digest: str = ""
+    weights_digest: str = ""
     trial_seed: int = 0
     hparams_seed: int = 0
     protocol: str = "custom"

@@ -103,7 +103,7 @@ def test_mtl_stores_the_averages_of_the_first_evaluation_once() -> None:
     for step in range(2):
         old, started = algorithm.embeddings.clone(), bool(algorithm.started)
         means = torch.stack([algorithm.network.features(x).mean(0) for x in data.images])
-        expected = 0.6 * old + 0.4 * means if started else means
+        expected = 0.4 * old + 0.6 * means if started else means
         steps = algorithm.objectives(data, StepContext(step))
         objective = next(steps)
         first = objective.loss().item()

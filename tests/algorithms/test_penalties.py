@@ -278,7 +278,9 @@ def mixup_twin(order: tuple[int, ...]) -> Twin:
 def test_mixup_is_one_of_the_rings_and_every_ring_comes(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mixup, "beta", lambda alpha, shape, generator: torch.tensor(LAMBDAS[: shape[0]]))
+    monkeypatch.setattr(
+        mixup, "beta", lambda alpha, shape, generator: torch.tensor(LAMBDAS[: shape[0]], dtype=torch.float64)
+    )
     algorithm, data = mixup.Mixup(small_network(), len(sizes)), cut(sizes)
     twins = {order: mixup_twin(order) for order in permutations(range(len(sizes)))}
     values = {order: twin(algorithm.network, data).item() for order, twin in twins.items()}

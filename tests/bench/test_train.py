@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
-from genie_dg.bench.checkpoint import RunError
+from genie_dg.bench.assemble import DegenerateWarning, Parts, Places, assemble
+from genie_dg.bench.checkpoint import Busy, RunError
 from genie_dg.bench.train import NotFinite, train
 from genie_dg.config import ConfigError, RunConfig
-from genie_dg.data.domains import DomainSet
+from genie_dg.data.domains import DomainSet, TensorDomain
 from genie_dg.data.sets import open_data
 
 BASE = RunConfig(
@@ -252,3 +255,80 @@ def test_what_is_impossible_is_refused(change: dict[str, Any], sentence: str, di
 def test_a_configuration_is_checked(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         replace(BASE, **change)
+
+
+def test_data_and_weights_are_part_of_the_identity(digits: DomainSet, tmp_path: Path) -> None:
+    named = replace(BASE, data_digest=digits.digest())
+    assert named.run_id != BASE.run_id
+    assemble(named, digits)
+    other = DomainSet("digits", digits.classes, digits.domains[::-1])
+    assert other.digest() != digits.digest()
+    with pytest.raises(ConfigError, match="give it the files it was made for"):
+        assemble(named, other)
+    (tmp_path / "weights.pth").write_bytes(b"weights")
+    with pytest.raises(ConfigError, match="weights with digest none"):
+        assemble(BASE, digits, Places(weights=tmp_path / "weights.pth"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        assemble(BASE, digits, Places(weights=tmp_path / "nowhere.pth"))
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(digits: DomainSet, tmp_path: Path) -> None:
+    code = f"""
+import time
+from pathlib import Path
+from genie_dg.bench.checkpoint import alone
+with alone(Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(Busy, match="Another process trains"):
+        train(assemble(BASE, digits), tmp_path)
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    train(assemble(BASE, digits), tmp_path)  # a killed process leaves no lock
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"optimizer": "adahessian"}, "adahessian differentiates the gradient"),
+        ({"algorithm": "ANDMask"}, "ANDMask computes gradients of its own"),
+        ({"algorithm": "MLDG"}, "MLDG computes gradients of its own"),
+    ],
+)
+def test_what_float16_cannot_do_is_refused(change: dict[str, Any], sentence: str, digits: DomainSet) -> None:
+    with pytest.raises(ConfigError, match=f"{sentence}.*; choose bfloat16 or float32"):
+        assemble(replace(BASE, precision="float16", **change), digits)
+
+
+def test_a_domain_without_a_sample_to_hold_back_is_refused() -> None:
+    small = TensorDomain("tiny", torch.zeros(4, 1, 2, 2), np.zeros(4, dtype=np.int64))
+    large = TensorDomain("large", torch.zeros(40, 1, 2, 2), np.zeros(40, dtype=np.int64))
+    with pytest.raises(ConfigError, match="The domain tiny of mine has 4 samples"):
+        assemble(replace(BASE, test_domains=(0,)), DomainSet("mine", ("a", "b"), (small, large)))
+
+
+def test_noise_of_a_wrapped_genie_depends_on_the_trial(digits: DomainSet) -> None:
+    config = replace(BASE, optimizer="sam", optimizer_settings={"base": "genie"})
+    one = assemble(config, digits).optimizers["main"].param_groups[0]
+    two = assemble(replace(config, trial_seed=1), digits).optimizers["main"].param_groups[0]
+    assert one["seed"] != two["seed"]
+    assert one["lr"] == 0.015
+
+
+def test_what_a_killed_process_leaves_is_cleared(digits: DomainSet, tmp_path: Path) -> None:
+    """Killed while a file was written, between two files, and right after the mark of completion."""
+    with pytest.raises(Stop):
+        train(assemble(BASE, digits), tmp_path, stop_after(3))
+    (tmp_path / "checkpoint.pt.123.part").write_bytes(b"half")
+    (tmp_path / "meta.json").unlink()
+    train(assemble(BASE, digits), tmp_path)
+    assert not list(tmp_path.glob("*.part"))
+    assert (tmp_path / "meta.json").exists()
+    (tmp_path / "checkpoint.pt").write_bytes(b"left")
+    train(assemble(BASE, digits), tmp_path)
+    assert not (tmp_path / "checkpoint.pt").exists()

@@ -98,7 +98,7 @@ def test_a_default_lies_in_its_range(name: str) -> None:
     for key, setting in OPTIMIZERS[name].space.items():
         if isinstance(setting.rule, Uniform):
             assert setting.rule.low <= setting.default <= setting.rule.high
-        elif isinstance(setting.rule, Power) and key != "weight_decay":
+        elif isinstance(setting.rule, Power) and key != "weight_decay" and setting.default is not None:
             assert (
                 setting.rule.base**setting.rule.low <= setting.default <= setting.rule.base**setting.rule.high
             )
@@ -131,7 +131,8 @@ def test_every_setting_arrives(name: str) -> None:
         results = []
         for value in (setting.default, another(key, setting.default)):
             params = kernel_and_bias()
-            noisy_run(name, params, {"lr": 0.1} | NEEDED.get(key, {}) | {key: value})
+            needed = {"base": "genie"} if key == "seed" and "base" in OPTIMIZERS[name].space else {}
+            noisy_run(name, params, {"lr": 0.1} | NEEDED.get(key, {}) | needed | {key: value})
             results.append(torch.cat([p.detach().flatten() for p in params]))
         assert not torch.equal(*results), key
 
@@ -141,6 +142,8 @@ def another(key: str, default: Any) -> Any:
         return OTHER[key]
     if isinstance(default, bool):
         return not default
+    if default is None:
+        return 0.5
     return 0.5 if default < 0.5 else default / 2
 
 
@@ -219,7 +222,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("adamw", {"beta2": -0.1}, "beta2"),
     ("adamw", {"eps": -1e-8}, "eps"),
     ("sgd", {"momentum": 1.0}, "momentum"),
-    ("sgd", {"nesterov": True}, "momentum above 0"),
+    ("sgd", {"nesterov": True, "momentum": 0.0}, "momentum above 0"),
     ("sgd", {"nesterov": 1}, "True or False"),
     ("rmsprop", {"alpha": 2.0}, "alpha"),
     ("rmsprop", {"weight_decay": -1}, "weight_decay"),
@@ -291,6 +294,7 @@ def test_a_row_of_ones_own() -> None:
         with pytest.raises(PluginError, match="taken"):
             table.register(OptimizerRow("adam", build, "", {}))
         with pytest.raises(UnknownName, match="no setting 'weight_decay'"):
-            build_optimizer("sam", weights(), base="adagrad for a test")
+            build_optimizer("sam", weights(), base="adagrad for a test", weight_decay=0.1)
+        assert build_optimizer("sam", weights(), base="adagrad for a test").param_groups[0]["lr"] == 0.1
     finally:
         table._rows = before

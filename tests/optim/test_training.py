@@ -179,9 +179,14 @@ SCHEDULES: dict[str, Callable[[GENIE], Any]] = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("tensor_lr", [False, True], ids=["float lr", "tensor lr"])
 def test_compiled_step_does_not_recompile(schedule: str, tensor_lr: bool) -> None:
-    """Two compilations at most (the second when a float lr turns out to vary), and the right result."""
+    """Two compilations at most (the second when a float lr turns out to vary), and the right result.
+
+    What is compiled again is dynamo's decision, whatever compiles the graph afterwards; one case of the four
+    goes through inductor, which takes a minute and a half with an empty cache.
+    """
     torch._dynamo.reset()
-    counted = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    backend = "inductor" if tensor_lr and schedule == "cosine" else "aot_eager"
+    counted = torch._dynamo.testing.CompileCounterWithBackend(backend)
     nets, found = [network(), network()], []
     for net, compiled in zip(nets, (False, True), strict=True):
         net.eval()

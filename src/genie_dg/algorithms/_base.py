@@ -56,6 +56,7 @@ class AlgorithmRow:
         paper: authors, title, venue.
         space: its hyper-parameters; their names are the keywords of ``build``.
         one_source: what becomes of it with a single training domain; empty when nothing special happens.
+        inner_gradients: it computes gradients of its own, besides those of its objectives.
         extra_channels: channels that the network's input has besides the image's.
     """
 
@@ -64,4 +65,5 @@ class AlgorithmRow:
     paper: str
     space: Space = field(default_factory=dict)
     one_source: str = ""
+    inner_gradients: bool = False
     extra_channels: int = 0

@@ -83,4 +83,5 @@ ROW = AlgorithmRow(
     paper="Parascandolo et al., Learning explanations that are hard to vary, ICLR 2021",
     space={"tau": Setting(1.0, Uniform(0.5, 1.0), "DomainBed")},
     one_source="With one source domain every entry agrees with itself: ANDMask equals ERM.",
+    inner_gradients=True,
 )

@@ -104,4 +104,5 @@ ROW = AlgorithmRow(
         "fish_inner_lr": Setting(1e-2, None, "a choice for plain gradient descent"),
     },
     one_source="With one source domain the inner loop is one step: Fish is ERM with gradients times meta_lr.",
+    inner_gradients=True,
 )

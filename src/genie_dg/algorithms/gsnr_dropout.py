@@ -106,4 +106,5 @@ ROW = AlgorithmRow(
     "ICCV 2023",
     space={"p": Setting(1 / 3, Uniform(0.0, 0.5), "the range of RSC; the paper learns p")},
     one_source="With one source domain the signal-to-noise ratio is that of the two halves of its batch.",
+    inner_gradients=True,
 )

@@ -64,4 +64,5 @@ ROW = AlgorithmRow(
     "arXiv 2008.01883, 2020",
     space={"penalty": Setting(1000.0, Power(1, 5), "DomainBed")},
     one_source="With one source domain the variance over domains is zero: IGA equals ERM.",
+    inner_gradients=True,
 )

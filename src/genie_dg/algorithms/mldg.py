@@ -115,4 +115,5 @@ ROW = AlgorithmRow(
         "mldg_first_order": Setting(False, None, "the paper"),
     },
     one_source="There is no domain to hold out: MLDG with one source domain equals ERM.",
+    inner_gradients=True,
 )

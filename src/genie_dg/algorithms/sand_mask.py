@@ -106,4 +106,5 @@ ROW = AlgorithmRow(
         "k": Setting(1e1, Power(-3, 5), "DomainBed"),
     },
     one_source="With one source domain the mask is defined as 1 everywhere: SANDMask equals ERM.",
+    inner_gradients=True,
 )

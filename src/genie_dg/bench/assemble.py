@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 from genie_dg._lookup import settle
 from genie_dg._space import defaults
+from genie_dg._types import MAIN
 from genie_dg.algorithms._base import Algorithm, AlgorithmRow
 from genie_dg.algorithms.table import ALGORITHMS
 from genie_dg.config import ConfigError, RunConfig
@@ -23,6 +25,7 @@ from genie_dg.data.loaders import Evaluation, Training
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
+from genie_dg.optim._passes import Passes
 from genie_dg.optim.table import OPTIMIZERS, build_optimizer
 
 from .evaluate import Part
@@ -68,7 +71,7 @@ def refusals() -> Iterator[None]:
     """What a part refuses when it is built, and a package it misses, are faults of the configuration."""
     try:
         yield
-    except (ValueError, ImportError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         raise ConfigError(str(error)) from error
 
 
@@ -83,6 +86,60 @@ def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
     if not sources:
         raise ConfigError(f"All domains of {data.name} are tested on ({listed}); leave one to train on.")
     return sources
+
+
+def digest_of(path: Path) -> str:
+    """Sixteen hexadecimal digits that name the contents of a file."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); name a file of weights.") from error
+    return digest.hexdigest()[:16]
+
+
+def check_identity(config: RunConfig, data: DomainSet, places: Places) -> None:
+    """A configuration that names its data and weights by their contents is used with these alone."""
+    found = data.digest() if config.data_digest else ""
+    if found != config.data_digest:
+        raise ConfigError(
+            f"This run was made for {config.dataset} with digest {config.data_digest}, and what is here has "
+            f"{found}; give it the files it was made for, or start a new run."
+        )
+    found = "" if places.weights is None else digest_of(places.weights)
+    if found != config.weights_digest:
+        raise ConfigError(
+            f"This run was made for weights with digest {config.weights_digest or 'none'}, and what is here "
+            f"has {found or 'none'}; name the right file with --weights, or start a new run."
+        )
+
+
+def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None:
+    """Refuse what float16 cannot do: its scaled losses reach neither second derivatives nor inner gradients."""
+    if config.precision != "float16":
+        return
+    algorithm, optimizer = ALGORITHMS[config.algorithm], OPTIMIZERS[config.optimizer]
+    reason = ""
+    if algorithm.inner_gradients:
+        reason = f"{algorithm.name} computes gradients of its own, from losses that are not scaled"
+    elif optimizer.create_graph:
+        reason = f"{optimizer.name} differentiates the gradient, and the scaling stays in the second derivative"
+    elif optimizer.needs_closure and not isinstance(optimizers[MAIN], Passes):
+        reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
+    if reason:
+        raise ConfigError(f"precision=float16 came, but {reason}; choose bfloat16 or float32.")
+
+
+def check_sizes(data: DomainSet) -> None:
+    """Every domain needs a sample to hold back."""
+    for domain in data.domains:
+        if len(domain) < 5:
+            raise ConfigError(
+                f"The domain {domain.name} of {data.name} has {len(domain)} samples; a fifth is held back to "
+                "validate, so a domain needs 5 or more."
+            )
 
 
 def say_if_degenerate(row: AlgorithmRow, sources: int) -> None:
@@ -152,6 +209,8 @@ def assemble(
         progress: called with (what, pictures done) while pictures are decoded into the cache.
     """
     sources = source_domains(config, data)
+    check_sizes(data)
+    check_identity(config, data, places)
     say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
     device = torch.device(places.device)
     channels, size = _shape(data.domains[0], config.image_size)
@@ -173,12 +232,14 @@ def assemble(
         cache = _cache(domain, EvalSpec(config.image_size), places, progress)
         for part, positions in (("in", parts[k].inside), ("out", parts[k].outside)):
             evaluations[k, part] = Evaluation(domain, positions, size=config.image_size, cache=cache)  # type: ignore[index]
+    optimizers = build_optimizers(config, algorithm)
+    check_precision(config, optimizers)
     return Parts(
         config,
         tuple(domain.name for domain in data.domains),
         sources,
         algorithm,
-        build_optimizers(config, algorithm),
+        optimizers,
         create_graph(config),
         training,
         evaluations,

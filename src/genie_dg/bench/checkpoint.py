@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,34 @@ CHECKPOINT, RECORDS, TIMINGS, CONFIG, META, MODEL, DONE = (
 )
 
 
+class Busy(RuntimeError):
+    """Another process holds the run."""
+
+
 class RunError(RuntimeError):
     """A run's folder cannot be used; the message says which file, why, and what to do."""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a run's folder, which is made when missing; a second process is refused.
+
+    The lock dies with the process that holds it. The lock file stays: removing it would let two processes hold
+    two files of one name.
+    """
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("ab")
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Busy(f"Another process trains {folder} right now; wait until it ends.") from error
+        yield
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -39,7 +39,7 @@ def score(
         images, labels = images.to(device), labels.to(device)
         logits = algorithm.predict(images)
         right += int((logits.argmax(1) == labels).sum())
-        loss += float(cross_entropy(logits.double(), labels, reduction="sum"))
+        loss += float(cross_entropy(logits.cpu().double(), labels.cpu(), reduction="sum"))
         total += len(labels)
     algorithm.train(was)
     if total == 0:

@@ -49,10 +49,16 @@ def train(
         folder: of this run; created when missing.
         report: called after every step with the number of steps done, and the record where one was made.
     """
+    with disk.alone(folder):
+        return _train(parts, folder, report)
+
+
+def _train(parts: Parts, folder: Path, report: Callable[[int, Record | None], None] | None) -> list[Record]:
     config, algorithm = parts.config, parts.algorithm
     begin(parts, folder)
     if (folder / disk.DONE).exists():
         return finished(folder)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     averaging = SWAD(algorithm) if config.swad else None
     autocast = AUTOCAST[config.precision]
     scaler = GradScaler(parts.device.type) if autocast == torch.float16 else None
@@ -93,12 +99,14 @@ def train(
 
 def begin(parts: Parts, folder: Path) -> None:
     """Write what the run is; a folder of another run is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
+    for left_over in folder.glob("*.part"):  # of a process that was killed while it wrote
+        left_over.unlink()
     path, text = folder / disk.CONFIG, canonical(parts.config)
     if path.exists() and path.read_text(encoding="utf-8").strip() != text:
         raise disk.RunError(f"{folder} holds another run; choose another folder, or remove it.")
     if not path.exists():
         disk.write_whole(path, (text + "\n").encode("utf-8"))
+    if not (folder / disk.META).exists():
         disk.write_json(
             folder / disk.META,
             {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)},
@@ -180,5 +188,6 @@ def finish(parts: Parts, folder: Path, averaging: SWAD | None) -> None:
 
 def finished(folder: Path) -> list[Record]:
     """The records of a complete run."""
+    (folder / disk.CHECKPOINT).unlink(missing_ok=True)  # killed right after the mark was made
     lines = (folder / disk.RECORDS).read_bytes().splitlines()
     return disk.read_records(folder / disk.RECORDS, len(lines))

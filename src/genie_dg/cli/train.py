@@ -70,14 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Check, assemble, train, and say how right the model is where it was not trained."""
     require("Training", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
     from genie_dg._lookup import PluginError, UnknownName
-    from genie_dg.bench.checkpoint import RunError
+    from genie_dg.bench.checkpoint import Busy, RunError
     from genie_dg.bench.train import NotFinite
     from genie_dg.config import ConfigError
     from genie_dg.data.domains import DataError
 
     try:
         return _train(arguments)
-    except (ConfigError, DataError, PluginError, UnknownName, RunError, NotFinite) as error:
+    except (ConfigError, DataError, PluginError, UnknownName, Busy, RunError, NotFinite) as error:
         raise UserError(str(error)) from error
 
 
@@ -116,6 +116,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def config_of(arguments: argparse.Namespace, data: DomainSet) -> Any:
     """The arguments as a configuration; the tables answer for names."""
+    from genie_dg.bench.assemble import digest_of
     from genie_dg.bench.request import domain_index, full_names, sort_settings
     from genie_dg.config import RunConfig
 
@@ -138,6 +139,8 @@ def config_of(arguments: argparse.Namespace, data: DomainSet) -> Any:
         checkpoint_every=arguments.every,
         swad=arguments.swad,
         precision=arguments.precision,
+        data_digest=data.digest(),
+        weights_digest="" if arguments.weights is None else digest_of(arguments.weights),
         trial_seed=arguments.trial,
     )
 

@@ -7,6 +7,7 @@ is decoded before it is asked for.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,21 @@ class DomainSet:
 
     def __len__(self) -> int:
         return sum(len(domain) for domain in self.domains)
+
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that name classes, domains, labels and samples.
+
+        Files are named by their relative paths, not their contents: reading them all would take minutes.
+        """
+        found = hashlib.sha256(repr(self.classes).encode("utf-8"))
+        for domain in self.domains:
+            found.update(repr(domain.name).encode("utf-8"))
+            found.update(np.ascontiguousarray(domain.labels).tobytes())
+            if isinstance(domain, FileDomain):
+                found.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
+            elif isinstance(domain, TensorDomain):
+                found.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
+        return found.hexdigest()[:16]
 
     def counts(self) -> dict[str, np.ndarray[Any, Any]]:
         """For each domain how many samples each class has."""

@@ -167,8 +167,13 @@ class _Careful(Optimizer):
 
     The fused kernels for the CPU walk through memory and do not look at strides: a gradient that lies in
     another order than its parameter (channels last, transposed, expanded) silently gives wrong weights. A group
-    in which this is seen leaves the fused path for good.
+    in which this is seen leaves the fused path for good. Because that may happen in any step, a GradScaler is
+    told to unscale by itself, which only the fused path could do for it.
     """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._step_supports_amp_scaling = False
 
     def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
         result = super()._init_group(group, *lists)  # type: ignore[misc]

@@ -62,6 +62,12 @@ def ours(default: Any, rule: Rule | None = None) -> Setting:
 DECAY = published(0.0, Power(-6, -2))
 DOMAINBED = {"lr": published(5e-5, Power(-5, -3.5)), "weight_decay": DECAY}
 LIKE_ADAM = {"lr": ours(5e-5, Power(-5, -3.5)), "weight_decay": ours(0.0, Power(-6, -2))}
+AROUND = {
+    "base": ours("adam"),
+    "lr": ours(None, Power(-5, -3.5)),  # None: the default of the base; the rule is Adam's
+    "weight_decay": DECAY,
+    "seed": ours(0),  # of a base that adds noise
+}
 BETAS = {"beta1": published(0.9), "beta2": published(0.999)}
 
 
@@ -84,6 +90,8 @@ beta2, eps; did you mean 'beta1'?
     """
     row = OPTIMIZERS[name]
     settled = settle(row.name, defaults(row.space), settings)
+    if "base" in settled and settled["lr"] is None:
+        settled["lr"] = _base_row(row.name, settled["base"]).space["lr"].default
     return row.build(_groups(row.name, parameters_or_groups, settled.get("lr")), **settled)
 
 
@@ -102,38 +110,52 @@ def _groups(owner: str, given: Iterable[Tensor | Group], lr: Any) -> Groups:
     return [{"params": list(g.parameters), "lr": lr * g.lr_factor} for g in members if isinstance(g, Group)]
 
 
-def _base(owner: str, groups: Groups, name: str, lr: float, weight_decay: float) -> Optimizer:
-    """The optimizer that takes the step of SAM, GAM or FAD; SGD gets momentum 0.9."""
+def _base_row(owner: str, name: str) -> OptimizerRow:
+    """The row of the optimizer that takes the step of SAM, GAM or FAD."""
     row = OPTIMIZERS[name]
     if row.needs_closure or row.create_graph:
         plain = ", ".join(r.name for r in OPTIMIZERS.values() if not (r.needs_closure or r.create_graph))
         reason = "makes several passes itself" if row.needs_closure else "needs the graph of the gradient"
         raise ValueError(f"{owner} got base={row.name!r}, which {reason}; the choice is {plain}.")
-    given: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
-    if row.name == "sgd":
-        given["momentum"] = 0.9
+    return row
+
+
+def _base(owner: str, groups: Groups, name: str, lr: float | None, weight_decay: float, seed: int) -> Optimizer:
+    """That optimizer; what is not given has the default of its own row."""
+    row = _base_row(owner, name)
+    given: dict[str, Any] = {} if lr is None else {"lr": lr}
+    if weight_decay:
+        given["weight_decay"] = weight_decay
+    if "seed" in row.space:
+        given["seed"] = seed
     return row.build(groups, **settle(row.name, defaults(row.space), given))
 
 
-def build_sam(groups: Groups, *, base: str, lr: float, weight_decay: float, **settings: Any) -> Optimizer:
+def build_sam(
+    groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
+) -> Optimizer:
     """`SAM` around the row ``base``."""
     from .sam import SAM
 
-    return SAM(_base("sam", groups, base, lr, weight_decay), **settings)
+    return SAM(_base("sam", groups, base, lr, weight_decay, seed), **settings)
 
 
-def build_gam(groups: Groups, *, base: str, lr: float, weight_decay: float, **settings: Any) -> Optimizer:
+def build_gam(
+    groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
+) -> Optimizer:
     """`GAM` around the row ``base``."""
     from .gam import GAM
 
-    return GAM(_base("gam", groups, base, lr, weight_decay), **settings)
+    return GAM(_base("gam", groups, base, lr, weight_decay, seed), **settings)
 
 
-def build_fad(groups: Groups, *, base: str, lr: float, weight_decay: float, **settings: Any) -> Optimizer:
+def build_fad(
+    groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
+) -> Optimizer:
     """`FAD` around the row ``base``."""
     from .fad import FAD
 
-    return FAD(_base("fad", groups, base, lr, weight_decay), **settings)
+    return FAD(_base("fad", groups, base, lr, weight_decay, seed), **settings)
 
 
 ROWS = (
@@ -222,7 +244,7 @@ ROWS = (
         "sam",
         build_sam,
         "Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR, 2021",
-        {"base": ours("adam"), **DOMAINBED, "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
+        {**AROUND, "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
         needs_closure=True,
         passes=2,
         note="GENIE's authors ran SAM around SGD with momentum 0.9: base='sgd'.",
@@ -233,8 +255,7 @@ ROWS = (
         "Zhang et al., Gradient Norm Aware Minimization Seeks First-Order Flatness and Improves "
         "Generalization, CVPR, 2023",
         {
-            "base": ours("adam"),
-            **LIKE_ADAM,
+            **AROUND,
             "rho": published(0.2),
             "rho_prime": ours(0.02, Uniform(0.02, 0.03)),
             "beta0": ours(0.1, Uniform(0.1, 0.5)),
@@ -250,8 +271,7 @@ ROWS = (
         build_fad,
         "Zhang et al., Flatness-Aware Minimization for Domain Generalization, ICCV, 2023",
         {
-            "base": ours("adam"),
-            **LIKE_ADAM,
+            **AROUND,
             "rho": ours(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
             "alpha": ours(0.5, Uniform(0.0, 1.0)),
             "beta": ours(0.1, Power(-2, 0)),
