@@ -16,6 +16,10 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 """What the forward pass computes in; weights are float32 always."""
 
 
+EVAL_AUGMENT = ("none", "train", "train-in")
+"""Which parts of training domains are evaluated with the training augmentation."""
+
+
 class ConfigError(ValueError):
     """A run cannot be as asked; the message says what came, what is allowed and what to do."""
 
@@ -35,6 +39,8 @@ class RunConfig:
         freeze_statistics: keep batch-norm statistics; ``None`` for "when pretrained".
         image_size: pictures are resized to this; samples in memory keep their size.
         augment: DomainBed's training augmentation, for pictures in files.
+        eval_augment: which parts of training domains are evaluated with the training augmentation: ``"none"``,
+            ``"train"`` (both, as DomainBed does) or ``"train-in"`` (the part that trains, as SWAD does).
         steps, checkpoint_every: length, and how often the run is evaluated and saved.
         swad: average weights densely over the flat part of the validation loss.
         precision: of the forward pass.
@@ -58,6 +64,7 @@ class RunConfig:
     freeze_statistics: bool | None = None
     image_size: int = 224
     augment: bool = True
+    eval_augment: str = "none"
     steps: int = 1000
     checkpoint_every: int = 100
     swad: bool = False
@@ -78,6 +85,10 @@ class RunConfig:
         if self.precision not in PRECISIONS:
             raise ConfigError(
                 f"precision={self.precision!r} is not one of {', '.join(PRECISIONS)}; choose one of them."
+            )
+        if self.eval_augment not in EVAL_AUGMENT:
+            raise ConfigError(
+                f"eval_augment={self.eval_augment!r} is not one of {', '.join(EVAL_AUGMENT)}; choose one."
             )
         if not self.test_domains:
             raise ConfigError("No test domain was named; name at least one domain that is not trained on.")

@@ -56,6 +56,7 @@ class AlgorithmRow:
         paper: authors, title, venue.
         space: its hyper-parameters; their names are the keywords of ``build``.
         one_source: what becomes of it with a single training domain; empty when nothing special happens.
+        sample_mean: its loss is a mean over samples, so several processes can share a batch.
         inner_gradients: it computes gradients of its own, besides those of its objectives.
         extra_channels: channels that the network's input has besides the image's.
     """
@@ -65,5 +66,6 @@ class AlgorithmRow:
     paper: str
     space: Space = field(default_factory=dict)
     one_source: str = ""
+    sample_mean: bool = False
     inner_gradients: bool = False
     extra_channels: int = 0

@@ -24,4 +24,4 @@ class ERM(Algorithm):
         yield Objective(MAIN, loss)
 
 
-ROW = AlgorithmRow("ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998")
+ROW = AlgorithmRow("ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998", sample_mean=True)

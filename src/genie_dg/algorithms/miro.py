@@ -150,4 +150,5 @@ ROW = AlgorithmRow(
         "miro_ld": Setting(0.1, None, "MIRO"),
         "miro_lr_mult": Setting(10.0, None, "MIRO"),
     },
+    sample_mean=True,
 )

@@ -20,16 +20,17 @@ from genie_dg.algorithms.table import ALGORITHMS
 from genie_dg.config import ConfigError, RunConfig
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
-from genie_dg.data.domains import Domain, DomainSet, FileDomain
-from genie_dg.data.loaders import Evaluation, Training
+from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels
+from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
 from genie_dg.optim._passes import Passes
 from genie_dg.optim.table import OPTIMIZERS, build_optimizer
 
-from .evaluate import Part
+from .parallel import World
 from .seeds import seed_of
+from .step import ALONE
 
 
 class DegenerateWarning(UserWarning):
@@ -62,8 +63,9 @@ class Parts:
     optimizers: dict[str, Optimizer]
     create_graph: bool
     training: Training
-    evaluations: dict[tuple[int, Part], Evaluation]
+    evaluations: dict[tuple[int, str], Evaluation | AugmentedEvaluation]
     device: torch.device
+    world: World = ALONE
 
 
 @contextmanager
@@ -130,6 +132,24 @@ def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None
         reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
     if reason:
         raise ConfigError(f"precision=float16 came, but {reason}; choose bfloat16 or float32.")
+
+
+def check_world(config: RunConfig, world: World) -> None:
+    """Refuse what several processes cannot share without changing the result."""
+    if world.size == 1:
+        return
+    row = ALGORITHMS[config.algorithm]
+    if not row.sample_mean:
+        able = ", ".join(r.name for r in ALGORITHMS.values() if r.sample_mean)
+        raise ConfigError(
+            f"{world.size} processes came for {row.name}, whose loss is no mean over samples, so shares of a "
+            f"batch do not add up to it; train it with one process (these can be shared: {able})."
+        )
+    if OPTIMIZERS[config.optimizer].create_graph or config.batch_size % world.size:
+        raise ConfigError(
+            f"{world.size} processes came for batch_size={config.batch_size} and {config.optimizer}; the batch "
+            "must be divisible among them, and the optimizer must not differentiate the gradient."
+        )
 
 
 def check_sizes(data: DomainSet) -> None:
@@ -199,6 +219,7 @@ def assemble(
     data: DomainSet,
     places: Places = Places(),  # noqa: B008  # frozen
     progress: Callable[[str, int], None] | None = None,
+    world: World = ALONE,
 ) -> Parts:
     """Everything a run needs, ready for its first step.
 
@@ -207,7 +228,9 @@ def assemble(
         data: the set it names, opened.
         places: where it happens.
         progress: called with (what, pictures done) while pictures are decoded into the cache.
+        world: the processes that share the run.
     """
+    check_world(config, world)
     sources = source_domains(config, data)
     check_sizes(data)
     check_identity(config, data, places)
@@ -227,11 +250,11 @@ def assemble(
         ],
         size=config.image_size,
     )
-    evaluations: dict[tuple[int, Part], Evaluation] = {}
-    for k, domain in enumerate(data.domains):
-        cache = _cache(domain, EvalSpec(config.image_size), places, progress)
-        for part, positions in (("in", parts[k].inside), ("out", parts[k].outside)):
-            evaluations[k, part] = Evaluation(domain, positions, size=config.image_size, cache=cache)  # type: ignore[index]
+    evaluations = {
+        (k, part): _evaluation(config, data.domains[k], k, part, rows, k in sources, places, progress)
+        for k in range(len(data.domains))
+        for part, rows in (("in", parts[k].inside), ("out", parts[k].outside))
+    }
     optimizers = build_optimizers(config, algorithm)
     check_precision(config, optimizers)
     return Parts(
@@ -244,7 +267,29 @@ def assemble(
         training,
         evaluations,
         device,
+        world,
     )
+
+
+def _evaluation(
+    config: RunConfig,
+    domain: Domain,
+    index: int,
+    part: str,
+    rows: Labels,
+    trained_on: bool,
+    places: Places,
+    progress: Callable[[str, int], None] | None,
+) -> Evaluation | AugmentedEvaluation:
+    """The samples of one part of a domain, with the training augmentation where the protocol wants it."""
+    augmented = config.eval_augment == "train" or (config.eval_augment == "train-in" and part == "in")
+    if augmented and trained_on and config.augment and isinstance(domain, FileDomain):
+        cache = _cache(domain, TrainSpec(), places, progress)
+        seed = seed_of("evaluation", config)
+        recipe = Recipe(size=config.image_size)
+        return AugmentedEvaluation(domain, rows, recipe, seed=seed, index=index, cache=cache)
+    cache = _cache(domain, EvalSpec(config.image_size), places, progress)
+    return Evaluation(domain, rows, size=config.image_size, cache=cache)
 
 
 def _shape(domain: Domain, image_size: int) -> tuple[int, int]:

@@ -15,11 +15,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-CHECKPOINT, RECORDS, TIMINGS, CONFIG, META, MODEL, DONE = (
+CHECKPOINT, RECORDS, TIMINGS, CONFIG, META, MODEL, DONE, FAILURES, LOCK = (
     "checkpoint.pt",
     "records.jsonl",
     "timings.jsonl",
@@ -27,6 +28,8 @@ CHECKPOINT, RECORDS, TIMINGS, CONFIG, META, MODEL, DONE = (
     "meta.json",
     "model.pt",
     "done",
+    "failures.jsonl",
+    "lock",
 )
 
 
@@ -49,7 +52,7 @@ def alone(folder: Path) -> Iterator[None]:
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("ab")
+        file = (folder / LOCK).open("ab")
     except OSError as error:
         raise RunError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from error
     with file:
@@ -95,6 +98,8 @@ def save_tensors(path: Path, state: Mapping[str, Any]) -> None:
     """Tensors, numbers and text in torch's format, written whole."""
     import io
 
+    import torch
+
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
     write_whole(path, buffer.getvalue())
@@ -102,6 +107,8 @@ def save_tensors(path: Path, state: Mapping[str, Any]) -> None:
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `save_tensors` wrote; code in the file is never run."""
+    import torch
+
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:

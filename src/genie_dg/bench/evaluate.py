@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg.algorithms._base import Algorithm
 
-Part = Literal["in", "out"]
-"""``in`` is the part that trains (80 % of a domain), ``out`` the part that is held back."""
+from .parallel import World
+from .step import ALONE
 
 
 @dataclass(frozen=True)
@@ -26,22 +25,25 @@ class Score:
 
 @torch.no_grad()
 def score(
-    algorithm: Algorithm, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device | str = "cpu"
+    algorithm: Algorithm,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    device: torch.device | str = "cpu",
+    world: World = ALONE,
 ) -> Score:
     """Accuracy and loss over batches, in evaluation mode; the mode is put back.
 
-    The count of right answers is exact; losses are summed in float64, in the order of the batches.
+    The count of right answers is exact; losses are summed in float64, in the order of the batches. Several
+    processes share the batches.
     """
     was = algorithm.training
     algorithm.eval()
     right, total, loss = 0, 0, 0.0
-    for images, labels in batches:
+    for images, labels in world.mine(batches):
         images, labels = images.to(device), labels.to(device)
         logits = algorithm.predict(images)
         right += int((logits.argmax(1) == labels).sum())
         loss += float(cross_entropy(logits.cpu().double(), labels.cpu(), reduction="sum"))
         total += len(labels)
     algorithm.train(was)
-    if total == 0:
-        return Score(float("nan"), float("nan"))
-    return Score(right / total, loss / total)
+    all_right, all_loss, count = world.sum(right, loss, total)
+    return Score(all_right / count, all_loss / count)

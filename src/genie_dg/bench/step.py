@@ -13,6 +13,10 @@ from genie_dg._types import DomainBatch, Objective, StepContext
 from genie_dg.algorithms._base import Algorithm
 from genie_dg.optim._passes import Passes
 
+from .parallel import World
+
+ALONE = World()
+
 
 def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
     """Write the gradients of a loss to the parameters of an optimizer and, where it must be so, their graph.
@@ -36,6 +40,7 @@ def take_step(
     context: StepContext,
     autocast: torch.dtype | None = None,
     scaler: GradScaler | None = None,
+    world: World = ALONE,
 ) -> dict[str, float]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
@@ -48,10 +53,11 @@ def take_step(
         context: of this step.
         autocast: the type of the forward pass; ``None`` computes in the type of the weights.
         scaler: for float16: scales losses before, and gradients after, the backward pass.
+        world: the processes among which the batch is shared; its gradients are averaged over them.
     """
     losses: dict[str, float] = {}
     for objective in algorithm.objectives(batch, context):
-        loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler)
+        loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler, world)
         losses.setdefault(objective.role, loss)
     return losses
 
@@ -62,6 +68,7 @@ def step_objective(
     context: StepContext,
     autocast: torch.dtype | None = None,
     scaler: GradScaler | None = None,
+    world: World = ALONE,
 ) -> float:
     """One optimizer step on one objective; returns the loss before it."""
     device = optimizer.param_groups[0]["params"][0].device.type
@@ -71,12 +78,13 @@ def step_objective(
         with torch.autocast(device, autocast, enabled=autocast is not None):
             loss = objective.loss()
         backward(loss if scaler is None else scaler.scale(loss), optimizer, context.create_graph)
+        world.average_gradients(optimizer)
         return loss
 
     loss = _plain_step(optimizer, closure) if scaler is None else _scaled_step(optimizer, closure, scaler)
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
-    return float(loss.detach())
+    return world.sum(float(loss.detach()))[0] / world.size
 
 
 def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor]) -> Tensor:

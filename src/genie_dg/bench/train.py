@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch.amp import GradScaler
 
 from genie_dg._types import MAIN, DomainBatch, StepContext
 from genie_dg.config import canonical
+from genie_dg.data.loaders import AugmentedEvaluation
 from genie_dg.optim.swad import SWAD
 
 from . import checkpoint as disk
@@ -49,16 +51,27 @@ def train(
         folder: of this run; created when missing.
         report: called after every step with the number of steps done, and the record where one was made.
     """
-    with disk.alone(folder):
+    with disk.alone(folder) if parts.world.first else nullcontext(), same_kernels():
+        parts.world.wait()
         return _train(parts, folder, report)
+
+
+@contextmanager
+def same_kernels() -> Iterator[None]:
+    """cuDNN chooses the same, deterministic kernels every time, as DomainBed asks of it."""
+    tf32 = torch.backends.cudnn.allow_tf32
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+        yield
 
 
 def _train(parts: Parts, folder: Path, report: Callable[[int, Record | None], None] | None) -> list[Record]:
     config, algorithm = parts.config, parts.algorithm
-    begin(parts, folder)
+    world = parts.world
+    if world.first:
+        begin(parts, folder)
+    world.wait()
     if (folder / disk.DONE).exists():
         return finished(folder)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     averaging = SWAD(algorithm) if config.swad else None
     autocast = AUTOCAST[config.precision]
     scaler = GradScaler(parts.device.type) if autocast == torch.float16 else None
@@ -67,10 +80,10 @@ def _train(parts: Parts, folder: Path, report: Callable[[int, Record | None], No
     algorithm.train()
     clock = time.perf_counter()
     for step in range(start, config.steps):
-        batch = batch_of(parts.training.at(step), parts.device)
-        torch.manual_seed((step_seed + step) % 2**63)  # dropout
+        batch = world.share(batch_of(parts.training.at(step), parts.device))
+        torch.manual_seed((step_seed + step + world.rank * 2**40) % 2**63)  # dropout
         context = StepContext(step, step_seed, parts.create_graph)
-        loss = take_step(algorithm, parts.optimizers, batch, context, autocast, scaler).get(MAIN)
+        loss = take_step(algorithm, parts.optimizers, batch, context, autocast, scaler, world).get(MAIN)
         if loss is not None:
             if not math.isfinite(loss):
                 raise NotFinite(
@@ -87,9 +100,10 @@ def _train(parts: Parts, folder: Path, report: Callable[[int, Record | None], No
                 averaging.evaluated(record["validation_loss"])
             spent, losses = time.perf_counter() - clock, [0.0, 0.0]
             records.append(record)
-            disk.append_line(folder / disk.RECORDS, record)
-            save(parts, folder, step + 1, len(records), averaging, scaler)
-            disk.append_line(folder / disk.TIMINGS, {"step": step, "seconds": spent})
+            if world.first:
+                disk.append_line(folder / disk.RECORDS, record)
+                save(parts, folder, step + 1, len(records), averaging, scaler)
+                disk.append_line(folder / disk.TIMINGS, {"step": step, "seconds": spent})
             clock = time.perf_counter()
         if report is not None:
             report(step + 1, record)
@@ -121,7 +135,11 @@ def batch_of(pairs: list[tuple[Tensor, Tensor]], device: torch.device) -> Domain
 
 def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
     """A record: accuracies of every domain's parts, and the mean training loss since the last one."""
-    scores = {key: score(parts.algorithm, batches, parts.device) for key, batches in parts.evaluations.items()}
+    scores = {}
+    for key, batches in parts.evaluations.items():
+        if isinstance(batches, AugmentedEvaluation):
+            batches.at_step(step)
+        scores[key] = score(parts.algorithm, batches, parts.device, parts.world)
     count = len(parts.domains)
     shortest = min(len(parts.training.samplers[k].positions) for k in range(len(parts.sources)))
     return {
@@ -156,8 +174,10 @@ def resume(
 ) -> tuple[int, list[Record]]:
     """Load the checkpoint when there is one: the next step and the records so far."""
     path = folder / disk.CHECKPOINT
+    parts.world.wait()
     if not path.exists():
-        disk.cut_records(folder / disk.RECORDS, [])
+        if parts.world.first:
+            disk.cut_records(folder / disk.RECORDS, [])
         return 0, []
     state = disk.load_tensors(path, parts.device)
     parts.algorithm.load_state_dict(state["algorithm"])
@@ -168,22 +188,27 @@ def resume(
     if scaler is not None:
         scaler.load_state_dict(state["scaler"])
     records = disk.read_records(folder / disk.RECORDS, int(state["records"]))
-    disk.cut_records(folder / disk.RECORDS, records)
+    parts.world.wait()
+    if parts.world.first:
+        disk.cut_records(folder / disk.RECORDS, records)
     return int(state["step"]), records
 
 
 def finish(parts: Parts, folder: Path, averaging: SWAD | None) -> None:
     """The final weights, then the mark that the run is complete."""
     weights = parts.algorithm.state_dict()
-    disk.save_tensors(folder / disk.MODEL, {"algorithm": weights, "config": asdict(parts.config)})
+    if parts.world.first:
+        disk.save_tensors(folder / disk.MODEL, {"algorithm": weights, "config": asdict(parts.config)})
     if averaging is not None:
         averaged = {**weights, **averaging.average()}
         parts.algorithm.load_state_dict(averaged)
         record = {**evaluate(parts, parts.config.steps - 1, [0.0, 0.0]), "swad": True}
-        disk.write_json(folder / "swad.json", record)
-        disk.save_tensors(folder / "swad.pt", {"algorithm": averaged})
-    disk.write_whole(folder / disk.DONE, b"")
-    (folder / disk.CHECKPOINT).unlink(missing_ok=True)
+        if parts.world.first:
+            disk.write_json(folder / "swad.json", record)
+            disk.save_tensors(folder / "swad.pt", {"algorithm": averaged})
+    if parts.world.first:
+        disk.write_whole(folder / disk.DONE, b"")
+        (folder / disk.CHECKPOINT).unlink(missing_ok=True)
 
 
 def finished(folder: Path) -> list[Record]:

@@ -16,10 +16,15 @@ from genie_dg import __version__
 from ._errors import UserError, unknown
 
 VERBS = {
+    "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
     "data": "list, download, verify, cache and look at data sets",
     "demo": "train SGD, Adam and GENIE on rotated digits and compare them (about a minute)",
     "env": "print the versions, devices and tools that matter to genie-dg",
+    "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
+    "status": "how far sweeps are: done, running, failed, missing, time left",
+    "sweep": "run many trainings from a TOML file; stopped ones go on",
+    "table": "tables of finished runs: three ways of selection, markdown, LaTeX or CSV",
     "train": "train one model without some domains, and test it on them",
 }
 """Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""

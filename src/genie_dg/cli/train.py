@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ._errors import UserError, require
 
 if TYPE_CHECKING:
-    from genie_dg.bench.assemble import Parts
+    from rich.console import Console
+
+    from genie_dg.bench.assemble import Parts, Places
+    from genie_dg.bench.parallel import World
+    from genie_dg.config import RunConfig
     from genie_dg.data.domains import DomainSet
 
 
@@ -84,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from genie_dg.bench.assemble import DegenerateWarning, Places, assemble
+    from genie_dg.bench.assemble import Places
+    from genie_dg.bench.parallel import joined
     from genie_dg.bench.request import load_plugin
-    from genie_dg.bench.train import train
     from genie_dg.data.sets import open_data
 
     for plugin in arguments.plugin:
@@ -94,10 +98,24 @@ def _train(arguments: argparse.Namespace) -> int:
     data = open_data(arguments.data, arguments.root)
     config = config_of(arguments, data)
     places = Places(device_of(arguments.device), arguments.cache, arguments.weights)
-    console = Console(highlight=False)
+    with joined(places.device) as world:
+        return _run(config, data, places, arguments, Console(highlight=False, quiet=not world.first), world)
+
+
+def _run(
+    config: RunConfig,
+    data: DomainSet,
+    places: Places,
+    arguments: argparse.Namespace,
+    console: Console,
+    world: World,
+) -> int:
+    from genie_dg.bench.assemble import DegenerateWarning, assemble
+    from genie_dg.bench.train import train
+
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", DegenerateWarning)
-        parts = assemble(config, data, places)
+        parts = assemble(config, data, places, world=world)
     for warning in told:
         console.print(f"[yellow]Note:[/] {warning.message}")
     folder = arguments.out / config.run_id

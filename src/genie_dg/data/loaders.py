@@ -18,7 +18,7 @@ from .augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Painter, Recipe, draw
 from .augment_opencv import OpenCVPainter
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
-from .sampling import AUGMENTATION, Sampler, stream
+from .sampling import AUGMENTATION, InOrder, Sampler, stream
 from .workers import shared_workers
 
 Batch = tuple[Tensor, Tensor]
@@ -126,7 +126,7 @@ class Training:
     def __init__(
         self,
         domains: Sequence[Domain],
-        samplers: Sequence[Sampler],
+        samplers: Sequence[Sampler | InOrder],
         *,
         recipe: Recipe | None = None,
         caches: Sequence[Cache | None] | None = None,
@@ -140,7 +140,7 @@ class Training:
             )
         self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
         self.caches = list(caches) if caches is not None else [None] * len(domains)
-        self.spec, self.step = EvalSpec(size), 0
+        self.spec, self.step, self.salt = EvalSpec(size), 0, 0
         self._scale = _Scale(normalise)
         if engine not in ENGINES:
             raise DataError(
@@ -180,7 +180,8 @@ class Training:
             pixels = np.stack(pictures)
             return self._scale.whole(torch.from_numpy(pixels)), labels
         sizes = np.array([p.shape[:2] for p in pictures]) if cache is None else cache.originals[rows]
-        random = stream(self.samplers[place].seed, AUGMENTATION, self.samplers[place].domain, step)
+        sampler = self.samplers[place]
+        random = stream(sampler.seed + self.salt, AUGMENTATION, sampler.domain, step)
         draws = draw(self.recipe, sizes[:, 0], sizes[:, 1], random)
         out = torch.empty(len(rows), 3, self.recipe.size, self.recipe.size)
         recipe = self.recipe
@@ -203,3 +204,45 @@ class Training:
         if isinstance(picture, Tensor):
             return picture.permute(1, 2, 0).numpy() if self.recipe is not None else picture.numpy()
         return np.array(picture) if self.recipe is not None else self.spec.pixels(picture)
+
+
+class AugmentedEvaluation:
+    """Each sample once, in order, but with the training augmentation, as DomainBed evaluates training domains.
+
+    Args:
+        domain: pictures in files.
+        positions: which samples.
+        recipe: the augmentation.
+        batch_size: pictures in a batch.
+        seed: of the augmentation; ``at_step`` changes it, so that every evaluation draws anew.
+        index: of the domain.
+        cache: made with ``TrainSpec``, or ``None``.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        positions: Labels,
+        recipe: Recipe,
+        *,
+        batch_size: int = 48,
+        seed: int = 0,
+        index: int = 0,
+        cache: Cache | None = None,
+    ) -> None:
+        self.domain, self.positions, self.batch_size = domain, positions, batch_size
+        order = InOrder(positions, batch_size, seed, index)
+        self._batches = Training([domain], [order], recipe=recipe, caches=[cache])
+
+    def at_step(self, step: int) -> AugmentedEvaluation:
+        """The same samples with the augmentation of training step ``step``."""
+        self._batches.salt = (step + 1) * 1_000_003
+        return self
+
+    def __len__(self) -> int:
+        return -(-len(self.positions) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for number in range(len(self)):
+            (batch,) = self._batches.at(number)
+            yield batch

@@ -87,3 +87,21 @@ class Sampler:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.step = int(state["step"])
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Each sample once, in order: what an evaluation with augmentation draws from.
+
+    >>> InOrder(np.arange(5), batch_size=2, seed=0, domain=0).at(2).tolist()
+    [4]
+    """
+
+    positions: Labels
+    batch_size: int
+    seed: int
+    domain: int
+
+    def at(self, step: int) -> Labels:
+        """Batch number ``step``."""
+        return self.positions[step * self.batch_size : (step + 1) * self.batch_size]

@@ -1,0 +1,136 @@
+"""From a TOML file to jobs, and how long they will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.config import ConfigError, RunConfig
+from genie_dg.data.domains import DomainSet
+from genie_dg.data.sets import open_data
+from genie_dg.models.backbones import find_backbone
+from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
+from genie_dg.protocols.table import find_protocol
+
+from .assemble import Places, assemble, refusals, source_domains
+from .evaluate import score
+from .jobs import Job
+from .step import take_step
+from .train import batch_of
+
+HESSIAN_COST = 3.0
+"""A product with the Hessian, in plain steps (benchmarks/train_step.py)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep, ready to be run: its jobs, and the data they name."""
+
+    sweep: SweepConfig
+    jobs: tuple[Job, ...]
+    data: dict[str, DomainSet]
+
+
+def plan(
+    path: Path,
+    out: Path,
+    *,
+    root: Path | None = None,
+    cache: Path | None = None,
+    plugins: Iterable[Path] = (),
+    tensorboard: bool = False,
+) -> Plan:
+    """Everything that can be wrong is found here, before any work starts.
+
+    Args:
+        path: the TOML file of the sweep.
+        out: the folder of runs.
+        root: for published sets, the folder that holds them.
+        cache: the folder for decoded pictures.
+        plugins: files that were run, so that workers run them too.
+        tensorboard: write TensorBoard's files for every run.
+    """
+    sweep = load_sweep(path)
+    profile = find_protocol(sweep.protocol, path.parent)
+    opened = {entry: open_data(entry, root) for entry in sweep.datasets}
+    entries = {found.name: entry for entry, found in opened.items()}
+    if len(entries) != len(opened):
+        raise ConfigError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
+    data = {found.name: found for found in opened.values()}
+    facts = Facts(
+        {name: [domain.name for domain in found.domains] for name, found in data.items()},
+        {name: row.space for name, row in ALGORITHMS.items()},
+        {name: row.space for name, row in OPTIMIZERS.items()},
+    )
+    digests = {name: found.digest() for name, found in data.items()}
+    configs = expand(replace(sweep, datasets=list(data)), profile, facts)
+    for config in configs:
+        source_domains(config, data[config.dataset])
+    for backbone in {config.backbone for config in configs}:
+        with refusals():
+            find_backbone(backbone)
+    jobs = tuple(
+        Job(
+            replace(config, data_digest=digests[config.dataset]),
+            entries[config.dataset],
+            str(out),
+            str(root or ""),
+            str(cache or ""),
+            plugins=tuple(str(file) for file in plugins),
+            tensorboard=tensorboard,
+        )
+        for config in configs
+    )
+    return Plan(sweep, jobs, data)
+
+
+def seconds_of(planned: Plan, places: Places) -> float:
+    """Seconds that all runs that are not done would take one after another, from a few measured steps.
+
+    For each data set and network one step of ERM with Adam and a few batches of evaluation are timed; a step of
+    another optimizer counts as many as it has passes. Algorithms are taken to cost as much as ERM.
+    """
+    total, timed = 0.0, {}
+    for job in planned.jobs:
+        config = job.config
+        if job.done:
+            continue
+        key = (config.dataset, config.backbone, config.batch_size, config.image_size, config.pretrained)
+        if key not in timed:
+            timed[key] = _time(config, planned.data[config.dataset], places)
+        step, evaluation = timed[key]
+        row = OPTIMIZERS[config.optimizer]
+        cost = row.passes + (HESSIAN_COST if row.create_graph else 0.0)
+        total += config.steps * step * cost + (config.steps // config.checkpoint_every + 2) * evaluation
+    return total
+
+
+def _time(config: RunConfig, data: DomainSet, places: Places) -> tuple[float, float]:
+    """Seconds of a plain step, and of evaluating everything."""
+    from genie_dg._types import StepContext
+
+    plain = replace(
+        config,
+        algorithm="ERM",
+        optimizer="adam",
+        algorithm_settings={},
+        optimizer_settings={},
+        precision="float32",
+    )
+    parts = assemble(replace(plain, data_digest="", eval_augment="none"), data, places)
+    times = []
+    for step in range(3):
+        began = time.perf_counter()
+        batch = batch_of(parts.training.at(step), parts.device)
+        take_step(parts.algorithm, parts.optimizers, batch, StepContext(step))
+        times.append(time.perf_counter() - began)
+    loader = max(parts.evaluations.values(), key=len)
+    some = [batch for batch, _ in zip(loader, range(3), strict=False)]
+    began = time.perf_counter()
+    score(parts.algorithm, some, parts.device)
+    each = (time.perf_counter() - began) / len(some)
+    return min(times[1:]), each * sum(len(loader) for loader in parts.evaluations.values())

@@ -1,0 +1,33 @@
+"""Read the result folders of DomainBed into a folder of runs, for the same tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ._errors import UserError, require
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """From where and to where."""
+    parser.add_argument("source", type=Path, metavar="DOMAINBED_DIR", help="what DomainBed's sweep wrote")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="the folder of runs (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Import, and say how much; problems of single files go to stderr."""
+    require("Importing", "bench", {"numpy": "numpy"})
+    from genie_dg.results.import_domainbed import import_domainbed
+    from genie_dg.results.schema import ResultsError
+
+    try:
+        done = import_domainbed(arguments.source, arguments.out)
+    except ResultsError as error:
+        raise UserError(str(error)) from error
+    for problem in done.problems:
+        print(f"genie-dg: {problem}", file=sys.stderr)
+    print(f"{done.written} runs imported into {arguments.out}, {done.present} were there already.")
+    return 0

@@ -1,0 +1,51 @@
+"""Say how far the sweeps in a folder are: done, running, failed with the reason, missing, time left."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ._errors import UserError, require
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The folder, and how much to say."""
+    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), help="(default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="runs at a time, for the time left (%(default)s)"
+    )
+    parser.add_argument("--all", action="store_true", help="a line for every run that is not done")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the folder; nothing is changed."""
+    require("Status", "bench", {"numpy": "numpy"})
+    from genie_dg.bench.status import counts, remembered, state_of, time_left
+    from genie_dg.config import ConfigError
+
+    from .sweep import describe, hours
+
+    if not arguments.runs.is_dir():
+        raise UserError(f"{arguments.runs} is no folder; name the folder that genie-dg sweep wrote to (--out).")
+    try:
+        sweeps = remembered(arguments.runs)
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+    if not sweeps:
+        raise UserError(
+            f"{arguments.runs} holds no sweep; start one with genie-dg sweep FILE.toml --out FOLDER."
+        )
+    for name, configs in sweeps.items():
+        states = [state_of(config, arguments.runs) for config in configs]
+        found = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
+        left = time_left(states, arguments.workers)
+        ahead = any(state.kind != "done" for state in states)
+        when = f"; about {hours(left)} left with {arguments.workers} at a time" if left and ahead else ""
+        print(f"{name}: {len(states)} runs: {found}{when}")
+        for state in states:
+            if state.kind == "failed" or (arguments.all and state.kind != "done"):
+                config = state.config
+                what = describe(config)
+                why = f": {state.reason}" if state.reason else ""
+                print(f"  {state.kind:8} {config.run_id}  {what}, {state.steps} of {config.steps} steps{why}")
+    return 0

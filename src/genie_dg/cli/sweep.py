@@ -1,0 +1,206 @@
+"""Run a sweep: data sets x algorithms x optimizers x test domains x draws x trials, from a TOML file.
+
+The same command again goes on where it was stopped, in whatever way.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._errors import UserError, require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from genie_dg.bench.launch import Event, Outcome
+    from genie_dg.bench.sweep import Plan
+    from genie_dg.config import RunConfig
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got {text!r}, but it must be a whole number")
+    return int(text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to run, then where."""
+    parser.add_argument("file", type=Path, help="the TOML file of the sweep")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="the folder of runs (default: %(default)s)"
+    )
+    parser.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
+    parser.add_argument("--cache", type=Path, help="decode pictures once into this folder")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say how many runs and hours it is, start nothing"
+    )
+    parser.add_argument(
+        "--workers", type=_count, default=0, help="runs at a time (default: one for each GPU, or for each core)"
+    )
+    parser.add_argument(
+        "--retries", type=_count, default=1, help="for a run that failed (default: %(default)s)"
+    )
+    parser.add_argument("--engine", default="local", help="local, ray or here (default: %(default)s)")
+    parser.add_argument("--address", default="", help="of a Ray cluster (default: start one on this machine)")
+    parser.add_argument("--cpus", type=float, default=1.0, help="of each run on Ray (default: %(default)s)")
+    parser.add_argument("--gpus", type=float, default=0.0, help="of each run on Ray (default: %(default)s)")
+    parser.add_argument("--device", default="", help="cpu, cuda, mps (default: GPUs where there are any)")
+    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard's files")
+    parser.add_argument(
+        "--plugin", action="append", type=Path, default=[], help="a Python file that registers your own rows"
+    )
+
+
+ENGINES = ("local", "ray", "here")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, say what is ahead, run, report."""
+    require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
+    from genie_dg._lookup import PluginError, UnknownName
+    from genie_dg.bench.checkpoint import RunError
+    from genie_dg.config import ConfigError
+    from genie_dg.data.domains import DataError
+
+    if arguments.engine not in ENGINES:
+        from ._errors import unknown
+
+        raise unknown("engine", arguments.engine, ENGINES)
+    try:
+        return _sweep(arguments)
+    except (ConfigError, DataError, PluginError, UnknownName, RunError, ValueError) as error:
+        raise UserError(str(error)) from error
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from genie_dg.bench.request import load_plugin
+    from genie_dg.bench.status import remember
+    from genie_dg.bench.sweep import plan
+
+    for plugin in arguments.plugin:
+        load_plugin(plugin)
+    planned = plan(
+        arguments.file,
+        arguments.out,
+        root=arguments.root,
+        cache=arguments.cache,
+        plugins=[path.resolve() for path in arguments.plugin],
+        tensorboard=arguments.tensorboard,
+    )
+    console = Console(highlight=False)
+    done = sum(job.done for job in planned.jobs)
+    steps = sum(job.config.steps for job in planned.jobs if not job.done)
+    console.print(
+        f"{planned.sweep.name}: {len(planned.jobs)} runs under {planned.sweep.protocol}, {done} done already, "
+        f"{steps:,} steps ahead, in {arguments.out}",
+        markup=False,
+    )
+    workers = arguments.workers or _default_workers(arguments.device)
+    if arguments.dry_run:
+        return _estimate(planned, workers, arguments, console)
+    remember(planned.sweep.name, [job.config for job in planned.jobs], arguments.out)
+    try:
+        with _display(console, planned) as report:
+            outcome = _launch(planned, workers, arguments, report)
+    except KeyboardInterrupt:
+        console.print("Stopped; the same command goes on from the last checkpoints.")
+        raise
+    for run_id, reason in outcome.failed.items():
+        console.print(f"Failed: {run_id}: {reason}", markup=False)
+    console.print(f"{len(outcome.done)} of {len(planned.jobs)} runs are done, {len(outcome.failed)} failed.")
+    return 1 if outcome.failed else 0
+
+
+def _default_workers(device: str) -> int:
+    import torch
+
+    from genie_dg.bench.launch import cores
+
+    return torch.cuda.device_count() or cores() if device in ("", "cuda") else cores()
+
+
+def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, console: Console) -> int:
+    from genie_dg.bench.assemble import Places
+    from genie_dg.bench.sweep import seconds_of
+
+    seconds = seconds_of(planned, Places(arguments.device or "cpu", arguments.cache))
+    console.print(
+        f"About {hours(seconds)} one after another, {hours(seconds / workers)} with {workers} at a time, if "
+        "they do not slow one another down (a few steps of ERM were timed; algorithms cost different amounts)."
+    )
+    return 0
+
+
+def hours(seconds: float) -> str:
+    """A duration for people.
+
+    >>> hours(40), hours(900), hours(7200)
+    ('40 seconds', '15 minutes', '2.0 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def describe(config: RunConfig) -> str:
+    """A run in one line."""
+    what = f"{config.dataset} {config.algorithm} {config.optimizer} without {list(config.test_domains)}"
+    return f"{what} trial {config.trial_seed} draw {config.hparams_seed}"
+
+
+def _launch(
+    planned: Plan, workers: int, arguments: argparse.Namespace, report: Callable[[Event], None]
+) -> Outcome:
+    from genie_dg.bench.launch import launch, launch_here
+
+    if arguments.engine == "here":
+        return launch_here(planned.jobs, retries=arguments.retries, device=arguments.device, report=report)
+    if arguments.engine == "ray":
+        from genie_dg.bench.launch_ray import launch_ray
+
+        return launch_ray(
+            planned.jobs,
+            address=arguments.address,
+            retries=arguments.retries,
+            cpus=arguments.cpus,
+            gpus=arguments.gpus,
+            device=arguments.device,
+            report=report,
+        )
+    return launch(planned.jobs, workers, retries=arguments.retries, device=arguments.device, report=report)
+
+
+@contextmanager
+def _display(console: Console, planned: Plan) -> Iterator[Callable[[Event], None]]:
+    """A bar over all steps with time left; a line for each run that ends, fails or is tried again."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    configs = {job.config.run_id: job.config for job in planned.jobs}
+    behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
+    left = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    columns: tuple[Any, ...] = (*left, TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        total = sum(config.steps for config in configs.values())
+        task = progress.add_task("sweep", total=total, completed=sum(behind.values()))
+        ended = [sum(job.done for job in planned.jobs)]
+
+        def report(event: Event) -> None:
+            config = configs[event.run]
+            behind[event.run] = max(behind[event.run], event.done)
+            if event.kind == "done":
+                ended[0] += 1
+            progress.update(
+                task, completed=sum(behind.values()), description=f"{ended[0]} of {len(configs)} runs"
+            )
+            if event.kind in ("done", "failed", "retry"):
+                what = describe(config)
+                why = f": {event.reason}" if event.reason else ""
+                console.print(f"{event.kind:6} {ended[0]:>5} of {len(configs)}  {what}{why}", markup=False)
+
+        yield report

@@ -1,0 +1,1 @@
+"""The named rules of an evaluation, as data: how long, judged how, searched where."""

@@ -1,0 +1,113 @@
+"""What a protocol is: one frozen record of the rules that every run of an evaluation shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from genie_dg._lookup import nearest
+from genie_dg._space import Rule
+from genie_dg.config import EVAL_AUGMENT, ConfigError
+
+DRAWS = ("by-name", "in-order")
+"""How random hyper-parameters are made; `genie_dg.protocols.draws` says what each means."""
+
+ORACLES = ("last", "best")
+"""Which record test-domain validation may look at: the last one of a run, or the best one."""
+
+SMALL_IMAGES = ("digits", "coloured-digits", "styleshapes", "RotatedMNIST", "ColoredMNIST")
+"""Sets whose samples are small pictures in memory."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""What a name that goes into results and folders may look like."""
+
+
+class ProtocolError(ConfigError):
+    """A protocol cannot be as asked; the message says what came, what is allowed and what to do."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One protocol.
+
+    Args:
+        name: as results carry it.
+        summary: one line for listings.
+        steps: by data set; ``"default"`` for all others.
+        checkpoint_every: steps between evaluations, by data set; ``"default"`` for all others.
+        eval_augment: which parts of training domains are evaluated with the training augmentation: ``"train"``
+            (both), ``"train-in"`` (the 80 % that trains) or ``"none"``.
+        draws: ``"by-name"`` or ``"in-order"``.
+        oracle: test-domain validation looks at the ``"last"`` record of a run, or at the ``"best"``.
+        backbone, pretrained, freeze_statistics, image_size: of the network, for pictures of the usual size.
+        small_images: the sets that use the small-image rows of learning rate, batch size and weight decay.
+        small_backbone: their network; it is not pretrained.
+        hparams, trials: how many draws and how many trials a full sweep has.
+        search: rules that replace those of the tables, ``None`` for "not searched". Keys are
+            ``"<algorithm>.<setting>"`` or ``"<optimizer>.<setting>"``, or one of dropout, lr, batch_size and
+            weight_decay for what all runs share.
+        defaults: the same for default values.
+        unused: for an algorithm or optimizer, rules that are drawn before its own and thrown away; they matter
+            in order, where each draw moves the next.
+    """
+
+    name: str
+    summary: str
+    steps: Mapping[str, int]
+    checkpoint_every: Mapping[str, int]
+    eval_augment: str
+    draws: str
+    oracle: str
+    backbone: str = "resnet50"
+    pretrained: bool = True
+    freeze_statistics: bool = True
+    image_size: int = 224
+    small_images: tuple[str, ...] = SMALL_IMAGES
+    small_backbone: str = "cnn"
+    hparams: int = 20
+    trials: int = 3
+    search: Mapping[str, Rule | None] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    unused: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ProtocolError(
+                f"A protocol named {self.name!r} came; use letters, digits, dots, dashes and underscores."
+            )
+        for key, allowed in (("eval_augment", EVAL_AUGMENT), ("draws", DRAWS), ("oracle", ORACLES)):
+            value = getattr(self, key)
+            if value not in allowed:
+                raise ProtocolError(
+                    f"{self.name} has {key}={value!r}; the choice is {', '.join(allowed)}"
+                    f"{nearest(value, allowed)}"
+                )
+        numbers = {key: getattr(self, key) for key in ("image_size", "hparams", "trials")}
+        for key in ("steps", "checkpoint_every"):
+            by_set: Mapping[str, int] = getattr(self, key)
+            if "default" not in by_set:
+                raise ProtocolError(f"{self.name} has no {key} for data sets in general; name 'default', too.")
+            numbers.update({f"{key}.{name}": value for name, value in by_set.items()})
+        for key, value in numbers.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ProtocolError(
+                    f"{self.name} has {key}={value!r}; it must be a whole number of at least 1."
+                )
+
+    def is_small(self, dataset: str) -> bool:
+        """Whether a set has small pictures."""
+        return dataset in self.small_images
+
+    def steps_of(self, dataset: str) -> int:
+        """The length of a run on a set."""
+        return self.steps.get(dataset, self.steps["default"])
+
+    def checkpoint_every_of(self, dataset: str) -> int:
+        """The steps between evaluations on a set."""
+        return self.checkpoint_every.get(dataset, self.checkpoint_every["default"])
+
+    def backbone_of(self, dataset: str) -> tuple[str, bool]:
+        """The network for a set, and whether it is pretrained."""
+        return (self.small_backbone, False) if self.is_small(dataset) else (self.backbone, self.pretrained)

@@ -1,0 +1,273 @@
+"""What a sweep is: many runs in a few lines of TOML, and the runs it stands for.
+
+::
+
+    name = "pacs-optimizers"
+    protocol = "domainbed"              # or the path of a protocol of your own, "mine.toml"
+    datasets = ["PACS"]
+    algorithms = ["ERM"]
+    optimizers = ["adam", "sam", "genie"]
+    test_domains = "leave-one-out"      # leave-two-out, both, single-source, or [["sketch"], ["photo", 0]]
+    hparams = 20                        # draws 0 to 19, 0 being the defaults; or a list of draws
+    trials = 3                          # trials 0 to 2; or a list
+
+    [overrides]                         # instead of the protocol's
+    steps = 1001
+
+    [optimizer_settings.sam]            # instead of what is drawn
+    base = "sgd"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from genie_dg._lookup import nearest
+from genie_dg._space import Space
+from genie_dg.config import ConfigError, RunConfig
+
+from ._profile import NAME, Profile
+from .draws import draw
+from .table import check_names
+from .tasks import check_tasks, tasks_of
+from .toml_file import check_keys, check_kind, kind_of, read_toml
+
+OVERRIDES = {
+    "steps": "whole number",
+    "checkpoint_every": "whole number",
+    "backbone": "text",
+    "pretrained": "true or false",
+    "freeze_statistics": "true or false",
+    "image_size": "whole number",
+    "batch_size": "whole number",
+    "dropout": "number",
+    "swad": "true or false",
+    "precision": "text",
+    "augment": "true or false",
+    "eval_augment": "text",
+}
+"""The fields of a run that a sweep may fix for all its runs, and their kinds."""
+
+WITHOUT_WEIGHTS = ("cnn", "mlp")
+"""Networks for which no pretrained weights are published."""
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """Many runs.
+
+    Args:
+        name: of the sweep.
+        protocol: the name of the rules, or the path of a file of your own.
+        datasets, algorithms, optimizers: names of their tables; every combination is run.
+        test_domains: leave-one-out, leave-two-out, both, single-source, or a list of sets of domains, each by
+            name or index.
+        hparams: seeds of the draws; a number n stands for 0 to n - 1, ``None`` for the protocol's number.
+        trials: the same for trials.
+        overrides: fields of `RunConfig` instead of the protocol's and of what is drawn; the runs then carry
+            the protocol's name with ``/changed``, and tables do not mix them with unchanged ones.
+        algorithm_settings, optimizer_settings: by name, settings instead of what is drawn.
+    """
+
+    name: str
+    protocol: str
+    datasets: Sequence[str]
+    algorithms: Sequence[str]
+    optimizers: Sequence[str]
+    test_domains: str | Sequence[Sequence[str | int]] = "leave-one-out"
+    hparams: int | Sequence[int] | None = None
+    trials: int | Sequence[int] | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = "The sweep"
+        for key in ("name", "protocol"):
+            check_kind(where, key, getattr(self, key), "text", ConfigError)
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"{where} has name = {self.name!r}; use letters, digits, dots, dashes and underscores."
+            )
+        for key in ("datasets", "algorithms", "optimizers"):
+            _check_names(key, getattr(self, key))
+        check_tasks(self.test_domains)
+        for key in ("hparams", "trials"):
+            _check_seeds(key, getattr(self, key))
+        check_kind(where, "overrides", self.overrides, "table", ConfigError)
+        check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, ConfigError)
+        for key, value in self.overrides.items():
+            check_kind("[overrides]", key, value, OVERRIDES[key], ConfigError)
+        RunConfig("any", (0,), **self.overrides)  # refuses values that no run can have
+        for key in ("algorithm_settings", "optimizer_settings"):
+            check_kind(where, key, getattr(self, key), "table", ConfigError)
+            for name, settings in getattr(self, key).items():
+                check_kind(f"[{key}]", name, settings, "table", ConfigError)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a sweep must know of the tables and the data.
+
+    Args:
+        domains: for each data set the names of its domains, in order.
+        algorithms, optimizers: by name, the settings of each row.
+    """
+
+    domains: Mapping[str, Sequence[str]]
+    algorithms: Mapping[str, Space]
+    optimizers: Mapping[str, Space]
+
+
+def load_sweep(path: str | Path) -> SweepConfig:
+    """A sweep from a TOML file."""
+    return sweep_from(read_toml(Path(path), ConfigError), str(path))
+
+
+def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig:
+    """A sweep from a mapping; unknown and missing keys are refused.
+
+    >>> sweep_from({"name": "a", "protocol": "domainbed", "datasets": ["PACS"], "algorithm": ["ERM"]})
+    Traceback (most recent call last):
+    genie_dg.config.ConfigError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
+algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings; did \
+you mean 'algorithms'?
+    """
+    check_keys(where, data, [f.name for f in fields(SweepConfig)], ConfigError)
+    for f in fields(SweepConfig):
+        if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
+            raise ConfigError(f"{where} does not say {f.name!r}; add it.")
+    return SweepConfig(**data)
+
+
+def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig]:
+    """The runs of a sweep, each once, always in the same order.
+
+    Draws come first in the order, then trials, data sets, algorithms, optimizers and test domains: a sweep that
+    is stopped has complete tables of the draws before.
+
+    Args:
+        sweep: what is asked for.
+        profile: the protocol it names.
+        facts: of the tables and the data.
+    """
+    check_names(profile, facts.algorithms, facts.optimizers)
+    datasets = _known("data set", sweep.datasets, facts.domains)
+    algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
+    optimizers = _known("optimizer", sweep.optimizers, facts.optimizers)
+    of_algorithms = _fixed("algorithm", sweep.algorithm_settings, algorithms, facts.algorithms)
+    of_optimizers = _fixed("optimizer", sweep.optimizer_settings, optimizers, facts.optimizers)
+    tasks = {name: tasks_of(sweep.test_domains, name, facts.domains[name]) for name in datasets}
+    of_sets = {name: _of_set(sweep, profile, name) for name in datasets}
+    seeds = product(_seeds(sweep.hparams, profile.hparams), _seeds(sweep.trials, profile.trials))
+    found = []
+    for (hparams, trial), dataset, algorithm, optimizer in product(seeds, datasets, algorithms, optimizers):
+        drawn = draw(
+            profile,
+            dataset,
+            algorithm,
+            optimizer,
+            hparams,
+            trial,
+            facts.algorithms[algorithm],
+            facts.optimizers[optimizer],
+        )
+        shared = {"batch_size": drawn.batch_size, "dropout": drawn.dropout, **of_sets[dataset]}
+        shared["algorithm_settings"] = {**drawn.algorithm_settings, **of_algorithms.get(algorithm, {})}
+        shared["optimizer_settings"] = {**drawn.optimizer_settings, **of_optimizers.get(optimizer, {})}
+        shared |= {"algorithm": algorithm, "optimizer": optimizer}
+        shared |= {"trial_seed": trial, "hparams_seed": hparams}
+        found += [RunConfig(dataset, task, **shared) for task in tasks[dataset]]
+    return found
+
+
+def _known(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Names as their table spells them, each once."""
+    known = list(known)
+    by_lower = {name.lower(): name for name in known}
+    found = []
+    for name in asked:
+        match = name if name in known else by_lower.get(name.lower())
+        if match is None:
+            raise ConfigError(f"{name!r} is no {kind}; the choice is {', '.join(known)}{nearest(name, known)}")
+        found.append(match)
+    return list(dict.fromkeys(found))
+
+
+def _fixed(
+    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], spaces: Mapping[str, Space]
+) -> dict[str, dict[str, Any]]:
+    """The fixed settings, by name as the table spells it; they must be of what the sweep runs."""
+    found: dict[str, dict[str, Any]] = {}
+    for asked, settings in given.items():
+        (name,) = _known(kind, [asked], spaces)
+        if name not in used:
+            raise ConfigError(
+                f"[{kind}_settings.{asked}] fixes settings of an {kind} that the sweep does not run "
+                f"({', '.join(used)}); add {name!r} to {kind}s, or remove the table."
+            )
+        space = spaces[name]
+        for key, value in settings.items():
+            if key not in space:
+                raise ConfigError(
+                    f"{name} has no setting {key!r}; its settings are {', '.join(space) or 'none'}"
+                    f"{nearest(key, space)}"
+                )
+            default = kind_of(space[key].default)
+            if default in ("number", "whole number", "true or false", "text"):
+                check_kind(f"[{kind}_settings.{asked}]", key, value, default, ConfigError)
+        found[name] = {**found.get(name, {}), **settings}
+    return found
+
+
+def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any]:
+    """The fields that the protocol fixes for a data set, with the overrides of the sweep put over them."""
+    backbone, pretrained = profile.backbone_of(dataset)
+    values: dict[str, Any] = {
+        "protocol": f"{profile.name}/changed" if sweep.overrides else profile.name,
+        "backbone": backbone,
+        "pretrained": pretrained,
+        "image_size": profile.image_size,
+        "steps": profile.steps_of(dataset),
+        "checkpoint_every": profile.checkpoint_every_of(dataset),
+        "eval_augment": profile.eval_augment if sweep.overrides.get("augment", True) else "none",
+        **sweep.overrides,
+    }
+    if values["pretrained"]:
+        values.setdefault("freeze_statistics", profile.freeze_statistics)
+        if values["backbone"] in WITHOUT_WEIGHTS:
+            raise ConfigError(
+                f"On {dataset} the sweep would start from published weights, and {values['backbone']!r} has "
+                "none; add pretrained = false to [overrides]."
+            )
+    return values
+
+
+def _seeds(asked: int | Sequence[int] | None, usual: int) -> list[int]:
+    if asked is None or isinstance(asked, int):
+        return list(range(usual if asked is None else asked))
+    return list(dict.fromkeys(asked))
+
+
+def _check_names(key: str, value: Any) -> None:
+    if kind_of(value) != "list" or not value or not all(isinstance(name, str) and name for name in value):
+        raise ConfigError(f"The sweep has {key} = {value!r}; it must be a list of one name or more.")
+
+
+def _check_seeds(key: str, value: Any) -> None:
+    if value is None or (kind_of(value) == "whole number" and value >= 1):
+        return
+    listed = list(_whole(value)) if kind_of(value) == "list" else []
+    if not listed or len(listed) != len(value):
+        raise ConfigError(
+            f"The sweep has {key} = {value!r}; it must be a whole number of at least 1, or a list of seeds "
+            "that are whole numbers from 0 on."
+        )
+
+
+def _whole(values: Iterable[Any]) -> Iterator[int]:
+    return (value for value in values if kind_of(value) == "whole number" and value >= 0)

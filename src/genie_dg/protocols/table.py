@@ -1,0 +1,175 @@
+"""The table of protocols, open to the user's own: as rows of other packages, or as files.
+
+A file starts from a protocol of the table and says what differs::
+
+    name = "short"
+    base = "domainbed"
+    image_size = 128
+    steps = 1001                       # for all sets; a table for single ones, as below
+    checkpoint_every = { PACS = 50 }
+
+    [search]
+    batch_size = "fixed"               # of all runs: dropout, lr, batch_size, weight_decay
+    "adam.lr" = { power = [-5, -3] }   # 10^U(-5, -3); also base = 2, whole = true
+    "genie.beta" = { uniform = [0.9, 0.99] }
+    "sam.rho" = { choice = [0.01, 0.05] }
+
+    [defaults]
+    "adam.lr" = 1e-4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from genie_dg._lookup import Table, nearest
+from genie_dg._space import Choice, Power, Rule, Space, Uniform
+
+from ._profile import Profile, ProtocolError
+from .domainbed import DOMAINBED
+from .draws import LARGE
+from .genie_paper import GENIE_PAPER
+from .toml_file import check_keys, check_kind, read_toml
+
+PROTOCOLS = Table("protocol", (DOMAINBED, GENIE_PAPER), Profile, "genie_dg.protocols")
+"""By name. ``PROTOCOLS.register(Profile(...))`` adds one."""
+
+FIELDS = {
+    "summary": "text",
+    "backbone": "text",
+    "small_backbone": "text",
+    "pretrained": "true or false",
+    "freeze_statistics": "true or false",
+    "image_size": "whole number",
+    "eval_augment": "text",
+    "draws": "text",
+    "oracle": "text",
+    "hparams": "whole number",
+    "trials": "whole number",
+}
+"""The plain fields a file may set, and their kinds."""
+
+KEYS = ("name", "base", *FIELDS, "small_images", "steps", "checkpoint_every", "search", "defaults")
+RULES = ("power", "uniform", "choice")
+
+
+def find_protocol(text: str, folder: Path | None = None) -> Profile:
+    """A protocol by its name, or from a file when the text ends in ``.toml``.
+
+    >>> find_protocol("DomainBed").oracle
+    'last'
+    """
+    if text.lower().endswith(".toml"):
+        return load_protocol(Path(text) if folder is None else folder / text)
+    return PROTOCOLS[text]
+
+
+def load_protocol(path: str | Path) -> Profile:
+    """The user's own protocol, from a file."""
+    path = Path(path)
+    given = read_toml(path, ProtocolError)
+    where = str(path)
+    check_keys(where, given, KEYS, ProtocolError)
+    for key in ("name", "base"):
+        if key not in given:
+            raise ProtocolError(f"{where} has no {key!r}; a protocol has a name, and a base to start from.")
+        check_kind(where, key, given[key], "text", ProtocolError)
+    name, base = given["name"], PROTOCOLS[given["base"]]
+    if name in PROTOCOLS:
+        raise ProtocolError(f"{where} is named {name!r}, as another protocol is; choose another name.")
+    changes: dict[str, Any] = {"name": name, "summary": f"{base.name}, changed"}
+    for key in FIELDS.keys() & given.keys():
+        check_kind(where, key, given[key], FIELDS[key], ProtocolError)
+        changes[key] = given[key]
+    if "small_images" in given:
+        changes["small_images"] = _names(where, given["small_images"])
+    for key in {"steps", "checkpoint_every"} & given.keys():
+        changes[key] = _by_set(where, key, given[key], getattr(base, key))
+    for key in {"search", "defaults"} & given.keys():
+        check_kind(where, key, given[key], "table", ProtocolError)
+    rules = {key: _rule(where, key, value) for key, value in _flat(given.get("search", {})).items()}
+    changes["search"] = {**base.search, **rules}
+    changes["defaults"] = {**base.defaults, **_defaults(where, _flat(given.get("defaults", {})))}
+    return replace(base, **changes)
+
+
+def check_names(profile: Profile, algorithms: Mapping[str, Space], optimizers: Mapping[str, Space]) -> None:
+    """Refuse a rule or default of the user's protocol for something that is not in the tables."""
+    known = [*LARGE, *DOMAINBED.search, *GENIE_PAPER.search]
+    for owner, space in (*algorithms.items(), *optimizers.items()):
+        known += [f"{owner}.{key}" for key in space]
+    for key in (*profile.search, *profile.defaults):
+        if key not in known:
+            raise ProtocolError(
+                f"The protocol {profile.name} names {key!r}, which no algorithm and no optimizer has; write "
+                f"<algorithm or optimizer>.<setting>, or one of {', '.join(LARGE)}{nearest(key, known)}"
+            )
+
+
+def _names(where: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ProtocolError(f"{where} has small_images = {value!r}; it must be a list of names of data sets.")
+    return tuple(value)
+
+
+def _by_set(where: str, key: str, value: Any, base: Mapping[str, int]) -> dict[str, int]:
+    """One number for all sets, or a table that is put over the base's."""
+    if not isinstance(value, Mapping):
+        check_kind(where, key, value, "whole number", ProtocolError)
+        return {"default": value}
+    for name, number in value.items():
+        check_kind(where, f"{key}.{name}", number, "whole number", ProtocolError)
+    return {**base, **value}
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """``adam.lr = ...``, which TOML reads as a table in a table, and ``"adam.lr" = ...`` mean the same."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and not value.keys() & set(RULES):
+            found.update({f"{key}.{inner}": rule for inner, rule in value.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def _defaults(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in given.items():
+        if isinstance(value, (list, Mapping)):
+            raise ProtocolError(f"{where} has defaults.{key} = {value!r}; it must be a single value.")
+        if isinstance(value, float):
+            check_kind(where, f"defaults.{key}", value, "number", ProtocolError)
+    return dict(given)
+
+
+def _rule(where: str, key: str, value: Any) -> Rule | None:
+    """A rule as a file writes it."""
+    if value == "fixed":
+        return None
+    form = (
+        f"{where} has search.{key} = {value!r}; write 'fixed', {{ power = [low, high] }}, "
+        "{ uniform = [low, high] } or { choice = [values] }."
+    )
+    if not isinstance(value, Mapping):
+        raise ProtocolError(form)
+    words = [word for word in RULES if word in value]
+    extra = set(value) - set(words) - ({"base", "whole"} if words == ["power"] else set())
+    if len(words) != 1 or extra or not isinstance(value[words[0]], list):
+        raise ProtocolError(form)
+    numbers: list[Any] = value[words[0]]
+    if words == ["choice"]:
+        if not numbers:
+            raise ProtocolError(form)
+        return Choice(tuple(numbers))
+    for number in [*numbers, value.get("base", 10.0)]:
+        check_kind(where, f"search.{key}", number, "number", ProtocolError)
+    check_kind(where, f"search.{key}.whole", value.get("whole", False), "true or false", ProtocolError)
+    if len(numbers) != 2 or numbers[0] > numbers[1] or value.get("base", 10.0) <= 0:
+        raise ProtocolError(form)
+    low, high = numbers
+    if words == ["uniform"]:
+        return Uniform(low, high)
+    return Power(low, high, base=float(value.get("base", 10.0)), whole=value.get("whole", False))

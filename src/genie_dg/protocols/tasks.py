@@ -1,0 +1,84 @@
+"""Which domains of a data set are trained on and which are tested on, for every run of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from genie_dg._lookup import nearest
+from genie_dg.config import ConfigError
+
+from .toml_file import kind_of
+
+TASKS = ("leave-one-out", "leave-two-out", "both", "single-source")
+"""Which domains are tested on; "both" has one and two left out, as leave-one-domain-out selection needs."""
+
+
+def tasks_of(
+    asked: str | Sequence[Sequence[str | int]], dataset: str, domains: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """The sets of test domains of a data set, by index.
+
+    >>> tasks_of("both", "three", ["a", "b", "c"])
+    [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+    >>> tasks_of("single-source", "three", ["a", "b", "c"])
+    [(1, 2), (0, 2), (0, 1)]
+    >>> tasks_of([["c", 0], ["B"]], "three", ["a", "b", "c"])
+    [(0, 2), (1,)]
+    """
+    every = range(len(domains))
+    if not isinstance(asked, str):
+        named = [tuple(sorted({_domain(dataset, domains, one) for one in some})) for some in asked]
+        for some in named:
+            if len(some) == len(domains):
+                raise ConfigError(
+                    f"test_domains names all domains of {dataset} ({', '.join(domains)}); "
+                    "leave one to train on."
+                )
+        return list(dict.fromkeys(named))
+    fewest = 3 if asked in ("leave-two-out", "both") else 2
+    if len(domains) < fewest:
+        raise ConfigError(
+            f"test_domains = {asked!r} needs {fewest} domains or more, and {dataset} has {len(domains)}; "
+            "choose another task or another data set."
+        )
+    if asked == "single-source":
+        return [tuple(k for k in every if k != source) for source in every]
+    sizes = {"leave-one-out": (1,), "leave-two-out": (2,), "both": (1, 2)}[asked]
+    return [some for size in sizes for some in combinations(every, size)]
+
+
+def _domain(dataset: str, domains: Sequence[str], one: str | int) -> int:
+    """The index of a domain that is named or counted."""
+    if isinstance(one, int):
+        if 0 <= one < len(domains):
+            return one
+    elif one in domains:
+        return list(domains).index(one)
+    else:
+        lower = [name.lower() for name in domains]
+        if one.lower() in lower:
+            return lower.index(one.lower())
+    listed = ", ".join(f"{k} ({name})" for k, name in enumerate(domains))
+    raise ConfigError(f"{dataset} has no domain {one!r}; its domains are {listed}{nearest(str(one), domains)}")
+
+
+def check_tasks(value: Any) -> None:
+    """Refuse what is neither a task nor a list of sets of domains."""
+    if isinstance(value, str):
+        if value not in TASKS:
+            raise ConfigError(
+                f"The sweep has test_domains = {value!r}; the choice is {', '.join(TASKS)}, or a list of lists "
+                f"of domains{nearest(value, TASKS)}"
+            )
+        return
+    fits = kind_of(value) == "list" and len(value) > 0
+    if not fits or not all(kind_of(some) == "list" and len(some) > 0 for some in value):
+        raise ConfigError(
+            f"The sweep has test_domains = {value!r}; it must be one of {', '.join(TASKS)}, or a list of lists "
+            'of domains, such as [["sketch"], ["photo", 0]].'
+        )
+    for one in (one for some in value for one in some):
+        if kind_of(one) not in ("text", "whole number"):
+            raise ConfigError(f"test_domains names the domain {one!r}; name domains by text or whole numbers.")

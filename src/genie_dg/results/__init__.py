@@ -1,0 +1,1 @@
+"""From the records of runs to tables, without torch: read, select, count, write."""

@@ -1,0 +1,305 @@
+"""Sweeps: the runs they stand for, and what is refused before any work."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genie_dg._lookup import settle
+from genie_dg._space import defaults
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.config import ConfigError, RunConfig
+from genie_dg.data.catalog import PUBLISHED
+from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.protocols import sweep as sweep_module
+from genie_dg.protocols.domainbed import DOMAINBED
+from genie_dg.protocols.genie_paper import GENIE_PAPER
+from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep, sweep_from
+from genie_dg.protocols.table import load_protocol
+
+FACTS = Facts(
+    {
+        **{name: list(row.domains) for name, row in PUBLISHED.items()},
+        "digits": ["0 degrees", "15 degrees", "30 degrees"],
+        "two": ["a", "b"],
+    },
+    {name: row.space for name, row in ALGORITHMS.items()},
+    {name: row.space for name, row in OPTIMIZERS.items()},
+)
+BASE = {
+    "name": "s",
+    "protocol": "domainbed",
+    "datasets": ["PACS"],
+    "algorithms": ["ERM"],
+    "optimizers": ["adam"],
+    "hparams": 1,
+    "trials": 1,
+}
+
+
+def runs(**changes: Any) -> list[RunConfig]:
+    return expand(sweep_from({**BASE, **changes}), DOMAINBED, FACTS)
+
+
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(sweep_module)
+    assert tried > 0
+    assert failed == 0
+
+
+@pytest.mark.parametrize(("task", "count"), [("leave-one-out", 1320), ("both", 3660)])
+def test_runs_of_an_algorithm_on_the_five_sets(task: str, count: int) -> None:
+    sweep = SweepConfig("full", "domainbed", list(PUBLISHED), ["ERM"], ["adam"], task)
+    found = expand(sweep, DOMAINBED, FACTS)
+    assert len(found) == count
+    assert len({run.run_id for run in found}) == count
+    assert found == expand(sweep, DOMAINBED, FACTS)
+
+
+def test_ten_optimizers_are_ten_times_as_many() -> None:
+    sweep = SweepConfig("full", "domainbed", list(PUBLISHED), ["ERM"], list(OPTIMIZERS)[:10])
+    assert len(expand(sweep, DOMAINBED, FACTS)) == 13_200
+
+
+def test_a_run_has_what_the_protocol_says() -> None:
+    first, *_ = expand(sweep_from({**BASE, "hparams": [9], "trials": [2]}), GENIE_PAPER, FACTS)
+    settings = dict(first.optimizer_settings)
+    assert first == RunConfig(
+        "PACS",
+        (0,),
+        algorithm="ERM",
+        optimizer="adam",
+        backbone="resnet50",
+        optimizer_settings=settings,
+        batch_size=29,
+        dropout=0.0,
+        pretrained=True,
+        freeze_statistics=True,
+        image_size=224,
+        augment=True,
+        eval_augment="train-in",
+        steps=5001,
+        checkpoint_every=200,
+        trial_seed=2,
+        hparams_seed=9,
+        protocol="genie-paper",
+    )
+    assert settings.keys() == {"lr", "weight_decay"}
+    small = runs(datasets=["digits"])[0]
+    assert (small.backbone, small.pretrained, small.freeze_statistics) == ("cnn", False, None)
+    assert (small.batch_size, small.checkpoint_every, small.eval_augment) == (64, 100, "train")
+
+
+def test_the_order_is_draws_trials_sets_algorithms_optimizers_domains() -> None:
+    found = runs(
+        datasets=["VLCS", "pacs"], algorithms=["irm", "ERM"], optimizers=["genie", "Adam"], hparams=2, trials=2
+    )
+    keys = [
+        (
+            run.hparams_seed,
+            run.trial_seed,
+            ["VLCS", "PACS"].index(run.dataset),
+            ["IRM", "ERM"].index(run.algorithm),
+            ["genie", "adam"].index(run.optimizer),
+            run.test_domains,
+        )
+        for run in found
+    ]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(found) == 2 * 2 * 2 * 2 * 2 * 4
+
+
+def test_nothing_is_run_twice() -> None:
+    found = runs(
+        datasets=["PACS", "pacs"],
+        algorithms=["ERM", "erm"],
+        optimizers=["adam", "ADAM"],
+        test_domains=[["sketch", 0], [3, "art_painting"], ["photo", "photo"]],
+        hparams=[3, 3],
+        trials=[1, 1],
+    )
+    assert [(run.test_domains, run.hparams_seed, run.trial_seed) for run in found] == [
+        ((0, 3), 3, 1),
+        ((2,), 3, 1),
+    ]
+
+
+def test_tasks() -> None:
+    def tasks(task: Any) -> list[tuple[int, ...]]:
+        return [run.test_domains for run in runs(test_domains=task)]
+
+    assert tasks("leave-one-out") == [(0,), (1,), (2,), (3,)]
+    assert tasks("leave-two-out") == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert tasks("both") == tasks("leave-one-out") + tasks("leave-two-out")
+    assert tasks("single-source") == [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
+    assert len(runs(datasets=["DomainNet"], test_domains="both")) == 21
+
+
+def test_overrides_win_over_protocol_and_draw() -> None:
+    overrides = {
+        "steps": 11,
+        "checkpoint_every": 5,
+        "backbone": "resnet18",
+        "image_size": 64,
+        "batch_size": 3,
+        "dropout": 0.25,
+        "swad": True,
+        "precision": "bfloat16",
+        "augment": False,
+    }
+    for run in runs(overrides=overrides, hparams=3, trials=2):
+        assert {key: getattr(run, key) for key in overrides} == overrides
+        assert (run.pretrained, run.eval_augment) == (True, "none")
+    scratch = runs(overrides={"pretrained": False})[0]
+    assert (scratch.pretrained, scratch.freeze_statistics) == (False, None)
+    assert runs(overrides={"pretrained": False, "freeze_statistics": True})[0].freeze_statistics is True
+
+
+def test_fixed_settings_win_over_the_draw() -> None:
+    found = runs(
+        algorithms=["IRM", "ERM"],
+        optimizers=["sam", "adam"],
+        hparams=[4],
+        algorithm_settings={"irm": {"irm_lambda": 7}},
+        optimizer_settings={"sam": {"base": "sgd", "lr": 0.1}},
+    )
+    for run in found:
+        assert (run.algorithm_settings.get("irm_lambda") == 7) == (run.algorithm == "IRM")
+        assert (run.optimizer_settings["lr"] == 0.1) == (run.optimizer == "sam")
+    sam = next(run for run in found if run.optimizer == "sam").optimizer_settings
+    assert sam["base"] == "sgd"
+    assert sam.keys() == {"base", "lr", "weight_decay", "rho"}
+
+
+def test_all_cells_expand_under_both_protocols() -> None:
+    sweep = sweep_from({**BASE, "algorithms": list(ALGORITHMS), "optimizers": list(OPTIMIZERS), "hparams": [1]})
+    for profile in (DOMAINBED, GENIE_PAPER):
+        found = expand(sweep, profile, FACTS)
+        assert len(found) == 4 * len(ALGORITHMS) * len(OPTIMIZERS)
+        for run in found:
+            algorithm, optimizer = ALGORITHMS[run.algorithm], OPTIMIZERS[run.optimizer]
+            settle(algorithm.name, defaults(algorithm.space), run.algorithm_settings)
+            settle(optimizer.name, defaults(optimizer.space), run.optimizer_settings)
+
+
+def test_numbers_of_draws_and_trials_are_the_protocols_unless_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "domainbed"\nhparams = 4\ntrials = 2\n')
+    profile = load_protocol(tmp_path / "mine.toml")
+    found = expand(SweepConfig("s", "mine.toml", ["PACS"], ["ERM"], ["adam"]), profile, FACTS)
+    assert len(found) == 4 * 2 * 4
+    assert {run.protocol for run in found} == {"mine"}
+    (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "domainbed"\n[search]\n"adam.lrr" = "fixed"\n')
+    with pytest.raises(ConfigError, match=r"did you mean 'adam\.lr'\?$"):
+        expand(
+            SweepConfig("s", "mine", ["PACS"], ["ERM"], ["adam"]), load_protocol(tmp_path / "mine.toml"), FACTS
+        )
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    example = re.sub(r"^    ", "", str(sweep_module.__doc__).split("::\n", 1)[1], flags=re.M)
+    (tmp_path / "sweep.toml").write_text(example)
+    sweep = load_sweep(tmp_path / "sweep.toml")
+    assert sweep == SweepConfig(
+        "pacs-optimizers",
+        "domainbed",
+        ["PACS"],
+        ["ERM"],
+        ["adam", "sam", "genie"],
+        "leave-one-out",
+        20,
+        3,
+        {"steps": 1001},
+        {},
+        {"sam": {"base": "sgd"}},
+    )
+    assert len(expand(sweep, DOMAINBED, FACTS)) == 720
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
+        load_sweep(tmp_path / "none.toml")
+    (tmp_path / "sweep.toml").write_bytes(b"name = \xff")
+    with pytest.raises(ConfigError, match=r"sweep\.toml is not TOML"):
+        load_sweep(tmp_path / "sweep.toml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trial": 1}, r"^The sweep has no 'trial'; .*; did you mean 'trials'\?$"),
+        ({"name": "a/b"}, r"^The sweep has name = 'a/b'; use letters"),
+        ({"name": 3}, r"has name = 3, a whole number; it must be a text\.$"),
+        ({"datasets": []}, r"^The sweep has datasets = \[\]; it must be a list of one name or more\.$"),
+        ({"optimizers": "adam"}, r"^The sweep has optimizers = 'adam'; it must be a list"),
+        ({"algorithms": [3]}, r"^The sweep has algorithms = \[3\]; "),
+        ({"datasets": ["PACZ"]}, r"^'PACZ' is no data set; the choice is .*; did you mean 'PACS'\?$"),
+        ({"algorithms": ["IRN"]}, r"^'IRN' is no algorithm; .*; did you mean 'IRM'\?$"),
+        ({"optimizers": ["adem"]}, r"^'adem' is no optimizer; .*; did you mean 'adam'\?$"),
+        ({"test_domains": "leave-one-in"}, r"or a list of lists of domains; did you mean 'leave-one-out'\?$"),
+        ({"test_domains": []}, r"^The sweep has test_domains = \[\]; it must be one of"),
+        ({"test_domains": [[]]}, r"^The sweep has test_domains = \[\[\]\]; "),
+        ({"test_domains": ["sketch"]}, r"^The sweep has test_domains = \['sketch'\]; "),
+        ({"test_domains": [[True]]}, r"names the domain True; name domains by text or whole numbers\.$"),
+        ({"test_domains": [["sketsh"]]}, r"^PACS has no domain 'sketsh'; .*; did you mean 'sketch'\?$"),
+        ({"test_domains": [[4]]}, r"^PACS has no domain 4; its domains are 0 \(art_painting\), "),
+        ({"test_domains": [[-1]]}, r"^PACS has no domain -1; "),
+        (
+            {"test_domains": [[0, 1, 2, 3]]},
+            r"^test_domains names all domains of PACS .*; leave one to train on",
+        ),
+        (
+            {"datasets": ["two"], "test_domains": "both"},
+            r"^test_domains = 'both' needs 3 domains or more, and two",
+        ),
+        ({"hparams": 0}, r"^The sweep has hparams = 0; it must be a whole number of at least 1, or a list"),
+        ({"hparams": []}, r"^The sweep has hparams = \[\]; "),
+        ({"hparams": [1, -1]}, r"^The sweep has hparams = \[1, -1\]; "),
+        ({"trials": 1.5}, r"^The sweep has trials = 1\.5; "),
+        ({"trials": True}, r"^The sweep has trials = True; "),
+        ({"trials": [0, True]}, r"^The sweep has trials = \[0, True\]; "),
+        ({"overrides": 3}, r"^The sweep has overrides = 3, a whole number; it must be a table\.$"),
+        ({"overrides": {"step": 3}}, r"^\[overrides\] of a sweep has no 'step'; .*; did you mean 'steps'\?$"),
+        ({"overrides": {"trial_seed": 3}}, r"^\[overrides\] of a sweep has no 'trial_seed'; "),
+        (
+            {"overrides": {"steps": "3"}},
+            r"^\[overrides\] has steps = '3', a text; it must be a whole number\.$",
+        ),
+        ({"overrides": {"steps": True}}, r"it must be a whole number\.$"),
+        ({"overrides": {"steps": 0}}, r"^steps=0 came; it must be a whole number of at least 1\.$"),
+        ({"overrides": {"dropout": float("nan")}}, r"dropout = nan; it must be a finite number\.$"),
+        ({"overrides": {"dropout": 1}}, r"^dropout=1 came; "),
+        ({"overrides": {"precision": "float8"}}, r"^precision='float8' is not one of"),
+        ({"overrides": {"eval_augment": "all"}}, r"^eval_augment='all' is not one of"),
+        ({"overrides": {"backbone": "cnn"}}, r"'cnn' has none; add pretrained = false to \[overrides\]\.$"),
+        ({"optimizer_settings": {"adam": 3}}, r"^\[optimizer_settings\] has adam = 3, a whole number; "),
+        ({"optimizer_settings": {"sgd": {"lr": 1.0}}}, r"that the sweep does not run \(adam\); add 'sgd' to"),
+        ({"optimizer_settings": {"adem": {}}}, r"^'adem' is no optimizer; .*; did you mean 'adam'\?$"),
+        ({"optimizer_settings": {"adam": {"beta_1": 1}}}, r"^adam has no setting 'beta_1'; .* mean 'beta1'\?$"),
+        ({"optimizer_settings": {"adam": {"lr": "1"}}}, r"has lr = '1', a text; it must be a number\.$"),
+        ({"algorithm_settings": {"ERM": {"a": 1}}}, r"^ERM has no setting 'a'; its settings are none\.$"),
+    ],
+)
+def test_what_is_refused_before_any_work(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        runs(**changes)
+
+
+@pytest.mark.parametrize("key", ["name", "protocol", "datasets", "algorithms", "optimizers"])
+def test_what_must_be_said(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^The sweep does not say '{key}'; add it\\.$"):
+        sweep_from({other: value for other, value in BASE.items() if other != key})
+
+
+def test_integers_fit_numbers_but_not_the_other_way_round() -> None:
+    assert runs(optimizer_settings={"adam": {"lr": 1}})[0].optimizer_settings["lr"] == 1
+    with pytest.raises(ConfigError, match=r"has mlp_width = 2\.5, a number; it must be a whole number\.$"):
+        runs(algorithms=["DANN"], algorithm_settings={"DANN": {"mlp_width": 2.5}})
+
+
+def test_no_torch_is_loaded() -> None:
+    code = "import sys, genie_dg.protocols.sweep; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,139 @@
+"""Protocols from files: what they may say, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from genie_dg._lookup import UnknownName
+from genie_dg._space import Choice, Power, Uniform
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.config import ConfigError
+from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.protocols import table
+from genie_dg.protocols._profile import ProtocolError
+from genie_dg.protocols.domainbed import DOMAINBED
+from genie_dg.protocols.table import check_names, find_protocol, load_protocol
+
+HEAD = 'name = "mine"\nbase = "domainbed"\n'
+SPACES = (
+    {name: row.space for name, row in ALGORITHMS.items()},
+    {name: row.space for name, row in OPTIMIZERS.items()},
+)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -> None:
+    text = HEAD + (
+        'image_size = 128\noracle = "best"\npretrained = false\nhparams = 5\nsmall_images = ["tiny"]\n'
+        "steps = 1001\ncheckpoint_every = { PACS = 50 }\n"
+        '[search]\nbatch_size = "fixed"\n"adam.lr" = { power = [-5, -3] }\n'
+        "genie.beta = { uniform = [0.9, 0.99] }\n"
+        '"sam.rho" = { choice = [0.01, 0.05] }\n"DANN.mlp_width" = { power = [5, 6], base = 2, whole = true }\n'
+        "[defaults]\nadam.lr = 1e-4\n"
+    )
+    profile = load_protocol(written(tmp_path, text))
+    assert (profile.name, profile.image_size, profile.oracle) == ("mine", 128, "best")
+    assert (profile.pretrained, profile.hparams, profile.trials) == (False, 5, 3)
+    assert profile.small_images == ("tiny",)
+    assert profile.steps == {"default": 1001}
+    assert profile.checkpoint_every == {**DOMAINBED.checkpoint_every, "PACS": 50}
+    assert profile.search == {
+        "batch_size": None,
+        "adam.lr": Power(-5, -3),
+        "genie.beta": Uniform(0.9, 0.99),
+        "sam.rho": Choice((0.01, 0.05)),
+        "DANN.mlp_width": Power(5, 6, base=2.0, whole=True),
+    }
+    assert profile.defaults == {"adam.lr": 1e-4}
+    assert (profile.eval_augment, profile.draws) == ("train", "by-name")
+    check_names(profile, *SPACES)
+
+
+def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
+    example = re.sub(r"^    ", "", str(table.__doc__).split("::\n", 1)[1], flags=re.M)
+    profile = load_protocol(written(tmp_path, example))
+    assert (profile.name, profile.defaults) == ("short", {"adam.lr": 1e-4})
+    check_names(profile, *SPACES)
+
+
+def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
+    text = 'name = "mine"\nbase = "genie-paper"\n[search]\n"genie.weight_decay" = { power = [-6, -2] }\n'
+    profile = load_protocol(written(tmp_path, text))
+    assert profile.search["MLDG.n_meta_test"] is None
+    assert profile.search["genie.weight_decay"] == Power(-6, -2)
+    assert "momentum" in profile.unused["genie"]
+
+
+def test_protocols_are_found_by_name_and_by_path(tmp_path: Path) -> None:
+    written(tmp_path, HEAD)
+    assert find_protocol("domainbed") is DOMAINBED
+    assert find_protocol("mine.toml", tmp_path).name == "mine"
+    assert find_protocol(str(tmp_path / "mine.toml")).name == "mine"
+    with pytest.raises(UnknownName, match=r"'domain-bed' is no protocol; .* did you mean 'domainbed'\?$"):
+        find_protocol("domain-bed")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = ", r"mine\.toml is not TOML \(.*\); mend it and try again\.$"),
+        ('base = "domainbed"', r"has no 'name'; a protocol has a name, and a base to start from\.$"),
+        ('name = "mine"', r"has no 'base'; "),
+        ('name = 3\nbase = "domainbed"', r"has name = 3, a whole number; it must be a text\.$"),
+        ('name = "mine"\nbase = "domainbet"', r"did you mean 'domainbed'\?$"),
+        ('name = "DomainBed"\nbase = "domainbed"', r"is named 'DomainBed', as another protocol is; choose"),
+        ('name = "a/b"\nbase = "domainbed"', r"^A protocol named 'a/b' came; use letters"),
+        (HEAD + "step = 3", r"has no 'step'; its keys are .*; did you mean 'steps'\?$"),
+        (HEAD + "steps = 0", r"^mine has steps\.default=0; it must be a whole number of at least 1\.$"),
+        (HEAD + "steps = 1.5", r"has steps = 1\.5, a number; it must be a whole number\.$"),
+        (
+            HEAD + "steps = { PACS = true }",
+            r"has steps\.PACS = True, a true or false; it must be a whole number",
+        ),
+        (HEAD + "trials = -1", r"^mine has trials=-1; "),
+        (HEAD + 'pretrained = "yes"', r"has pretrained = 'yes', a text; it must be a true or false\.$"),
+        (HEAD + 'draws = "by-names"', r"the choice is by-name, in-order; did you mean 'by-name'\?$"),
+        (HEAD + 'oracle = "first"', r"^mine has oracle='first'; the choice is last, best"),
+        (HEAD + 'eval_augment = "trian"', r"did you mean 'train'\?$"),
+        (HEAD + 'small_images = "digits"', r"small_images = 'digits'; it must be a list of names"),
+        (HEAD + "search = 3", r"has search = 3, a whole number; it must be a table\.$"),
+        (HEAD + "[search]\nlr = 3", r"has search\.lr = 3; write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = 3 }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = [1] }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = [2, 1] }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { uniform = [1, 2], base = 2 }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = [1, 2], choice = [1] }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { choice = [] }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = [0, nan] }", r"search\.lr = nan; it must be a finite number\.$"),
+        (HEAD + '[search]\nlr = { power = [0, "1"] }', r"search\.lr = '1', a text; it must be a number\.$"),
+        (HEAD + "[search]\nlr = { power = [0, 1], whole = 1 }", r"it must be a true or false\.$"),
+        (HEAD + "[defaults]\nlr = [1]", r"defaults\.lr = \[1\]; it must be a single value\.$"),
+        (HEAD + "[defaults]\nlr = inf", r"it must be a finite number\.$"),
+    ],
+)
+def test_what_a_file_cannot_say(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_protocol(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match=r"none\.toml cannot be read \(No such file or directory\); name a"):
+        load_protocol(tmp_path / "none.toml")
+    assert issubclass(ProtocolError, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("key", "near"), [("adam.lrr", "adam.lr"), ("Adem.beta1", "adam.beta1"), ("batchsize", "batch_size")]
+)
+def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> None:
+    profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
+    with pytest.raises(ProtocolError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
+        check_names(profile, *SPACES)
