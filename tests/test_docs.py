@@ -30,7 +30,7 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
     "name",
     ["genie_dg._moments", "genie_dg._lookup", "genie_dg._space", "genie_dg._types", "genie_dg.config"]
     + [f"genie_dg.optim.{module}" for module in ("genie", "sam", "gam", "fad", "table")]
-    + [f"genie_dg.bench.{module}" for module in ("seeds", "request")]
+    + [f"genie_dg.bench.{module}" for module in ("seeds", "request", "jobs", "parallel")]
     + [f"genie_dg.models.{module}" for module in ("classifier", "backbones", "_weights", "_featurizer")]
     + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
     + ["genie_dg.data.digits", "genie_dg.report.curves"]
@@ -92,6 +92,17 @@ def test_the_guides_to_the_tables_run(
             exec(compile(block, file, "exec"), space)
 
 
+def test_the_files_in_the_guide_to_sweeps_are_accepted(tmp_path: Path) -> None:
+    from genie_dg.protocols.sweep import load_sweep
+    from genie_dg.protocols.table import load_protocol
+
+    sweep, protocol = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), flags=re.S)
+    (tmp_path / "sweep.toml").write_text(sweep)
+    (tmp_path / "protocol.toml").write_text(protocol)
+    assert load_sweep(tmp_path / "sweep.toml").trials == 3
+    assert load_protocol(tmp_path / "protocol.toml").steps_of("PACS") == 1001
+
+
 def test_the_example_draws_its_figure(tmp_path: Path) -> None:
     script = ROOT / "examples" / "osgr_curves.py"
     assert len(script.read_text().splitlines()) <= 40
@@ -117,6 +128,7 @@ DOCUMENTS = [
     "docs/measure.md",
     "docs/data.md",
     "docs/extend.md",
+    "docs/benchmark.md",
     "docs/optimizers.md",
     "docs/backbones.md",
     "docs/algorithms.md",

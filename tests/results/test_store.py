@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,12 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
-    made = run(
-        [1], [GOOD, {**LATER, "loss": None}], trial=2, draw=3, failures=["it rained"], swad=True, averaged=LATER
-    )
+    made = run([1], [GOOD, {**LATER, "loss": None}], trial=2, draw=3, swad=True, averaged=LATER)
     folder = write(tmp_path, made)
     (found,), problems = load(tmp_path)
     assert problems == []
     assert (found.run_id, found.config, found.domains) == (made.run_id, made.config, PACS)
-    assert (found.done, found.failures, found.folder) == (True, ("it rained",), str(folder))
+    assert (found.done, found.failures, found.folder) == (True, (), str(folder))
     assert found.records() == [GOOD, {**LATER, "loss": None}]
     assert found.averaged is not None
     assert found.averaged[0, 0] == 100
@@ -48,9 +47,23 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_not_done(tmp_path: Path) -> None:
-    write(tmp_path, run([1], [GOOD], done=False))
+    write(tmp_path, run([1], [GOOD], done=False, failures=["it rained"]))
     (found,), problems = load(tmp_path)
-    assert (found.done, problems) == (False, [])
+    assert (found.done, found.failures, problems) == (False, ("it rained",), [])
+
+
+def test_the_collector_is_left_as_it_was(tmp_path: Path) -> None:
+    before = gc.isenabled()
+    try:
+        for state in (gc.disable, gc.enable):
+            state()
+            was = gc.isenabled()
+            with pytest.raises(ResultsError):
+                load(tmp_path / "nowhere")
+            load(tmp_path)
+            assert gc.isenabled() == was
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 BROKEN = {

@@ -58,7 +58,7 @@ def train(
 
 @contextmanager
 def same_kernels() -> Iterator[None]:
-    """cuDNN chooses the same, deterministic kernels every time, as DomainBed asks of it."""
+    """CuDNN chooses the same, deterministic kernels every time, as DomainBed asks of it."""
     tf32 = torch.backends.cudnn.allow_tf32
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
         yield

@@ -41,7 +41,7 @@ class Run:
         domains: names, in the order of the accuracies.
         numbers: the records, by step.
         done: the run is complete.
-        failures: why attempts ended early, in order.
+        failures: of a run that is not complete, why attempts ended, in order.
         folder: where it was read.
         averaged: with SWAD, the one record of the averaged weights.
     """

@@ -1,16 +1,18 @@
 """Read the runs of a folder, whatever state they are in.
 
-``RUNS/<run_id>/`` holds ``config.json``, ``meta.json``, ``records.jsonl``, ``done``, and perhaps ``swad.json``
-and ``failures.jsonl``. Only these are opened, only as JSON; a path inside them is never followed. What cannot
-be read is told in one sentence each and loses nothing else: a broken record leaves the other records, a broken
-``meta.json`` leaves the numbers, a broken configuration leaves the other runs.
+``RUNS/<run_id>/`` holds ``config.json``, ``meta.json``, ``records.jsonl``, ``done``, perhaps ``swad.json`` and,
+until it is complete, ``failures.jsonl``. Only these are opened, only as JSON; a path inside them is never
+followed. What cannot be read is told in one sentence each and loses nothing else: a broken record leaves the
+other records, a broken ``meta.json`` leaves the numbers, a broken configuration leaves the other runs.
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +29,16 @@ def load(*folders: str | os.PathLike[str]) -> tuple[list[Run], list[str]]:
     A folder is one of runs, or that of one run. Of several copies of a run the complete one with the most
     records is kept, at a tie the first.
     """
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is a cycle; the collector would walk over all runs again and again
+    try:
+        return _load(folders)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _load(folders: Sequence[str | os.PathLike[str]]) -> tuple[list[Run], list[str]]:
     problems: list[str] = []
     found: dict[str, Run] = {}
     reader = _Reader(problems)
@@ -93,7 +105,7 @@ class _Reader:
             domains,
             self._records(f"{folder}/records.jsonl", records, len(domains)),
             done,
-            self._failures(folder),
+            () if done else self._failures(folder),
             folder,
             self._averaged(folder, len(domains), done) if config.swad else None,
         )

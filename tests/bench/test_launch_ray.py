@@ -1,0 +1,331 @@
+"""Sweeps on Ray: the same runs as here to the bit, through killed workers, failing jobs, locks and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from genie_dg.bench import checkpoint as disk
+from genie_dg.bench import ray_cluster
+from genie_dg.bench.jobs import Job, Shelf, run_job
+from genie_dg.bench.launch import Event, Outcome, cores
+from genie_dg.bench.launch_ray import launch_ray, located
+from genie_dg.bench.ray_cluster import ClusterError
+from genie_dg.bench.ray_home import Mailbox, StrangeFile, bring_home
+from genie_dg.config import RunConfig
+
+BASE = RunConfig(
+    "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-3}, batch_size=8, steps=60, checkpoint_every=10
+)
+EVALUATED = [0, 10, 20, 30, 40, 50, 59]
+
+DRIVER = """
+import sys
+from genie_dg.bench.jobs import from_json
+from genie_dg.bench.launch_ray import launch_ray
+
+def report(event):
+    print(event.kind, event.done, flush=True)
+
+launch_ray([from_json(sys.argv[1])], address=sys.argv[2], report=report)
+"""
+
+PLUGIN = """
+import os, signal
+from pathlib import Path
+from genie_dg.bench import train
+
+log, run, real = Path({log!r}), {run!r}, train.evaluate
+
+def watched(parts, step, losses):
+    if parts.config.run_id == run:
+        killed = log.exists() and "killed" in log.read_text()
+        with log.open("a") as file:
+            file.write(f"{{step}}\\n" if killed or step < 30 else "killed\\n")
+        if not killed and step >= 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return real(parts, step, losses)
+
+train.evaluate = watched
+"""
+"""Writes down the step of each evaluation of one run, and kills its own process at step 30, once."""
+
+
+def jobs_in(out: Path) -> list[Job]:
+    return [
+        Job(replace(BASE, test_domains=(k,), optimizer=optimizer), "digits", str(out))
+        for k in (0, 5)
+        for optimizer in ("adam", "genie")
+    ]
+
+
+Print = tuple[bytes, dict[str, torch.Tensor]]
+
+
+def print_of(folder: Path) -> Print:
+    weights: dict[str, torch.Tensor] = torch.load(folder / "model.pt", weights_only=True)["algorithm"]
+    return (folder / "records.jsonl").read_bytes(), weights
+
+
+def assert_same(folder: Path, expected: Print) -> None:
+    records, weights = print_of(folder)
+    assert records == expected[0]
+    assert weights.keys() == expected[1].keys()
+    assert all(torch.equal(weights[name], expected[1][name]) for name in weights)
+    assert (folder / "done").exists()
+    assert not (folder / "checkpoint.pt").exists()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Print]:
+    shelf, found = Shelf(), {}
+    for job in jobs_in(tmp_path_factory.mktemp("here")):
+        run_job(job.on("cpu", 1), shelf)
+        found[job.config.run_id] = print_of(job.folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster on this machine, started and stopped as a launch without an address does."""
+    with ray_cluster.connection("") as ray:
+        yield ray
+    assert not ray.is_initialized()
+
+
+@pytest.fixture
+def stays_connected(cluster: Any) -> Iterator[None]:
+    """Nothing to prepare; afterwards the cluster must be connected still."""
+    yield
+    assert cluster.is_initialized()
+
+
+@pytest.mark.usefixtures("stays_connected")
+def test_a_sweep_is_the_same_as_here(
+    undisturbed: dict[str, Print], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    events: list[Event] = []
+    jobs = jobs_in(Path("runs"))
+    outcome = launch_ray(jobs, report=events.append)
+    assert sorted(outcome.done) == sorted(undisturbed)
+    assert outcome.failed == {}
+    for job in jobs:
+        assert_same(job.folder, undisturbed[job.config.run_id])
+        timings = (job.folder / "timings.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in timings] == EVALUATED
+        of_run = [event for event in events if event.run == job.config.run_id]
+        assert [of_run[0].kind, of_run[-1].kind] == ["started", "done"]
+        steps = [event.done for event in of_run if event.kind == "progress"]
+        assert steps == sorted(steps)
+        assert steps[-1] == of_run[-1].done == 60
+    begun = [{"started": 1, "done": -1}.get(event.kind, 0) for event in events]
+    assert max(accumulate(begun)) <= cores()  # a run holds its CPU while it waits for the mailbox
+    assert sorted(launch_ray(jobs, address="nowhere:1").done) == sorted(
+        undisturbed
+    )  # nothing left to connect for
+
+
+def test_a_second_cluster_is_refused(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"connected to a cluster already, and address='auto' came"):
+        launch_ray(jobs_in(tmp_path), address="auto")
+
+
+def test_more_than_this_machine_has_is_refused(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"A run asks for 4096 CPUs and 0 GPUs, and this machine has not"):
+        launch_ray(jobs_in(tmp_path), cpus=4096)
+
+
+@dataclass
+class Hard:
+    """What a sweep with one killed worker, one hopeless job and one folder that was held has left."""
+
+    jobs: list[Job]
+    hopeless: Job
+    log: Path
+    outcome: Outcome
+    events: list[Event]
+
+
+@pytest.fixture(scope="module")
+def hard(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Hard:
+    out = tmp_path_factory.mktemp("hard")
+    log, plugin, held, events = out / "log", out / "plugin.py", ExitStack(), []
+    jobs = [replace(job, plugins=(str(plugin),), out=str(out / "runs")) for job in jobs_in(out)]
+    plugin.write_text(PLUGIN.format(log=str(log), run=jobs[0].config.run_id))
+    hopeless = replace(
+        jobs[1], config=replace(jobs[1].config, optimizer="adam", optimizer_settings={"lr": 1e30})
+    )
+    held.enter_context(disk.alone(jobs[3].folder))
+
+    def report(event: Event) -> None:
+        events.append(event)
+        if event.kind == "busy":
+            held.close()
+
+    outcome = launch_ray([*jobs, hopeless], report=report)
+    return Hard(jobs, hopeless, log, outcome, events)
+
+
+def test_a_run_whose_worker_is_killed_goes_on_from_what_came_home(
+    hard: Hard, undisturbed: dict[str, Print]
+) -> None:
+    killed = hard.jobs[0]
+    assert hard.log.read_text().split() == ["0", "10", "20", "killed", "30", "40", "50", "59"]
+    assert_same(killed.folder, undisturbed[killed.config.run_id])
+    failures = [json.loads(line) for line in (killed.folder / "failures.jsonl").read_text().splitlines()]
+    assert [failure["attempt"] for failure in failures] == [1]
+    assert failures[0]["reason"].startswith("The process that trained it was lost (WorkerCrashedError: ")
+    retries = [
+        event.reason for event in hard.events if event.kind == "retry" and event.run == killed.config.run_id
+    ]
+    assert retries == [failures[0]["reason"]]
+
+
+def test_a_hopeless_job_is_reported_and_the_others_finish(hard: Hard, undisturbed: dict[str, Print]) -> None:
+    run = hard.hopeless.config.run_id
+    assert list(hard.outcome.failed) == [run]
+    reason = hard.outcome.failed[run]
+    assert reason.startswith("NotFinite: The loss of step ")
+    lines = (hard.hopeless.folder / "failures.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"attempt": n, "reason": reason} for n in (1, 2)]
+    assert [event.kind for event in hard.events if event.run == run and event.reason] == ["retry", "failed"]
+    assert not (hard.hopeless.folder / "done").exists()
+    assert sorted(hard.outcome.done) == sorted(undisturbed)
+    for job in hard.jobs:
+        assert_same(job.folder, undisturbed[job.config.run_id])
+
+
+def test_a_run_that_another_launcher_holds_is_waited_for(hard: Hard) -> None:
+    busy = [event.run for event in hard.events if event.kind == "busy"]
+    assert busy == [hard.jobs[3].config.run_id]
+
+
+@pytest.mark.usefixtures("stays_connected")
+def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
+    cluster: Any, undisturbed: dict[str, Print], tmp_path: Path
+) -> None:
+    """Ctrl-C in a process that is connected to a running cluster, which it leaves running."""
+    job = jobs_in(tmp_path)[0]
+    long = replace(job, config=replace(job.config, steps=100_000))
+    address = cluster.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", DRIVER, long.to_json(), address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            kind, done = line.split()
+            if kind == "progress" and int(done) > 21:
+                break
+        with pytest.raises(disk.Busy), disk.alone(long.folder):
+            pass
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    state = disk.load_tensors(long.folder / "checkpoint.pt")
+    assert state["step"] > 20
+    with disk.alone(long.folder):
+        records = (long.folder / "records.jsonl").read_bytes().splitlines()
+    assert len(records) == state["records"]
+    assert records[:3] == undisturbed[job.config.run_id][0].splitlines()[:3]
+
+
+def test_a_cluster_that_is_not_there_is_refused_quickly(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match=r"No cluster answers at '127.0.0.1:1' .*ray start --head"):
+        launch_ray(jobs_in(tmp_path), address="127.0.0.1:1")
+    with pytest.raises(ClusterError, match=r"'localhost' is no address of a cluster; write HOST:PORT"):
+        launch_ray(jobs_in(tmp_path), address="localhost")
+    with pytest.raises(ClusterError, match=r"'h:port' is no address of a cluster"):
+        launch_ray(jobs_in(tmp_path), address="h:port")
+    assert time.monotonic() - begin < 10
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ClusterError, match=r'run pip install "genie-dg\[ray\]" and try again\.'):
+        launch_ray(jobs_in(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"retries": -1}, "retries=-1 came"),
+        ({"cpus": 1.5}, "cpus=1.5 came"),
+        ({"gpus": -1}, "gpus=-1 came"),
+        ({"cpus": 0}, "cpus=0 and gpus=0 came"),
+        ({"device": "cuda"}, "device='cuda' came with gpus=0"),
+    ],
+)
+def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=message):
+        launch_ray(jobs_in(tmp_path), **asked)  # type: ignore[arg-type]
+
+
+def test_tensorboard_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="TensorBoard's files do not come home"):
+        launch_ray([replace(jobs_in(tmp_path)[0], tensorboard=True)])
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "lock", "failures.jsonl", "x/done", "", 3])
+def test_file_names_outside_the_list_are_refused(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with pytest.raises(StrangeFile, match="which is no file of a run; only config"):
+        bring_home(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
+    assert [path.name for path in tmp_path.rglob("*")] == ["run"]
+
+
+def test_files_come_home_in_an_order_from_which_a_run_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    real = disk.write_whole
+
+    def noted(path: Path, data: bytes) -> None:
+        order.append(path.name)
+        real(path, data)
+
+    monkeypatch.setattr(disk, "write_whole", noted)
+    everything = ("done", "model.pt", "checkpoint.pt", "records.jsonl", "config.json")
+    bring_home(tmp_path, dict.fromkeys(everything[2:], b"1"))
+    assert order == ["config.json", "records.jsonl", "checkpoint.pt"]
+    bring_home(tmp_path, dict.fromkeys(everything, b"2"))
+    assert order[3:] == ["records.jsonl", "checkpoint.pt", "model.pt", "done"]
+    assert (tmp_path / "config.json").read_bytes() == b"1"
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_the_mailbox_keeps_the_newest_files_until_they_are_taken() -> None:
+    mailbox = Mailbox()
+    mailbox.put("a", 1, {"records.jsonl": b"1"})
+    mailbox.put("a", 5, {"records.jsonl": b"2"})
+    mailbox.put("a", 7, {})
+    mailbox.put("b", 2, {})
+    assert mailbox.take() == {"a": (7, {"records.jsonl": b"2"}), "b": (2, {})}
+    assert mailbox.take() == {}
+
+
+def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "digits").mkdir()
+    job = Job(BASE, "mine", "runs", root="data", plugins=("p.py",))
+    found = located(job)
+    assert (found.data, found.out) == (str(tmp_path / "mine"), str(tmp_path / "runs"))
+    assert (found.root, found.cache, found.plugins) == (str(tmp_path / "data"), "", (str(tmp_path / "p.py"),))
+    assert located(replace(job, data="digits")).data == "digits"
+    assert located(replace(job, data="/on/the/nodes")).data == "/on/the/nodes"

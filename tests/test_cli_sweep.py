@@ -1,0 +1,151 @@
+"""``genie-dg sweep``, ``status``, ``table`` and ``compare`` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from genie_dg.cli.main import main
+
+SWEEP = """
+name = "small"
+protocol = "domainbed"
+datasets = ["digits"]
+algorithms = ["ERM"]
+optimizers = ["adam", "genie"]
+test_domains = [["0 degrees"], ["75 degrees"]]
+hparams = 2
+trials = 1
+
+[overrides]
+steps = 6
+checkpoint_every = 3
+backbone = "mlp"
+batch_size = 8
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    file = tmp_path / "small.toml"
+    file.write_text(SWEEP)
+    return file
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "runs")
+    assert main(["sweep", str(sweep), "--out", out, "--dry-run"]) == 0
+    text = shown(capsys)
+    assert "8 runs under domainbed, 0 done already, 48 steps ahead" in text
+    assert "one after another" in text
+    assert not (tmp_path / "runs").exists(), "a dry run starts nothing"
+    assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--tensorboard"]) == 0
+    assert "8 of 8 runs are done, 0 failed." in shown(capsys)
+    assert main(["status", out]) == 0
+    assert "small: 8 runs: 8 done" in shown(capsys)
+    for method in ("training-domain", "oracle", "leave-one-domain-out"):
+        for form in ("md", "tex", "csv"):
+            assert main(["table", out, "--select", method, "--format", form]) == 0
+            assert "genie" in shown(capsys)
+    assert main(["compare", out]) == 0
+    assert "ERM + genie" in shown(capsys)
+    assert main(["sweep", str(sweep), "--out", out, "--engine", "here"]) == 0
+    assert "8 done already, 0 steps ahead" in shown(capsys)
+    runs = [folder for folder in (tmp_path / "runs").iterdir() if folder.name != "sweeps"]
+    assert all(list((folder / "tensorboard").glob("events*")) for folder in runs)
+    protocols = {json.loads((folder / "config.json").read_text())["protocol"] for folder in runs}
+    assert protocols == {"domainbed/changed"}, "an override must not pass for the protocol"
+
+
+def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None:
+    """A real SIGINT to the real command with its pool of workers."""
+    sweep.write_text(SWEEP.replace("steps = 6", "steps = 2000"))
+    out = tmp_path / "runs"
+    command = [
+        sys.executable,
+        "-m",
+        "genie_dg.cli.main",
+        "sweep",
+        str(sweep),
+        "--out",
+        str(out),
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("*/checkpoint.pt")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "the same command goes on from the last checkpoints" in " ".join(text.split())
+    assert main(["status", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('"domainbed"', '"domainbad"', "did you mean 'domainbed'?"),
+        ('["ERM"]', '["EMR"]', "did you mean 'ERM'?"),
+        ('"genie"]', '"genei"]', "did you mean 'genie'?"),
+        ('["digits"]', '["digitz"]', "did you mean 'digits'?"),
+        ('"75 degrees"', '"76 degrees"', "did you mean '75 degrees'?"),
+        ('backbone = "mlp"', 'backbone = "mpl"', "did you mean 'mlp'?"),
+        ("steps = 6", "stepps = 6", "did you mean 'steps'?"),
+        ("steps = 6", "steps = 0", "steps"),
+        ("trials = 1", "trials = []", "trials"),
+        ('name = "small"', 'name = "small', "small.toml"),
+        ("trials = 1", "trails = 1", "did you mean 'trials'?"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence_before_any_work(
+    old: str, new: str, sentence: str, sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace(old, new))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
+    errors = capsys.readouterr().err
+    assert sentence in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sweep", "nowhere.toml"], "nowhere.toml"),
+        (["status", "nowhere"], "nowhere is no folder"),
+        (["table", "nowhere"], "nowhere"),
+        (["compare", "nowhere"], "nowhere"),
+        (["import", "nowhere", "--out", "x"], "nowhere"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    words: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert sentence in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_unknown_engine_is_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(sweep), "--engine", "rey"]) == 2
+    assert "did you mean 'ray'?" in capsys.readouterr().err
