@@ -33,6 +33,7 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
     + [f"genie_dg.bench.{module}" for module in ("seeds", "request", "jobs", "parallel")]
     + [f"genie_dg.models.{module}" for module in ("classifier", "backbones", "_weights", "_featurizer")]
     + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
+    + [f"genie_dg.results.{module}" for module in ("schema", "select", "table", "formats", "best_of")]
     + ["genie_dg.data.digits", "genie_dg.report.curves"]
     + [f"genie_dg.data.{module}" for module in ("splits", "sampling", "sets", "styleshapes", "contact_sheet")]
     + [f"genie_dg.diagnostics.{module}" for module in SHOWN],

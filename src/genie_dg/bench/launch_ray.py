@@ -27,6 +27,9 @@ from .ray_home import TRAVELLING, Mailbox, StrangeFile, bring_home, clear_parts,
 AHEAD = 2
 """Runs that wait in Ray's own queue, so that a node is not idle until the launcher looks again."""
 
+GRACE = 3.0
+"""Seconds that interrupted runs have to clean up before they are killed."""
+
 
 def launch_ray(
     jobs: Sequence[Job],
@@ -266,8 +269,13 @@ class _Launch:
         with ExitStack() as locks:
             for found in self.tries.values():
                 locks.push(found.lock)
-            for found in self.tries.values():
-                self.ray.cancel(found.result, force=True)
+            results = [found.result for found in self.tries.values()]
+            for result in results:
+                self.ray.cancel(result, force=False)
+            if results:  # a moment in which the nodes remove their temporary folders
+                _, results = self.ray.wait(results, num_returns=len(results), timeout=GRACE)
+            for result in results:
+                self.ray.cancel(result, force=True)
             self.ray.kill(self.mailbox)
 
 
