@@ -6,21 +6,26 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check bench clean
+.PHONY: help setup demo test test-slow check bench browser clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## create .venv and install genie-dg with all extras (once)
 
-demo: $(STAMP) ## train SGD, Adam and GENIE on rotated digits (about a minute)
+demo: $(STAMP) ## four optimizers on rotated digits, from a sweep to a report (two minutes)
 	@$(BIN)/genie-dg demo
 
-test: $(STAMP) ## run the tests, except the slow ones
+test: $(STAMP) browser ## run the tests, except the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/python -m pytest -m slow
+
+browser: ## install Debian's Chromium, which the tests of the report drive (once)
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
+	|| echo "Chromium is missing and could not be installed; the tests of the report need it (on Debian: apt install chromium chromium-driver)." >&2
 
 check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff check .

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 import torch
 
 from genie_dg import __version__
-from genie_dg.cli import _demo_runs, _demo_table, demo, env
-from genie_dg.cli._demo_runs import Outcome
+from genie_dg.cli import env
 from genie_dg.cli.main import VERBS, main
-from genie_dg.data.digits import ANGLES, Domain, rotated_digits
 
 
 def call(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -85,9 +83,8 @@ def test_unknown_verb_names_the_verbs_and_the_nearest() -> None:
         (["quite-different"], "demo, env"),
         (["env", "--loud"], "--loud"),
         (["demo", "--steps", "0"], "at least 1"),
-        (["demo", "--seeds", "two"], "'two'"),
-        (["demo", "--held-out", "7"], "0, 15, 30, 45, 60, 75"),
-        (["demo", "--held-out", ","], "The list of angles is empty"),
+        (["demo", "--trials", "two"], "'two'"),
+        (["demo", "--optimizers", ","], "The list of optimizers is empty"),
         (["demo", "--optimizers", "sgd,genei"], "did you mean 'genie'?"),
     ],
 )
@@ -122,91 +119,17 @@ def test_a_missing_package_names_its_extra(
     assert 'pip install "genie-dg[bench]"' in printed
 
 
-def test_demo_runs_and_prints_the_three_optimizers() -> None:
-    done = call("demo", "--steps", "5", "--seeds", "1", "--held-out", "0", PYTHONWARNINGS="error")
+def test_demo_goes_from_a_sweep_to_a_table_and_a_report(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    done = call(
+        "demo", "--steps", "4", "--draws", "1", "--trials", "1", "--optimizers", "adam,genie", "--out", str(out)
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    for label in ("SGD", "Adam", "GENIE"):
-        assert re.search(rf"^\s*{label}\s+\d+\.\d\s+\d+\.\d\s+\d+\.\d\d\s*$", done.stdout, re.MULTILINE)
-    assert "one seed" in done.stdout
-    assert re.search(r"trust [\d.e-]+, live [\d.e-]+, top_1_percent [\d.e-]+", done.stdout)
-
-
-def test_demo_takes_a_choice_of_optimizers(capsys: pytest.CaptureFixture[str]) -> None:
-    threads = torch.get_num_threads()
-    assert main(["demo", "--steps", "2", "--seeds", "2", "--held-out", "15,60", "--optimizers", "adam"]) == 0
-    printed = capsys.readouterr().out
-    assert "SGD" not in printed
-    assert "gauges" not in printed
-    assert re.search(r"15°\s+60°\s+average\s+ms/step", printed)
-    assert printed.count("±") == 4  # the title, two angles, the average
-    assert torch.get_num_threads() == threads
-
-
-def test_a_run_is_repeatable_and_leaves_the_global_generator_alone() -> None:
-    data = _demo_runs.split(rotated_digits(), 30, 1)
-    before = torch.get_rng_state()
-    for recipe in _demo_runs.RECIPES.values():
-        with _demo_runs.one_thread():
-            first, second = (_demo_runs.train(data, recipe, recipe.rates[1], 30, 1, 20) for _ in range(2))
-        assert first._replace(step_ms=0.0) == second._replace(step_ms=0.0)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def numbered_domains() -> list[Domain]:
-    """Six domains whose images are their own numbers, so that each can be told from every other."""
-    numbers = torch.arange(1797)
-    return [
-        Domain(angle, source.float().reshape(-1, 1, 1, 1), source % 10, source)
-        for angle, source in zip(ANGLES, numbers.tensor_split(6), strict=True)
-    ]
-
-
-def test_split_keeps_the_held_out_domain_and_the_validation_data_apart() -> None:
-    domains = numbered_domains()
-    data = _demo_runs.split(domains, 45, 0)
-    assert torch.equal(data.held_out[0], domains[3].images)
-    for (images, _), domain in zip(data.training, domains[:3] + domains[4:], strict=True):
-        assert set(images.flatten().tolist()) < set(domain.source.tolist())
-    assert len(data.validation[1]) == 300
-    pairs = [*data.training, data.validation, data.held_out]
-    numbers = torch.cat([images.flatten() for images, _ in pairs]).long()
-    assert torch.equal(numbers.sort().values, torch.arange(1797))  # each image once, in one part
-    assert torch.equal(numbers % 10, torch.cat([labels for _, labels in pairs]))
-
-
-def test_batches_pass_over_every_image_before_repeating_one() -> None:
-    order = _demo_runs.batch_order(40, 10, torch.Generator().manual_seed(0)).flatten()
-    assert sorted(order[:40].tolist()) == list(range(40))
-    assert sorted(order[40:].tolist()) == list(range(40))
-
-
-def outcome(validation: float, held_out: float) -> Outcome:
-    return Outcome(validation, held_out, 1.0, {})
-
-
-def test_selection_looks_at_validation_only() -> None:
-    candidates = {
-        0.1: [outcome(80, 99), outcome(90, 99)],
-        0.2: [outcome(86, 10), outcome(86, 20)],
-        0.3: [outcome(86, 50), outcome(86, 60)],
-    }
-    chosen = _demo_table.select(candidates)
-    assert chosen.rate == 0.2
-    assert [run.held_out for run in chosen.runs] == [10, 20]
-
-
-def test_table_cells_by_hand() -> None:
-    by_angle = {
-        0.0: _demo_table.Chosen(0.1, [outcome(0, 70), outcome(0, 80)]),
-        75.0: _demo_table.Chosen(0.1, [outcome(0, 90), outcome(0, 92)]),
-    }
-    assert _demo_table.row("X", by_angle) == ["X", "75.0±5.0", "91.0±1.0", "83.0±3.0", "1.00"]
-
-
-def test_the_defaults_are_in_the_tables() -> None:
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
-    chosen = parser.parse_args([])
-    assert demo.pick("optimizer", chosen.optimizers, _demo_runs.RECIPES) == list(_demo_runs.RECIPES)
-    assert len({len(recipe.rates) for recipe in _demo_runs.RECIPES.values()}) == 1
+    assert "6 of 6 runs are done, 0 failed." in done.stdout
+    assert re.search(r"\| ERM +\| genie ", done.stdout)
+    assert "ERM + genie" in done.stdout
+    assert (out / "report.html").stat().st_size > 1000
+    again = call(
+        "demo", "--steps", "4", "--draws", "1", "--trials", "1", "--optimizers", "adam,genie", "--out", str(out)
+    )
+    assert "6 done already" in again.stdout

@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "results": set(),
     "report": {"results"},
     "paper": SISTERS | {"bench", "results", "report"},  # the paper uses everything, and only cli uses it
-    "cli": {"bench", "results", "report", "data", "optim", "paper"},  # optim: the demo trains with GENIE
+    "cli": {"bench", "results", "report", "data", "paper"},
     "genie_dg": {"optim"},  # the package itself offers GENIE
     "plugins": {"algorithms", "data", "models", "optim"},  # one name for what a user's own row is made of
 }

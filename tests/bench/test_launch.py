@@ -92,7 +92,7 @@ def test_a_sweep_killed_at_twenty_random_moments_ends_as_if_nothing_had_happened
 def test_the_pool_survives_killed_workers_and_a_killed_launcher(
     undisturbed: dict[str, object], tmp_path: Path
 ) -> None:
-    """Real worker processes: one is killed in the middle of a run, then the launcher itself, and all with it."""
+    """Real worker processes: one is killed in the middle of a run, then the launcher, and all with it."""
     script = tmp_path / "sweep.py"
     script.write_text(
         "import sys; from pathlib import Path; from tests.bench.test_launch import jobs_in\n"

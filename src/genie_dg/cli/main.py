@@ -22,6 +22,7 @@ VERBS = {
     "env": "print the versions, devices and tools that matter to genie-dg",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
+    "report": "one page about runs that opens offline: tables, curves, draws, differences",
     "status": "how far sweeps are: done, running, failed, missing, time left",
     "sweep": "run many trainings from a TOML file; stopped ones go on",
     "table": "tables of finished runs: three ways of selection, markdown, LaTeX or CSV",
