@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check bench browser clean
+.PHONY: help setup demo test test-slow check docs bench browser clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -27,10 +27,14 @@ browser: ## install Debian's Chromium, which the tests of the report drive (once
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
 	|| echo "Chromium is missing and could not be installed; the tests of the report need it (on Debian: apt install chromium chromium-driver)." >&2
 
-check: $(STAMP) ## lint, formatting, types
+check: $(STAMP) ## lint, formatting, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $$(mktemp -d)
+
+docs: $(STAMP) ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP) ## measure the time of an optimizer step, of measuring and of a training step
 	$(BIN)/python benchmarks/step_time.py

@@ -1,4 +1,4 @@
-"""The main job in miniature: optimizers on rotated digits, leaving angles out, from a sweep to a table and a report."""
+"""The main job in miniature: optimizers on rotated digits, from a sweep to a table and a report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ._errors import UserError, require, unknown
 
-PROTOCOL = """# What is searched in the demo. The network starts from random weights, so the learning rates lie above those
-# for fine-tuning a pretrained one; their ranges, a factor of ten each, were set in a pilot on the same digits.
+PROTOCOL = """# What is searched in the demo. The network starts from random weights, so the learning rates
+# lie above those for fine-tuning a pretrained one; their ranges, a factor of ten each, were set in a pilot
+# on these digits.
 name = "demo"
 base = "domainbed"
 
@@ -121,9 +122,9 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         code = main.main(words) or code
     print(
-        "\nHow to read it: three angles of scikit-learn's digits were left out in turn; each optimizer had the same "
-        "number of draws of its learning rate, chosen on held-back data of the angles that were trained on. The "
-        "ranges were set in a pilot on the same digits, so the task is not unseen, and small differences are noise. "
-        "GENIE's claims are about fine-tuning pretrained networks."
+        "\nHow to read it: three angles of scikit-learn's digits were left out in turn; each optimizer had the "
+        "same number of draws of its learning rate, chosen on held-back data of the angles that were trained "
+        "on. The ranges were set in a pilot on the same digits, so the task is not unseen, and small differences "
+        "are noise. GENIE's claims are about fine-tuning pretrained networks."
     )
     return code
