@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         "\nHow to read it: three angles of scikit-learn's digits were left out in turn; each optimizer had the "
         "same number of draws of its learning rate, chosen on held-back data of the angles that were trained "
-        "on. The ranges were set in a pilot on the same digits, so the task is not unseen, and small differences "
-        "are noise. GENIE's claims are about fine-tuning pretrained networks."
+        "on. The ranges were set in a pilot on the same digits, so the task is not unseen, and small "
+        "differences are noise. GENIE's claims are about fine-tuning pretrained networks."
     )
     return code

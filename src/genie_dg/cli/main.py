@@ -22,6 +22,7 @@ VERBS = {
     "env": "print the versions, devices and tools that matter to genie-dg",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
+    "paper": "make the paper's tables and figures, published numbers beside measured ones",
     "report": "one page about runs that opens offline: tables, curves, draws, differences",
     "status": "how far sweeps are: done, running, failed, missing, time left",
     "sweep": "run many trainings from a TOML file; stopped ones go on",

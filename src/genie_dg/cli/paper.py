@@ -1,0 +1,59 @@
+"""Make one table or figure of the paper, or all: published numbers beside what is measured here."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ._errors import UserError, require, unknown
+
+SCALES = ("smoke", "cpu", "paper")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What, how large, where to."""
+    parser.add_argument("name", nargs="?", default="list", help="a table or figure, all, or list (default)")
+    parser.add_argument(
+        "--scale",
+        default="smoke",
+        help="smoke (seconds), cpu (a miniature, minutes to an hour) or paper (default: %(default)s)",
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/paper"), help="(default: %(default)s)")
+    parser.add_argument("--data", default="", help="a set or a folder of pictures, instead of the embedded set")
+    parser.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make what was asked for; every part leaves its files in its own folder."""
+    require("The paper", "bench", {"numpy": "numpy", "sklearn": "scikit-learn", "rich": "rich"})
+    require("The paper", "report", {"matplotlib": "matplotlib"})
+    if arguments.scale not in SCALES:
+        raise unknown("scale", arguments.scale, SCALES)
+    import torch
+
+    from genie_dg.paper._base import Request
+    from genie_dg.paper.table import PAPER
+
+    if arguments.name == "list":
+        for row in PAPER.values():
+            print(f"{row.name:15} {row.where:24} {row.summary}")
+        return 0
+    if arguments.name != "all" and arguments.name not in PAPER:
+        raise unknown("part of the paper", arguments.name, ["all", "list", *PAPER])
+    if arguments.scale == "smoke":
+        torch.set_num_threads(1)  # its networks are too small to share
+    rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
+    for row in rows:
+        out = arguments.out / arguments.scale / row.name
+        print(f"## {row.name}: {row.summary} ({row.where})\n")
+        request = Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers)
+        try:
+            made = row.make(request)
+        except (ValueError, ImportError, OSError) as error:
+            raise UserError(str(error)) from error
+        print(made.text)
+        for file in made.files:
+            print(f"wrote {file}")
+        print()
+    return 0

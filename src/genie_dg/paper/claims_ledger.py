@@ -1,0 +1,249 @@
+"""The claims of the paper, each with how it was measured here, the numbers, an interval and a verdict.
+
+The rule for verdicts is in `claims_verdict`, the measurements are in `claims_measures`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._base import Made, PaperRow, Request
+from .claims_verdict import Judged, Side, judge
+
+if TYPE_CHECKING:
+    from .claims_measures import Bench, Numbers
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Args:
+        name: short, for the JSON.
+        says: what the paper says.
+        where: section, table or figure.
+        how: how it is measured here.
+        side: on which side of the threshold the number must lie.
+        threshold: of the claim.
+        unit: of the number.
+        paper: the command that measures it at the paper's scale.
+    """
+
+    name: str
+    says: str
+    where: str
+    how: str
+    side: Side
+    threshold: float
+    unit: str
+    paper: str
+
+
+TRAIN = "genie-dg train {data} --root ROOT --test-domain {test} --optimizer {optimizer} --backbone resnet50 \
+--pretrained --steps 5001 --every 200 --trial 0"
+
+
+def _pair(*optimizers: str, data: str = "PACS", test: str = "sketch", more: str = "") -> str:
+    """A command for each optimizer; a user repeats them for every test domain and trials 0 to 2."""
+    return "\n".join(TRAIN.format(data=data, test=test, optimizer=o) + more for o in optimizers)
+
+
+FIGURE = "genie-dg paper {name} --scale paper --root ROOT"
+ALL = ("sgd --set lr=5e-5 --set momentum=0", "adam", "sam --set base=sgd", "genie")
+PRE = "genie --set noise=false --set dropout=0.0"
+THEORY = "genie-dg paper claims --scale cpu"
+
+CLAIMS = (
+    Claim(
+        "accuracy", "GENIE generalises better than SGD, Adam and SAM", "Section 4.1, Table 2",
+        "accuracy on the domain left out minus that of each other, paired by trial", "above", 0.0, "points",
+        _pair(*ALL),
+    ),
+    Claim(
+        "osgr", "GENIE has a higher OSGR than SGD, Adam and SAM", "Section 4.4, Figure 4",
+        "by the definition: gain on new samples / gain on the step's own, minus that of each other",
+        "above", 0.0, "ratio", FIGURE.format(name="osgr"),
+    ),
+    Claim(
+        "osgr-preconditioner", "GENIE's preconditioner raises the OSGR above SGD's and Adam's",
+        "Section 3.3.1, Corollary", "the theorem's form, from gradients and each optimizer's preconditioner",
+        "above", 0.0, "ratio", FIGURE.format(name="osgr"),
+    ),
+    Claim(
+        "osgr-always", "R_GENIE >= R_SGD for all gradients", "Section 3.3.1, Corollary",
+        "exact: a case of two parameters", "above", 0.0, "ratio", THEORY,
+    ),
+    Claim(
+        "balance", "GENIE's updates are more balanced than those of SGD, Adam and SAM", "Section 1, Figure 1",
+        "Gini coefficient of weight changes minus that of each other", "below", 0.0, "Gini",
+        FIGURE.format(name="heatmap"),
+    ),
+    Claim(
+        "cost", "An iteration costs less than with SGD, Adam and SAM", "Section 4.1, Table 3",
+        "seconds of a step, same batch, over those of each other", "below", 1.0, "times", _pair(*ALL),
+    ),
+    Claim(
+        "preconditioning", "Preconditioning alone is enough", "Section 4.4, Table 6",
+        "accuracy without noise and mask minus Adam's, paired by trial", "above", 0.0, "points",
+        _pair("adam", PRE),
+    ),
+    Claim(
+        "noise-and-mask", "Noise and mask help", "Section 4.4, Table 6",
+        "accuracy with noise and mask minus that without, paired by trial", "above", 0.0, "points",
+        _pair("genie", PRE),
+    ),
+    Claim(
+        "robust", "For a wide range of p and beta GENIE is above SGD, Adam and SAM", "Section 4.4, Figure 2",
+        "accuracy of each (p, beta) minus that of each other, paired by trial", "above", 0.0, "points",
+        _pair(*(f"genie --set dropout={p} --set beta={b}" for p in (0.1, 0.7) for b in (0.9, 0.99))),
+    ),
+    Claim(
+        "rate", "GENIE keeps SGD's rate of convergence", "Section 3.3.3, Theorem",
+        "exponent of the mean squared gradient in T minus SGD's; up to 0.05 counts as the same",
+        "below", 0.05, "exponent", THEORY,
+    ),
+    Claim(
+        "pac-bayes", "The divergence's gradient is the preconditioned gradient", "Section 3.3.2, Theorem",
+        "relative error against autograd, the next point held fixed; below 1e-6 counts as equal", "below", 1e-6,
+        "relative error", THEORY,
+    ),
+    Claim(
+        "pac-bayes-moving", "The same, with the next point depending on this one", "Section 3.3.2, Theorem",
+        "relative error against autograd, the next point moving along; below 1e-6 counts as equal",
+        "below", 1e-6, "relative error", THEORY,
+    ),
+    Claim(
+        "algorithms", "GENIE improves other algorithms", "Section 4.2, Table 5",
+        "accuracy with GENIE minus that with Adam, for each algorithm, paired by trial", "above", 0.0, "points",
+        "\n".join(_pair("adam", "genie", more=f" --algorithm {name}") for name in ("CORAL", "RSC")),
+    ),
+    Claim(
+        "one-source", "GENIE works with one source domain", "Section 4.3, Table 4",
+        "mean accuracy on the other domains minus Adam's, paired by trial", "above", 0.0, "points",
+        _pair("adam", "genie", test="art_painting --test-domain cartoon --test-domain photo"),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim, its numbers and the verdict."""
+
+    claim: Claim
+    numbers: dict[str, list[float]]
+    judged: Judged
+
+    @property
+    def result(self) -> str:
+        """The number and interval that decided, as a table shows them."""
+        found = self.judged.interval
+        if found is None:
+            return ""
+        level = f"{100 * found.level:.3g} %"
+        return (
+            f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}] {self.claim.unit} "
+            f"({self.judged.part}; {level}, n = {found.count})"
+        )
+
+
+def entries(numbers: Mapping[str, Numbers]) -> list[Entry]:
+    """Every claim with a verdict; one without numbers is not measured."""
+    return [
+        Entry(c, dict(numbers.get(c.name, {})), judge(numbers.get(c.name, {}), c.side, c.threshold))
+        for c in CLAIMS
+    ]
+
+
+def markdown(found: list[Entry]) -> str:
+    """The ledger as a table."""
+    rows = ["| Claim | In the paper | Measured here | Result | Verdict |", "|---|---|---|---|---|"]
+    for e in found:
+        wanted = f"{e.claim.how}; the claim is {e.claim.side} {e.claim.threshold:g}"
+        rows.append(
+            f"| {e.claim.says} | {e.claim.where} | {wanted} | {e.result or '-'} | **{e.judged.verdict}** |"
+        )
+    return "\n".join(rows)
+
+
+def measure(bench: Bench, say: Callable[[str], None]) -> dict[str, Numbers]:
+    """The numbers of every claim."""
+    from . import claims_measures as m
+
+    say("claims: dynamics (OSGR, updates)")
+    seen = m.dynamics(bench)
+    identity = m.pac_bayes(bench)
+    found = {
+        "osgr": m.against(seen["definition"]),
+        "osgr-preconditioner": m.against(seen["theorem"]),
+        "osgr-always": m.corollary(bench),
+        "balance": m.against(seen["gini"]),
+        "pac-bayes": identity["fixed"],
+        "pac-bayes-moving": identity["moving"],
+    }
+    later = {
+        "cost": m.cost,
+        "rate": m.convergence_rate,
+        "accuracy": m.better_accuracy,
+        "preconditioning": m.preconditioning_suffices,
+        "noise-and-mask": m.noise_and_mask_help,
+        "robust": m.robust,
+        "algorithms": m.other_algorithms,
+        "one-source": m.one_source,
+    }
+    for name, function in later.items():
+        say(f"claims: {name}")
+        found[name] = function(bench)
+    return found
+
+
+def make_claims(request: Request) -> Made:
+    """Measure every claim and write the ledger; at the paper's scale only print what to run."""
+    if request.scale == "paper":
+        blocks = [f"# {c.says} ({c.where})\n{c.paper}" for c in CLAIMS]
+        return Made("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
+    from . import claims_measures as m
+    from ._figure import stage_of
+
+    sizes = m.SIZES[request.scale]
+    stage = stage_of(request, "digits", sizes.steps, "PACS")
+    every = max(1, sizes.steps // 4)
+    config = replace(stage.config, steps=sizes.steps, checkpoint_every=every)
+    contenders = {c.label: c for c in stage.contenders}
+    bench = m.Bench(stage.data, config, sizes, request.out / "runs", contenders)
+    found = entries(measure(bench, request.say))
+    tried = len(sizes.lr_factors)
+    rates = f"the best of {tried} on another trial" if tried > 1 else "set by hand, not tuned"
+    note = (
+        f"{stage.data.name}, {config.backbone}, {config.steps} steps of {config.batch_size} a domain, "
+        f"{sizes.seeds} trials that leave the domains out in turn; learning rates {rates}."
+    )
+    text = f"{note}\n\n{markdown(found)}"
+    return Made(text, _write(request, text, found, bench))
+
+
+def _write(request: Request, text: str, found: list[Entry], bench: Bench) -> tuple[Path, ...]:
+    request.out.mkdir(parents=True, exist_ok=True)
+    table, numbers = request.out / "claims.md", request.out / "claims.json"
+    table.write_text(text + "\n", encoding="utf-8")
+    whole = {
+        "command": f"genie-dg paper claims --scale {request.scale}"
+        + (f" --data {request.data}" if request.data else ""),
+        "scale": request.scale,
+        "seeds": list(bench.seeds),
+        "claims": [asdict(e) | {"result": e.result} for e in found],
+        "runs": {c.run_id: asdict(c) for c in bench.made},
+    }
+    numbers.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return table, numbers
+
+
+CLAIMS_ROW = PaperRow(
+    "claims",
+    "all claims",
+    "every claim of the paper: measured how, with which interval, and whether it holds",
+    make_claims,
+)

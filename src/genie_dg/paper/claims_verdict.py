@@ -1,0 +1,134 @@
+r"""When a claim holds: a rule about numbers, and nothing else.
+
+A claim says that a number lies above, or below, a threshold. The number is measured once for each seed (paired:
+the same splits, initial weights and batches for both sides), and the mean has Student's interval,
+:math:`\bar x \pm t\, s / \sqrt n`. The claim
+
+- **holds** if the whole interval is on its side of the threshold,
+- **does not hold** if the whole interval is on the other side,
+- is **undecided at this scale** otherwise, and **not measured** without numbers.
+
+A claim about several opponents at once is as strong as its weakest part. With k parts each interval has level
+1 - 0.05/k (Bonferroni), so that all k cover with 95 %: it holds if every part does, and does not hold if one
+part does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ._base import PaperError
+
+Side = Literal["above", "below"]
+HOLDS, FAILS, UNDECIDED, NOT_MEASURED = "holds", "does not hold", "undecided at this scale", "not measured"
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the two ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+    level: float = LEVEL
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict and the part of the claim that decided it; neither part nor interval when not measured."""
+
+    verdict: str
+    part: str = ""
+    interval: Interval | None = None
+
+
+def t_quantile(level: float, freedom: int) -> float:
+    """The t with P(|T| < t) = level, by bisection of the exact distribution.
+
+    >>> round(t_quantile(0.95, 4), 4), round(t_quantile(0.99, 1), 3)
+    (2.7764, 63.657)
+    """
+    if not 0 < level < 1 or freedom < 1:
+        raise PaperError(f"level={level} and freedom={freedom} came; give a level in (0, 1) and 1 or more.")
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < level:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """P(|T| < t) for a whole number of degrees of freedom: a finite sum in cos(atan(t / sqrt(freedom)))."""
+    angle = math.atan(t / math.sqrt(freedom))
+    square = math.cos(angle) ** 2
+    odd = freedom % 2
+    term, total = (math.cos(angle), math.cos(angle)) if odd else (1.0, 1.0)
+    for k in range(2 if odd else 1, freedom - 1, 2):
+        term *= square * k / (k + 1)
+        total += term
+    if freedom == 1:
+        return 2 * angle / math.pi
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+
+
+def interval_of(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's interval for the mean of independent numbers, two or more and all finite.
+
+    >>> found = interval_of([1.0, 2.0, 3.0])
+    >>> found.value, round(found.low, 3), round(found.high, 3)
+    (2.0, -0.484, 4.484)
+    """
+    n = len(values)
+    if n < 2 or not all(map(math.isfinite, values)):
+        raise PaperError(
+            f"{n} numbers came ({', '.join(f'{x:g}' for x in values[:5])}); an interval needs two or more, all "
+            "finite, so measure with more seeds."
+        )
+    mean = math.fsum(values) / n
+    deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1))
+    half = t_quantile(level, n - 1) * deviation / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n, level)
+
+
+def verdict(interval: Interval | None, side: Side, threshold: float) -> str:
+    """The rule of this module for one interval; an end that lies on the threshold decides nothing.
+
+    >>> verdict(Interval(0.5, 0.1, 0.9, 3), "above", 0.0), verdict(Interval(0.5, 0.0, 1.0, 3), "above", 0.0)
+    ('holds', 'undecided at this scale')
+    """
+    if interval is None:
+        return NOT_MEASURED
+    if not all(map(math.isfinite, (interval.low, interval.value, interval.high))):
+        return UNDECIDED
+    sign = 1 if side == "above" else -1
+    worst, best = sorted((sign * (interval.low - threshold), sign * (interval.high - threshold)))
+    return HOLDS if worst > 0 else FAILS if best < 0 else UNDECIDED
+
+
+def judge(parts: Mapping[str, Sequence[float]], side: Side, threshold: float) -> Judged:
+    """The verdict on a claim from the numbers of each of its parts.
+
+    Decided by the part whose mean lies furthest on the wrong side, unless another part does not hold: then by
+    that one.
+
+    >>> judge({"SGD": [0.3, 0.31, 0.29], "Adam": [0.01, -0.02, 0.03]}, "above", 0.0).part
+    'Adam'
+    """
+    if not parts:
+        return Judged(NOT_MEASURED)
+    level = 1 - (1 - LEVEL) / len(parts)
+    sign = 1 if side == "above" else -1
+    intervals = {name: interval_of(values, level) for name, values in parts.items()}
+    ordered = sorted(intervals.items(), key=lambda item: sign * item[1].value)
+    verdicts = {name: verdict(one, side, threshold) for name, one in ordered}
+    failed = [name for name, found in verdicts.items() if found == FAILS]
+    undecided = [name for name, found in verdicts.items() if found == UNDECIDED]
+    part = (failed or undecided or list(verdicts))[0]
+    return Judged(verdicts[part], part, intervals[part])

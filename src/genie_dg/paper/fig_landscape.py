@@ -1,0 +1,267 @@
+r"""Trajectories on a slice of the loss whose corners are minima of single domains (the paper's Figure 5).
+
+There is no public code for this figure; what follows is derived from its description. From one initial network
+four networks are trained, each on one source domain alone; their weights :math:`\theta_1, \dots, \theta_4` are
+the corners :math:`(\mp 4, \mp 4)` of a bilinear patch of weight space,
+
+.. math::
+    \theta(x, y) = (1-u)(1-v)\,\theta_1 + u(1-v)\,\theta_2 + (1-u)v\,\theta_3 + uv\,\theta_4, \qquad
+    u = \frac{x + 4}{8}, \quad v = \frac{y + 4}{8} .
+
+Every optimizer starts at (-1, 3) and takes 30 steps in the two numbers x and y, with gradients on the same
+batches of the source domains. One panel shows the mean loss of the source domains, one the loss of a domain
+that was never trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from genie_dg.data.domains import DomainSet
+from genie_dg.data.mnist import FASHION, rotated_mnist
+from genie_dg.data.sets import folder_of
+from genie_dg.models.classifier import build_network
+from genie_dg.optim.table import build_optimizer
+from genie_dg.report.curves import COLOURS, DASHES, Row
+
+from ._base import Made, PaperError, Request
+from ._figure import Contender, open_set, panels, samples, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+START, STEPS, CORNER = (-1.0, 3.0), 30, 4.0
+"""The published start and length, and the coordinate of the corners (not published)."""
+
+CONTENDERS = (
+    Contender("SGD", "sgd", {"lr": 1.0, "momentum": 0.0}),
+    Contender("Adam", "adam", {"lr": 0.15}),
+    Contender("GENIE", "genie", {"lr": 1.0}),
+)
+"""Learning rates for the two coordinates, whose unit is an eighth of the patch; not published, not tuned."""
+
+
+@dataclass(frozen=True)
+class Path2D:
+    """The places of one optimizer, with the losses there."""
+
+    label: str
+    places: list[tuple[float, float]]
+    source: list[float]
+    unseen: list[float]
+
+
+@dataclass(frozen=True)
+class LandscapeData:
+    """Losses on a grid (``source[row of y][column of x]``), trajectories and the names of the corners."""
+
+    axis: list[float]
+    source: list[list[float]]
+    unseen: list[list[float]]
+    paths: list[Path2D]
+    corners: list[tuple[str, float, float]]
+    unseen_name: str
+    note: str
+
+    def table(self) -> tuple[list[str], list[Row]]:
+        """The points of the trajectories, then the grid (label "grid", step empty)."""
+        rows: list[Row] = [
+            [path.label, step, *place, path.source[step], path.unseen[step]]
+            for path in self.paths
+            for step, place in enumerate(path.places)
+        ]
+        rows += [
+            ["grid", "", x, y, self.source[i][j], self.unseen[i][j]]
+            for i, y in enumerate(self.axis)
+            for j, x in enumerate(self.axis)
+        ]
+        return ["label", "step", "x", "y", "source_loss", "unseen_loss"], rows
+
+
+class Patch:
+    """The bilinear patch through four networks of one form."""
+
+    def __init__(self, model: nn.Module, corners: list[dict[str, Tensor]]) -> None:
+        self.model, self.corners = model, corners
+
+    def loss(self, place: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of the network at a place, differentiable in the place."""
+        u, v = (place / CORNER + 1) / 2
+        shares = ((1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v)
+        weights = {
+            name: torch.stack([s * c[name] for s, c in zip(shares, self.corners, strict=True)]).sum(0)
+            for name in self.corners[0]
+        }
+        return F.cross_entropy(functional_call(self.model, weights, (x,)), y)
+
+
+def landscape_data(
+    data: DomainSet, corner_steps: int = 300, cells: int = 33, batch: int = 32, most: int = 300, seed: int = 0
+) -> LandscapeData:
+    """Train the corners, evaluate the grid, walk.
+
+    Args:
+        data: five domains or more; the first four are the corners, the last is unseen.
+        corner_steps: of Adam, for each corner.
+        cells: places on each axis of the grid.
+        batch: samples of each source domain in a step of the walk.
+        most: samples of each domain, at most.
+        seed: of the initial weights and the batches.
+    """
+    if len(data.domains) < 5:
+        raise PaperError(
+            f"{data.name} has {len(data.domains)} domains; the landscape needs four for the corners and one "
+            "that is unseen, so give a set with five or more, such as digits."
+        )
+    pools = [samples(data, [k], 32, most) for k in (0, 1, 2, 3, len(data.domains) - 1)]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        channels, size = pools[0][0].shape[1], pools[0][0].shape[-1]
+        model = build_network("mlp", len(data.classes), channels, size)
+    first = {name: p.detach().clone() for name, p in model.named_parameters()}
+    corners = [_minimum(model, first, *pool, corner_steps, batch, generator) for pool in pools[:4]]
+    patch = Patch(model, corners)
+    everything = torch.cat([x for x, _ in pools[:4]]), torch.cat([y for _, y in pools[:4]])
+    draws = [_draw(pools[:4], batch, generator) for _ in range(STEPS)]
+    paths = [_walk(patch, one, draws, everything, pools[4]) for one in CONTENDERS]
+    reach = max(abs(coordinate) for path in paths for place in path.places for coordinate in place)
+    edge = max(1.35 * CORNER, reach + 0.5)
+    axis = np.linspace(-edge, edge, cells).tolist()
+    with torch.no_grad():
+        source, unseen = (
+            [[float(patch.loss(torch.tensor([x, y]), *pool)) for x in axis] for y in axis]
+            for pool in (everything, pools[4])
+        )
+    names = [domain.name for domain in data.domains]
+    places = [(-CORNER, -CORNER), (CORNER, -CORNER), (-CORNER, CORNER), (CORNER, CORNER)]
+    marks = [(name, *place) for name, place in zip(names[:4], places, strict=True)]
+    note = f"{data.name}, perceptron, {STEPS} steps from ({START[0]:g}, {START[1]:g})"
+    return LandscapeData(axis, source, unseen, paths, marks, names[-1], note)
+
+
+def _minimum(
+    model: nn.Module,
+    first: dict[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    steps: int,
+    batch: int,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """Weights that were trained on one domain alone."""
+    model.load_state_dict(first)
+    optimizer = build_optimizer("adam", model.parameters(), lr=1e-3)
+    for _ in range(steps):
+        rows = torch.randint(len(y), (batch,), generator=generator)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def _draw(pools: list[tuple[Tensor, Tensor]], batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    rows = [torch.randint(len(y), (batch,), generator=generator) for _, y in pools]
+    return (
+        torch.cat([x[r] for (x, _), r in zip(pools, rows, strict=True)]),
+        torch.cat([y[r] for (_, y), r in zip(pools, rows, strict=True)]),
+    )
+
+
+def _walk(
+    patch: Patch,
+    contender: Contender,
+    draws: list[tuple[Tensor, Tensor]],
+    source: tuple[Tensor, Tensor],
+    unseen: tuple[Tensor, Tensor],
+) -> Path2D:
+    place = nn.Parameter(torch.tensor(START))
+    optimizer = build_optimizer(contender.optimizer, [place], **contender.settings)
+    label = f"{contender.label} (lr {contender.settings['lr']:g})"
+    path = Path2D(label, [], [], [])
+
+    def note() -> None:
+        x, y = place.detach().tolist()
+        path.places.append((x, y))
+        with torch.no_grad():
+            path.source.append(float(patch.loss(place, *source)))
+            path.unseen.append(float(patch.loss(place, *unseen)))
+
+    note()
+    for x, y in draws:
+        optimizer.zero_grad()
+        patch.loss(place, x, y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        note()
+    return path
+
+
+def plot_landscape(data: LandscapeData, which: str, ax: Axes) -> Axes:
+    """Draw contours of the loss on ``which`` ("source" or "unseen") and the trajectories over them."""
+    grid = np.array(data.source if which == "source" else data.unseen)
+    levels = np.geomspace(grid.min() * 1.001, grid.max(), 22)
+    ax.contourf(
+        data.axis, data.axis, np.log(grid), levels=np.log(levels), cmap="Greys", alpha=0.55, extend="both"
+    )
+    lines = ax.contour(data.axis, data.axis, grid, levels=levels[::3], colors="0.35", linewidths=0.6)
+    ax.clabel(lines, fmt="%.2g", fontsize="x-small")
+    for i, path in enumerate(data.paths):
+        xs, ys = zip(*path.places, strict=True)
+        ax.plot(xs, ys, DASHES[0], color=COLOURS[i], linewidth=1.6, marker=".", markersize=4, label=path.label)
+        ax.plot(xs[-1], ys[-1], "o", color=COLOURS[i], markersize=9, markeredgecolor="white")
+    ax.plot(*START, "s", color="black", markersize=7, label="start")
+    for name, x, y in data.corners:
+        ax.plot(x, y, "*", color="black", markersize=10)
+        ax.annotate(name, (x, y), (0, 7 if y > 0 else -14), textcoords="offset points", ha="center")
+    ax.set_xlabel("x")
+    ax.set_ylabel("y")
+    ax.set_xlim(data.axis[0], data.axis[-1])
+    ax.set_ylim(data.axis[0], data.axis[-1])
+    ax.set_aspect("equal")
+    ax.set_title(
+        "mean loss of the source domains" if which == "source" else f"loss of unseen {data.unseen_name}"
+    )
+    return ax
+
+
+def landscape_set(request: Request) -> DomainSet:
+    """FashionMNIST turned by 0 to 60 degrees where its folder was given, else the embedded digits."""
+    if request.data.lower().replace("-", "").replace("_", "") != "fashionmnist":
+        if request.scale == "paper" and not request.data:
+            raise PaperError(
+                "The paper's scale needs FashionMNIST; give --data FashionMNIST and with --root the folder "
+                "that holds its idx files, or choose the scale cpu."
+            )
+        return open_set(request, "digits")
+    folder = folder_of("FashionMNIST", request.root, ("FashionMNIST", "fashion-mnist"))
+    angles = (0, 15, 30, 45, 60)
+    return rotated_mnist(folder, angles=angles, name="RotatedFashionMNIST", classes=FASHION)
+
+
+def make_landscape(request: Request) -> Made:
+    """Train the corners, walk, draw, write."""
+    data = landscape_set(request)
+    request.say(f"Loss landscape on {data.name}: four corners, three optimizers")
+    steps, cells = {"smoke": (40, 9), "cpu": (300, 33), "paper": (2000, 51)}[request.scale]
+    found = landscape_data(data, steps, cells, most=2000 if request.scale == "paper" else 300)
+    figure, axes = panels(1, 2, 13, 6.6, sharey=True)
+    for which, ax in zip(("source", "unseen"), axes, strict=True):
+        plot_landscape(found, which, ax)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    title = f"{found.note}; stars: networks trained on one domain alone; bilinear patch between them (derived)"
+    figure.suptitle(title, fontsize="medium")
+    files = save(figure, request.out, "landscape", found)
+    ends = "\n".join(
+        f"- {p.label}: ends at ({p.places[-1][0]:.1f}, {p.places[-1][1]:.1f}), source loss {p.source[-1]:.3f}, "
+        f"unseen loss {p.unseen[-1]:.3f}"
+        for p in found.paths
+    )
+    return Made(f"Trajectories on {found.note}; derived, there is no public code.\n{ends}", files)

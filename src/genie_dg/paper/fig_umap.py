@@ -1,0 +1,182 @@
+"""Features before and after training (the paper's Figure 3): UMAP where it is installed, else t-SNE.
+
+The title says which. With t-SNE the features are first reduced to 50 principal components. Beside the picture
+stands a number that needs no picture: how often the nearest source feature of a target sample has its class.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from genie_dg.bench.assemble import Parts, Places, assemble
+from genie_dg.report.curves import COLOURS, Row
+
+from ._base import Made, Request
+from ._figure import Stage, chosen, device_of, panels, samples, save, stage_of, walk
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+MOST = 105
+"""Samples of each domain that are drawn, at most: more cannot be told apart."""
+
+Embed = Callable[[Tensor], "np.ndarray[tuple[int, int], np.dtype[np.float64]]"]
+
+
+@dataclass(frozen=True)
+class FeaturePanel:
+    """Points of one network: position, class and domain of each, and the nearest-source accuracy."""
+
+    title: str
+    points: list[tuple[float, float]]
+    nearest: float
+
+
+@dataclass(frozen=True)
+class FeaturesData:
+    """The panels; classes and domains are the same in all of them."""
+
+    panels: list[FeaturePanel]
+    classes: list[str]
+    labels: list[int]
+    domains: list[str]
+    targets: list[bool]
+    method: str
+    note: str
+
+    def table(self) -> tuple[list[str], list[Row]]:
+        """One row for each point of each panel."""
+        rows: list[Row] = [
+            [panel.title, domain, int(target), self.classes[label], *point]
+            for panel in self.panels
+            for point, label, domain, target in zip(
+                panel.points, self.labels, self.domains, self.targets, strict=True
+            )
+        ]
+        return ["panel", "domain", "unseen", "class", "x", "y"], rows
+
+
+def embedding() -> tuple[str, Embed]:
+    """The name of what reduces features to two dimensions here, and the function."""
+    if find_spec("umap") is not None:
+        return "UMAP", lambda features: np.asarray(
+            importlib.import_module("umap").UMAP(random_state=0, n_jobs=1).fit_transform(features.numpy())
+        )
+    return "t-SNE of principal components (umap-learn is not installed)", tsne
+
+
+def tsne(features: Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """t-SNE of up to 50 principal components, started from the first two."""
+    from sklearn.decomposition import PCA  # type: ignore[import-untyped]
+    from sklearn.manifold import TSNE  # type: ignore[import-untyped]
+
+    x = features.double().numpy()
+    x = PCA(min(50, *x.shape), random_state=0).fit_transform(x)
+    perplexity = min(30.0, (len(x) - 1) / 3)
+    return np.asarray(TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(x), np.float64)
+
+
+def nearest_source(features: Tensor, labels: Tensor, target: Tensor) -> float:
+    """The share of target samples whose nearest source sample, by cosine, has the same class.
+
+    >>> f = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.1], [0.9, 1.0]])
+    >>> nearest_source(f, torch.tensor([0, 1, 0, 0]), torch.tensor([False, False, True, True]))
+    0.5
+    """
+    unit = nn.functional.normalize(features.double(), dim=1)
+    closest = (unit[target] @ unit[~target].T).argmax(1)
+    return float((labels[~target][closest] == labels[target]).double().mean())
+
+
+def features_data(stage: Stage, most: int = MOST, device: str = "cpu") -> FeaturesData:
+    """Train with SGD, Adam and GENIE from the same weights and embed the features of all domains."""
+    data, c = stage.data, stage.config
+    shown = min(len(COLOURS), len(data.classes))
+    images, labels, domains = [], [], []
+    for k in range(len(data.domains)):
+        x, y = samples(data, [k], c.image_size, most * len(data.classes) // shown)
+        keep = y < shown
+        images.append(x[keep])
+        labels.append(y[keep])
+        domains += [k] * int(keep.sum())
+    x, y = torch.cat(images), torch.cat(labels)
+    target = torch.tensor([k in c.test_domains for k in domains])
+    method, embed = embedding()
+    panels: list[FeaturePanel] = []
+
+    @torch.no_grad()
+    def add(title: str, parts: Parts) -> None:
+        network = parts.algorithm.network.eval()
+        features = torch.cat([network.features(part.to(device)).cpu() for part in torch.split(x, 64)])
+        points = [(float(a), float(b)) for a, b in embed(features)]
+        panels.append(FeaturePanel(title, points, nearest_source(features, y, target)))
+
+    contenders = chosen(stage.contenders, ("SGD", "Adam", "GENIE"))
+    add("before training", assemble(contenders[0].on(c), data, Places(device=device)))
+    for contender in contenders:
+        add(contender.label, walk(contender.on(c), data, device=device))
+    names = [data.domains[k].name for k in domains]
+    return FeaturesData(
+        panels, list(data.classes[:shown]), y.tolist(), names, target.tolist(), method, stage.note
+    )
+
+
+def plot_features(data: FeaturesData, index: int, ax: Axes) -> Axes:
+    """Draw one panel: colour is the class, a dot is a source domain, a cross the unseen one."""
+    panel = data.panels[index]
+    places = np.array(panel.points)
+    labels, target = np.array(data.labels), np.array(data.targets)
+    for k in range(len(data.classes)):
+        of_class = labels == k
+        seen, unseen = places[of_class & ~target], places[of_class & target]
+        ax.scatter(seen[:, 0], seen[:, 1], s=9, color=COLOURS[k], alpha=0.45, linewidths=0)
+        ax.scatter(unseen[:, 0], unseen[:, 1], s=22, color=COLOURS[k], marker="x", linewidths=1.1)
+    ax.set_title(f"{panel.title}\nnearest source has the class: {panel.nearest:.0%}", fontsize="medium")
+    ax.set_xlabel("first coordinate")
+    ax.set_ylabel("second coordinate")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    return ax
+
+
+def make_umap(request: Request) -> Made:
+    """Train, embed, draw, write."""
+    stage = stage_of(request, "styleshapes", 600, "PACS")
+    request.say(f"Features on {stage.note}, before and after training with three optimizers")
+    data = features_data(stage, 21 if request.scale == "smoke" else MOST, device_of(request.scale))
+    figure, axes = panels(1, 4, 17, 4.9)
+    for index, ax in enumerate(axes):
+        plot_features(data, index, ax)
+    figure.legend(handles=_legend(data), loc="outside lower center", ncols=len(data.classes) + 2, frameon=False)
+    figure.suptitle(f"{data.method}; {data.note}", fontsize="medium")
+    files = save(figure, request.out, "umap", data)
+    nearest = ", ".join(f"{panel.title} {panel.nearest:.0%}" for panel in data.panels)
+    text = (
+        f"Features by {data.method} on {data.note}. Target samples whose nearest source sample has their "
+        f"class: {nearest}."
+    )
+    return Made(text, files)
+
+
+def _legend(data: FeaturesData) -> list[Line2D]:
+    from matplotlib.lines import Line2D
+
+    unseen = sorted({name for name, target in zip(data.domains, data.targets, strict=True) if target})
+    classes = [
+        Line2D([], [], marker="s", linestyle="", color=COLOURS[k], label=name)
+        for k, name in enumerate(data.classes)
+    ]
+    return [
+        *classes,
+        Line2D([], [], marker="o", linestyle="", color="0.4", markersize=4, label="source domains"),
+        Line2D([], [], marker="x", linestyle="", color="0.2", label=f"unseen: {', '.join(unseen)}"),
+    ]

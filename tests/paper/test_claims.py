@@ -1,0 +1,153 @@
+"""The ledger of claims: the rule for verdicts on hand-made numbers, and a whole ledger in miniature."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from genie_dg.paper._base import PaperError, Request
+from genie_dg.paper.claims_ledger import CLAIMS, CLAIMS_ROW, entries, markdown
+from genie_dg.paper.claims_measures import accuracy_of
+from genie_dg.paper.claims_verdict import (
+    FAILS,
+    HOLDS,
+    NOT_MEASURED,
+    UNDECIDED,
+    Interval,
+    interval_of,
+    judge,
+    t_quantile,
+    verdict,
+)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_the_quantile_is_students(freedom: int, level: float) -> None:
+    assert t_quantile(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-9)
+
+
+def test_the_interval_is_students() -> None:
+    values = [0.2, 1.5, -0.3, 0.9]
+    found = interval_of(values, 0.9)
+    low, high = stats.t.interval(0.9, 3, loc=sum(values) / 4, scale=stats.sem(values))
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.count == 4
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, math.nan], [math.inf, 1.0]])
+def test_too_little_for_an_interval_is_refused(values: list[float]) -> None:
+    with pytest.raises(PaperError, match="two or more"):
+        interval_of(values)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below"),
+    [
+        (0.1, 0.9, HOLDS, FAILS),
+        (-0.9, -0.1, FAILS, HOLDS),
+        (-0.1, 0.9, UNDECIDED, UNDECIDED),
+        (0.0, 0.9, UNDECIDED, UNDECIDED),
+        (-0.9, 0.0, UNDECIDED, UNDECIDED),
+        (-math.inf, math.inf, UNDECIDED, UNDECIDED),
+        (0.5, math.inf, UNDECIDED, UNDECIDED),
+    ],
+)
+def test_a_verdict_needs_the_whole_interval(low: float, high: float, above: str, below: str) -> None:
+    interval = Interval(0.0, low, high, 3)
+    assert verdict(interval, "above", 0.0) == above
+    assert verdict(interval, "below", 0.0) == below
+
+
+def test_the_threshold_counts() -> None:
+    interval = Interval(1.2, 1.1, 1.3, 3)
+    assert verdict(interval, "above", 0.0) == HOLDS
+    assert verdict(interval, "above", 1.2) == UNDECIDED
+    assert verdict(interval, "below", 1.0) == FAILS
+
+
+def test_no_number_no_verdict() -> None:
+    assert verdict(None, "above", 0.0) == NOT_MEASURED
+    assert judge({}, "above", 0.0).verdict == NOT_MEASURED
+    assert {entry.judged.verdict for entry in entries({})} == {NOT_MEASURED}
+
+
+def test_all_parts_must_hold() -> None:
+    clear, unclear, wrong = [1.0, 1.01, 0.99], [0.1, -0.2, 0.4], [-1.0, -1.01, -0.99]
+    assert judge({"a": clear, "b": clear}, "above", 0.0).verdict == HOLDS
+    found = judge({"a": clear, "b": unclear}, "above", 0.0)
+    assert (found.verdict, found.part) == (UNDECIDED, "b")
+    far_but_noisy = [-40.0, 10.0, -30.0]
+    found = judge({"a": far_but_noisy, "b": wrong, "c": clear}, "above", 0.0)
+    assert (found.verdict, found.part) == (FAILS, "b")
+    assert judge({"a": wrong, "b": wrong}, "below", 0.0).verdict == HOLDS
+
+
+def test_several_parts_widen_the_intervals() -> None:
+    values = [0.9, 1.0, 1.4, 0.2]  # 95 % holds with one part, and not with twenty
+    assert judge({"a": values}, "above", 0.0).verdict == HOLDS
+    found = judge({str(k): values for k in range(20)}, "above", 0.0)
+    assert found.verdict == UNDECIDED
+    assert found.interval is not None
+    assert found.interval.level == pytest.approx(1 - 0.05 / 20)
+
+
+def test_accuracy_is_that_of_the_best_validation_on_sources() -> None:
+    records = [
+        {"out_acc": [0.9, 0.1, 0.3], "in_acc": [0.0, 0.25, 0.5]},  # sources 0 and 2: 0.6
+        {"out_acc": [0.4, 1.0, 0.7], "in_acc": [1.0, 0.75, 1.0]},  # 0.55
+    ]
+    assert accuracy_of(records, (1,)) == 0.25
+
+
+def test_the_ledger_names_each_claim_once_and_has_paper_commands(tmp_path: Path) -> None:
+    names = [claim.name for claim in CLAIMS]
+    assert len(set(names)) == len(names)
+    made = CLAIMS_ROW.make(Request("paper", tmp_path))
+    assert made.files == ()
+    assert list(tmp_path.iterdir()) == []
+    assert made.text.count("\n# ") == len(CLAIMS)
+    commands = [line for line in made.text.splitlines() if line.startswith("genie-dg ")]
+    assert len(commands) > len(CLAIMS)
+
+
+def test_the_paper_commands_are_accepted_by_the_command_line(tmp_path: Path) -> None:
+    import argparse
+    import shlex
+
+    from genie_dg.cli import train
+
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    commands = [line for claim in CLAIMS for line in claim.paper.splitlines() if " train " in line]
+    assert commands
+    for line in commands:
+        parsed = parser.parse_args(shlex.split(line)[2:])
+        assert parsed.steps == 5001
+
+
+def test_a_whole_ledger_in_miniature(tmp_path: Path) -> None:
+    said: list[str] = []
+    made = CLAIMS_ROW.make(Request("smoke", tmp_path, say=said.append))
+    table, numbers = made.files
+    whole = json.loads(numbers.read_text(encoding="utf-8"))
+    assert made.text in table.read_text(encoding="utf-8")
+    assert said
+    verdicts = {row["claim"]["name"]: row["judged"]["verdict"] for row in whole["claims"]}
+    assert set(verdicts) == {claim.name for claim in CLAIMS}
+    assert NOT_MEASURED not in verdicts.values()
+    assert verdicts["pac-bayes"] == HOLDS
+    assert verdicts["pac-bayes-moving"] == FAILS
+    assert verdicts["osgr-always"] == FAILS
+    for row in whole["claims"]:  # each verdict follows from the numbers that were written
+        claim = row["claim"]
+        assert judge(row["numbers"], claim["side"], claim["threshold"]).verdict == row["judged"]["verdict"]
+        assert row["judged"]["interval"]["count"] >= 2
+    assert whole["seeds"] == [0, 1]
+    folders = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert folders == set(whole["runs"])
+    assert len(markdown(entries({})).splitlines()) == len(CLAIMS) + 2

@@ -1,0 +1,137 @@
+"""The figures: their numbers first, then that a file comes out."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from genie_dg.data.domains import TensorDomain
+from genie_dg.data.sets import open_data
+from genie_dg.paper import fig_landscape
+from genie_dg.paper._base import PaperError, Request
+from genie_dg.paper._figure import Contender, halves, samples, stage_of, walk
+from genie_dg.paper.fig_landscape import STEPS, Patch, landscape_data, landscape_set
+from genie_dg.paper.fig_umap import embedding, nearest_source
+from genie_dg.paper.figures import ROWS
+
+
+def quiet(line: str) -> None:
+    """Says nothing."""
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_rows() -> None:
+    assert [row.name for row in ROWS] == ["osgr", "heatmap", "landscape", "umap"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_figure_is_made(row, tmp_path: Path) -> None:
+    made = row.make(Request("smoke", tmp_path, say=quiet))
+    assert [path.name for path in made.files] == [f"{row.name}.{end}" for end in ("png", "pdf", "csv")]
+    png, pdf, numbers = made.files
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    cells = rows_of(numbers)
+    if row.name == "osgr":
+        forms = {(cell["form"], cell["optimizer"]) for cell in cells}
+        assert len(forms) == 4 + 4 + 3  # SAM has no preconditioner of the theorem's kind
+        assert all(float(cell["low"]) <= float(cell["osgr"]) <= float(cell["high"]) for cell in cells)
+    elif row.name == "heatmap":
+        assert {cell["optimizer"] for cell in cells} == {"SGD", "Adam", "SAM", "GENIE"}
+        assert max(float(cell["share_of_largest_update"]) for cell in cells) == 1
+    elif row.name == "landscape":
+        starts = [(float(c["x"]), float(c["y"])) for c in cells if c["step"] == "0"]
+        assert starts == [(-1.0, 3.0)] * 3
+        assert {c["step"] for c in cells if c["label"] != "grid"} == {str(t) for t in range(STEPS + 1)}
+    else:
+        assert [*dict.fromkeys(c["panel"] for c in cells)] == ["before training", "SGD", "Adam", "GENIE"]
+        assert {c["domain"] for c in cells if c["unseen"] == "1"} == {"75 degrees"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_papers_scale_asks_for_data(row, tmp_path: Path) -> None:
+    with pytest.raises(PaperError, match="--root"):
+        row.make(Request("paper", tmp_path, say=quiet))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_method_is_named_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genie_dg.paper.fig_umap.find_spec", lambda name: None)
+    method, _ = embedding()
+    assert "t-SNE" in method
+    assert "not installed" in method
+
+
+def test_the_nearest_source_sample() -> None:
+    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 1.0], [1.0, 5.0]])
+    target = torch.tensor([False, False, True, True])
+    assert nearest_source(features, torch.tensor([0, 1, 0, 1]), target) == 1.0
+    assert nearest_source(features, torch.tensor([0, 1, 1, 0]), target) == 0.0
+
+
+def test_halves_share_no_sample() -> None:
+    data = open_data("digits")
+    first, second = halves(data)
+    for whole, a, b in zip(data.domains, first.domains, second.domains, strict=True):
+        assert isinstance(whole, TensorDomain)
+        assert isinstance(a, TensorDomain)
+        assert isinstance(b, TensorDomain)
+        assert len(a) + len(b) == len(whole)
+        assert torch.equal(a.images, whole.images[::2])
+        assert torch.equal(b.images, whole.images[1::2])
+        assert b.labels.tolist() == whole.labels[1::2].tolist()
+
+
+def test_samples_are_spread_and_limited() -> None:
+    data = open_data("digits")
+    images, labels = samples(data, [0, 2], 32, most=10)
+    assert images.shape == (20, 1, 8, 8)
+    assert labels[0] == data.domains[0].labels[0]
+    assert labels[9] == data.domains[0].labels[-1]
+
+
+def test_a_walk_trains_as_the_benchmark_does(tmp_path: Path) -> None:
+    from genie_dg.bench.assemble import assemble
+    from genie_dg.bench.train import train
+
+    stage = stage_of(Request("smoke", tmp_path), "digits", 500, "VLCS")
+    config = replace(Contender("GENIE", "genie", {"lr": 0.1}).on(stage.config), steps=3)
+    before, seen = torch.get_rng_state(), []
+    walked = walk(config, stage.data, lambda step, parts: seen.append(step))
+    assert torch.equal(before, torch.get_rng_state())
+    assert seen == [0, 1, 2, 3]
+    trained = assemble(config, stage.data)
+    train(trained, tmp_path / "run")
+    for a, b in zip(walked.algorithm.parameters(), trained.algorithm.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_corners_of_the_patch_are_the_networks() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    corners = [{n: torch.randn_like(p) for n, p in model.named_parameters()} for _ in range(4)]
+    patch, x, y = Patch(model, corners), torch.randn(6, 3), torch.randint(2, (6,))
+    c = fig_landscape.CORNER
+    for place, weights in zip(((-c, -c), (c, -c), (-c, c), (c, c)), corners, strict=True):
+        model.load_state_dict(weights)
+        want = torch.nn.functional.cross_entropy(model(x), y)
+        torch.testing.assert_close(patch.loss(torch.tensor(place), x, y), want)
+
+
+def test_a_landscape_needs_five_domains(tmp_path: Path) -> None:
+    data = open_data("digits")
+    with pytest.raises(PaperError, match="five or more"):
+        landscape_data(replace(data, domains=data.domains[:4]))
+
+
+def test_fashion_is_read_from_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="FashionMNIST"):
+        landscape_set(Request("cpu", tmp_path, data="FashionMNIST"))

@@ -1,0 +1,118 @@
+"""The quoted numbers: some against numbers typed by hand, all against the paper's own sums."""
+
+from __future__ import annotations
+
+import pytest
+
+from genie_dg.paper._base import PaperError
+from genie_dg.paper._quoted import Inconsistency, Quoted, Value, quoted
+from genie_dg.paper.published import INCONSISTENCIES, PUBLISHED
+
+ROUNDING = 0.0501
+
+
+def test_all_tables_of_results_are_there() -> None:
+    places = sorted(int(table.place.split()[1]) for table in PUBLISHED.values())
+    assert places == [2, 3, 4, 5, 6, *range(9, 25)]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "dataset", "row", "column", "value", "error"),
+    [
+        ("optimizers", "", "GENIE", "Avg", 66.9, None),
+        ("optimizers", "", "Adam", "TerraIncognita", 44.4, None),
+        ("optimizers", "PACS", "FAD", "Sketch", 82.8, 0.9),
+        ("optimizers", "VLCS", "GENIE", "SUN", 76.6, 0.3),
+        ("optimizers", "OfficeHome", "AdaHessian", "Art", 63.0, 2.9),
+        ("optimizers", "TerraIncognita", "GENIE", "L100", 55.2, 4.8),
+        ("optimizers", "DomainNet", "SGD", "Real", 65.7, 0.0),
+        ("iterations", "", "SAM@10000", "Time", 11500, None),
+        ("iterations", "", "GENIE@15000", "OfficeHome", 69.1, None),
+        ("iterations", "VLCS", "GENIE@5000", "Time[3]", 5485, None),
+        ("iterations", "OfficeHome", "Adam@15000", "Acc[1]", 52.2, None),
+        ("integration", "", "VREx", "Avg", 69.0, None),
+        ("integration", "VLCS", "MMD", "VOC", 75.3, 3.3),
+        ("integration", "TerraIncognita", "RSC+GENIE", "L38", 44.5, 3.7),
+        ("single-source", "", "RSC+Adam", "OfficeHome", 2.1, None),
+        ("single-source", "PACS", "ERM+GENIE", "Sketch", 63.5, 5.2),
+        ("single-source", "TerraIncognita", "CORAL+GENIE", "L46", 43.6, 1.6),
+        ("ablation", "PACS", "precondition+mask", "Photo", 98.3, None),
+    ],
+)
+def test_numbers_typed_by_hand(
+    experiment: str, dataset: str, row: str, column: str, value: float, error: float | None
+) -> None:
+    assert PUBLISHED[experiment, dataset].cell(row, column) == Value(value, error)
+
+
+def test_rows_that_the_paper_took_from_others_are_marked() -> None:
+    assert PUBLISHED["optimizers", ""].marks == dict.fromkeys(
+        ["Adam", "AdamW", "SGD", "Yogi", "AdaBelief", "AdaHessian", "SAM", "GAM", "FAD"], "*"
+    )
+    assert PUBLISHED["integration", ""].marks["MIRO"] == "*"
+    assert PUBLISHED["integration", ""].marks["IRM"] == "†"
+
+
+def number(table: Quoted) -> str:
+    return table.place.partition(" (")[0]
+
+
+def wrong_means() -> list[tuple[str, str, str]]:
+    """Rows whose printed average is not the mean of the printed columns."""
+    found = []
+    for table in PUBLISHED.values():
+        for row, cells in table.rows.items():
+            values = [cell.value for cell in cells]
+            if "Avg" in table.columns:
+                groups = [("Avg", values[:-1], values[-1], ROUNDING)]
+            elif table.dataset:
+                groups = [("Time", values[:4], values[8], 0.5), ("Acc", values[4:8], values[9], ROUNDING)]
+            else:
+                groups = []
+            for column, parts, printed, close in groups:
+                if abs(sum(parts) / len(parts) - printed) > close:
+                    found.append((number(table), row, column))
+    return found
+
+
+def test_printed_averages_are_means_but_for_the_listed_ones() -> None:
+    listed = [(i.place, i.row, i.column) for i in INCONSISTENCIES if i.reason.startswith("the mean")]
+    assert sorted(wrong_means()) == sorted(listed)
+
+
+def test_main_and_detailed_tables_agree_but_for_the_listed_ones() -> None:
+    found = []
+    for (experiment, dataset), detail in PUBLISHED.items():
+        if not dataset or (experiment, "") not in PUBLISHED:
+            continue
+        main = PUBLISHED[experiment, ""]
+        for row in detail.rows:
+            name = row.removeprefix("ERM+") if experiment == "single-source" else row
+            ours, theirs = main.cell(name, dataset).value, detail.rows[row][-1].value
+            if ours != theirs:
+                found.append((number(main), name, dataset, ours, theirs))
+    listed = [
+        (i.place, i.row, i.column, i.printed, i.other)
+        for i in INCONSISTENCIES
+        if not i.reason.startswith("the mean")
+    ]
+    assert sorted(found) == sorted(listed)
+
+
+def test_the_times_of_the_main_table_are_means_over_data_sets() -> None:
+    main = PUBLISHED["iterations", ""]
+    for row in main.rows:
+        details = [PUBLISHED["iterations", d].cell(row, "Time").value for d in ("PACS", "VLCS", "OfficeHome")]
+        assert main.cell(row, "Time").value == pytest.approx(sum(details) / 3, abs=1)
+
+
+def test_what_an_inconsistency_says_is_printed_there() -> None:
+    by_number = {number(table): table for table in PUBLISHED.values()}
+    for one in INCONSISTENCIES:
+        assert isinstance(one, Inconsistency)
+        assert by_number[one.place].cell(one.row, one.column).value == one.printed
+
+
+def test_a_line_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(PaperError, match="but 2 columns; give a cell for each"):
+        quoted("optimizers", "PACS", "Table 0", "Art Avg", "Adam 1.0")

@@ -1,0 +1,215 @@
+"""The tables as commands: what they plan, run, resume and write."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.bench.status import remember
+from genie_dg.config import canonical
+from genie_dg.data.catalog import PUBLISHED as SETS
+from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.paper._base import Made, PaperError, Request
+from genie_dg.paper._measure import cells, recall, seconds_until, until
+from genie_dg.paper._sheet import MEASURED, QUOTED, Entry, csv_text, markdown
+from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
+from genie_dg.paper.tables import PRINTED, ROWS, make_table
+from genie_dg.protocols.sweep import Facts, expand, load_sweep
+from genie_dg.protocols.table import find_protocol
+from genie_dg.results.store import load
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+FACTS = Facts(
+    {name: row.domains for name, row in SETS.items()},
+    {name: row.space for name, row in ALGORITHMS.items()},
+    {name: row.space for name, row in OPTIMIZERS.items()},
+)
+COUNTS = {
+    "optimizers": 22 * 10 * 60,
+    "iterations": 12 * 4,
+    "integration": 16 * 3 * 4 * 60,
+    "integration-algorithms": 16 * 14 * 60,
+    "single-source": 16 * 9 * 60,
+    "single-source-sam": 16 * 60,
+    "ablation": 4 * 2 * 60,
+    **dict.fromkeys(
+        (
+            "ablation-only-precondition",
+            "ablation-precondition-and-noise",
+            "ablation-precondition-and-mask",
+            "ablation-all-off",
+        ),
+        4 * 60,
+    ),
+    "sensitivity": 4 * 3 * 3,
+    **{f"sensitivity-p-{p}": 4 * 3 for p in (0.1, 0.2, 0.4, 0.6, 0.8)},
+    **{f"sensitivity-beta-{beta}": 4 * 3 for beta in (0.9, 0.95, 0.99, 0.999)},
+}
+
+
+def test_the_committed_files_are_what_the_experiments_say() -> None:
+    written = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.toml")}
+    assert written == {name: text for e in EXPERIMENTS.values() for name, text in committed(e).items()}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_committed_file_is_a_sweep_of_the_right_size(name: str) -> None:
+    sweep = load_sweep(FOLDER / f"{name}.toml")
+    configs = expand(sweep, find_protocol(sweep.protocol, FOLDER), FACTS)
+    assert len(configs) == COUNTS[name] == runs_of(sweep)
+    assert len({config.run_id for config in configs[:300]}) == min(300, COUNTS[name])
+    assert {config.backbone for config in configs} == {"resnet50"}
+    assert f"{COUNTS[name]:,} runs" in (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def test_every_committed_file_is_counted() -> None:
+    assert {path.stem for path in FOLDER.glob("*.toml")} == set(COUNTS)
+
+
+def test_the_miniature_for_two_cores_draws_by_the_protocol() -> None:
+    for experiment in EXPERIMENTS.values():
+        for _, sweep in sweeps(experiment, "cpu"):
+            facts = replace(FACTS, domains={"styleshapes": ["art", "cartoon", "photo", "sketch"]})
+            configs = expand(sweep, find_protocol("genie-paper", Path()), facts)
+            assert {config.protocol for config in configs} == {"genie-paper/changed"}
+            assert len(configs) <= 96
+
+
+def test_a_sheet_never_mixes_origins() -> None:
+    entries = [
+        Entry("GENIE", "PACS", MEASURED, 50.0, 1.25, trials=3),
+        Entry("GENIE", "PACS", QUOTED, 87.8),
+        Entry("Adam", "PACS", MEASURED, None, note="no run"),
+    ]
+    assert markdown("a|b", entries).splitlines() == [
+        r"### a\|b",
+        "",
+        "| row | PACS (measured here) | PACS (quoted) |",
+        "|---|---:|---:|",
+        "| GENIE | 50.0 ± 1.2 | 87.8 |",
+        "| Adam | X | - |",
+        "",
+        "X Adam, PACS: no run.",
+    ]
+    lines = list(csv.DictReader(csv_text([("t", entries)]).splitlines()))
+    assert [(line["origin"], line["value"]) for line in lines] == [
+        (MEASURED, "50.0"),
+        (QUOTED, "87.8"),
+        (MEASURED, ""),
+    ]
+
+
+def test_the_paper_scale_tells_commands_and_runs_nothing(tmp_path: Path) -> None:
+    for row in ROWS:
+        made = row.make(Request("paper", tmp_path, say=lambda line: None))
+        for _, sweep in sweeps(EXPERIMENTS[row.name], "paper"):
+            command = f"genie-dg sweep experiments/{sweep.name}.toml --root DATA --out {tmp_path / 'runs'}"
+            assert f"`{command}`: {COUNTS[sweep.name]:,} runs" in made.text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_bad_requests_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PaperError, match="leave it out, or choose the scale cpu"):
+        make_table("ablation", Request("paper", tmp_path, data="digits"))
+    with pytest.raises(PaperError, match="scale='huge' came; the choice is smoke, cpu, paper"):
+        make_table("ablation", Request("huge", tmp_path))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all tables: they share runs."""
+    return tmp_path_factory.mktemp("paper")
+
+
+def smoke(name: str, out: Path) -> Made:
+    (row,) = (row for row in ROWS if row.name == name)
+    return row.make(Request("smoke", out, say=lambda line: None))
+
+
+def measured(made: Made) -> list[dict[str, str]]:
+    """The lines of a table's CSV that were measured."""
+    with made.files[1].open(encoding="utf-8", newline="") as file:
+        return [line for line in csv.DictReader(file) if line["origin"] == MEASURED]
+
+
+def test_iterations(out: Path) -> None:
+    made = smoke("iterations", out)
+    found = measured(made)
+    assert len({line["row"] for line in found}) == 12
+    adam = [line["value"] for line in found if line["column"] == "time / Adam's" and line["row"][:4] == "Adam"]
+    assert adam == ["1.0"] * 3
+    assert "| 5000 | 4292 | 88.4 | 81.3 | 70.0 | 0.79 |" in made.text
+    (run, *_) = load(out / "runs")[0]
+    assert until(run, 4).steps.tolist() == [0, 2, 4]
+    assert 0 < seconds_until(run, 2) < seconds_until(run, 6)
+
+
+def test_ablation_runs_and_goes_on_for_nothing(out: Path) -> None:
+    made = smoke("ablation", out)
+    names = {line["row"] for line in measured(made)}
+    assert "none" in names
+    assert {"precondition", "precondition+noise", "precondition+mask", "precondition+noise+mask"} <= names
+    settings = [dict(run.config.optimizer_settings) for run in load(out / "runs")[0]]
+    assert sum(s.get("precondition") is False for s in settings) == 2
+    assert sum(s.get("noise") is False and s.get("dropout") == 0.0 for s in settings) == 4
+    before = {path: os.stat(path).st_mtime_ns for path in (out / "runs").glob("*/records.jsonl")}
+    assert smoke("ablation", out).text == made.text
+    assert before == {path: os.stat(path).st_mtime_ns for path in before}
+
+
+def test_sensitivity_draws_two_figures(out: Path) -> None:
+    made = smoke("sensitivity", out)
+    names = {line["row"] for line in measured(made)}
+    assert names == {"SGD", "Adam", "SAM", "GENIE p=0.1", "GENIE p=0.4", "GENIE beta=0.9", "GENIE beta=0.95"}
+    pictures = [path for path in made.files if path.suffix == ".png"]
+    assert [path.name for path in pictures] == ["sensitivity-p.png", "sensitivity-beta.png"]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pictures)
+
+
+def test_single_source(out: Path) -> None:
+    found = {(line["row"], line["column"]): line["value"] for line in measured(smoke("single-source", out))}
+    assert {row for row, _ in found} >= {"Adam", "SAM", "RSC+GENIE", "CORAL+GENIE"}
+    assert found["CORAL+Adam", "Avg"] == found["Adam", "Avg"]  # one source: nothing to align
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["optimizers", "integration"])
+def test_the_longer_ones(name: str, out: Path) -> None:
+    made = smoke(name, out)
+    names = {line["row"] for line in measured(made)}
+    assert names == set(PRINTED.values()) if name == "optimizers" else {"RSC+AdamW", "CORAL+GENIE"} <= names
+    assert "failed" not in made.text
+
+
+def test_a_miniature_is_not_shown_as_the_paper(out: Path) -> None:
+    smoke("ablation", out)
+    assert recall(EXPERIMENTS["ablation"], out).parts == ()
+
+
+def test_runs_of_the_paper_are_shown_beside_it(out: Path, tmp_path: Path) -> None:
+    smoke("ablation", out)
+    source = next(run for run in load(out / "runs")[0] if run.config.optimizer == "adam")
+    configs = []
+    for k in range(4):
+        config = replace(
+            source.config, dataset="PACS", test_domains=(k,), backbone="resnet50", protocol="genie-paper"
+        )
+        configs.append(config)
+        folder = tmp_path / "runs" / config.run_id
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(canonical(config))
+        (folder / "meta.json").write_text('{"domains": ["art_painting", "cartoon", "photo", "sketch"]}')
+        record = f'{{"step": 5, "in_acc": [0.5, 0.5, 0.5, {0.1 * k + 0.5}], "out_acc": [0.5, 0.5, 0.5, 0.5]}}\n'
+        (folder / "records.jsonl").write_text(record)
+        (folder / "done").touch()
+    remember("ablation", configs, tmp_path / "runs")
+    found = recall(EXPERIMENTS["ablation"], tmp_path)
+    table = cells(found.parts[0].runs)["PACS"]["ERM", "adam"]
+    assert table["Avg"].mean == pytest.approx((0.5 * 3 + 0.8) / 4)
+    text = make_table("ablation", Request("paper", tmp_path, say=lambda line: None)).text
+    assert "| none | 50.0 | 50.0 | 50.0 | 80.0 | 57.5 | 88.0 |" in text
