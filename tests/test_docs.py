@@ -104,6 +104,7 @@ def test_the_files_in_the_guide_to_sweeps_are_accepted(tmp_path: Path) -> None:
     assert load_protocol(tmp_path / "protocol.toml").steps_of("PACS") == 1001
 
 
+@pytest.mark.slow
 def test_the_example_draws_its_figure(tmp_path: Path) -> None:
     script = ROOT / "examples" / "osgr_curves.py"
     assert len(script.read_text().splitlines()) <= 40

@@ -109,6 +109,7 @@ def test_the_quickstart_runs(tmp_path: Path) -> None:
     assert told.count("| ERM       | genie     |") >= 2  # the table of the command and that of the Python block
 
 
+@pytest.mark.slow  # imports Lightning, Transformers and Accelerate in processes of their own
 def test_the_page_about_loops_runs(tmp_path: Path) -> None:
     """Lightning, Transformers and Accelerate are the real ones; nothing is downloaded."""
     text = program("use_in_your_loop.md")
@@ -120,6 +121,7 @@ def test_the_page_about_loops_runs(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint.pt").is_file()
 
 
+@pytest.mark.slow  # trains from the command line several times; the quick start does so in every run
 def test_the_page_about_folders_runs(tmp_path: Path) -> None:
     told = run_python(program("own_folder.md"), tmp_path)
     assert "Everything is as it should be." in told

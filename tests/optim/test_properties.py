@@ -47,7 +47,7 @@ def gradient(shape: tuple[int, ...], scale: float, steady: bool, dtype: torch.dt
     return wild.clamp(-limit, limit).to(dtype)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     path=st.sampled_from(list(PATHS)),
     shape=st.sampled_from(SHAPES),
