@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from genie_dg.paper._base import PaperError, Request
+from genie_dg.paper.claims_bench import accuracy_of
 from genie_dg.paper.claims_ledger import CLAIMS, CLAIMS_ROW, entries, markdown
-from genie_dg.paper.claims_measures import accuracy_of
 from genie_dg.paper.claims_verdict import (
     FAILS,
     HOLDS,

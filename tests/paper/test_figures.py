@@ -15,7 +15,7 @@ from genie_dg.paper import fig_landscape
 from genie_dg.paper._base import PaperError, Request
 from genie_dg.paper._figure import Contender, halves, samples, stage_of, walk
 from genie_dg.paper.fig_landscape import STEPS, Patch, landscape_data, landscape_set
-from genie_dg.paper.fig_umap import embedding, nearest_source
+from genie_dg.paper.fig_umap import embedding, nearest_source, umap
 from genie_dg.paper.figures import ROWS
 
 
@@ -65,9 +65,20 @@ def test_the_papers_scale_asks_for_data(row, tmp_path: Path) -> None:
 
 def test_the_method_is_named_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("genie_dg.paper.fig_umap.find_spec", lambda name: None)
-    method, _ = embedding()
+    method, _ = embedding("cpu")
     assert "t-SNE" in method
     assert "not installed" in method
+
+
+@pytest.mark.slow
+def test_umap_keeps_clusters_together() -> None:
+    assert embedding("cpu")[0] == "UMAP"  # of the extra "umap", which "dev" has
+    stream = torch.Generator().manual_seed(0)
+    centres = 20 * torch.eye(3, 8).repeat_interleave(30, 0)
+    places = torch.tensor(umap(centres + torch.randn(90, 8, generator=stream)))
+    labels = torch.arange(3).repeat_interleave(30)
+    distances = torch.cdist(places, places).fill_diagonal_(torch.inf)
+    assert torch.equal(labels[distances.argmin(1)], labels)
 
 
 def test_the_nearest_source_sample() -> None:

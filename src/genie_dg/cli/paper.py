@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ._errors import UserError, require, unknown
@@ -46,10 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
     for row in rows:
         out = arguments.out / arguments.scale / row.name
-        print(f"## {row.name}: {row.summary} ({row.where})\n")
-        request = Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers)
+        print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
         try:
-            made = row.make(request)
+            with _progress() as (say, tick):
+                made = row.make(
+                    Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers, say, tick)
+                )
         except (ValueError, ImportError, OSError) as error:
             raise UserError(str(error)) from error
         print(made.text)
@@ -57,3 +62,31 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"wrote {file}")
         print()
     return 0
+
+
+EVERY = 60.0
+"""Seconds between lines where there is no terminal for a bar."""
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[float, float, str], None]]]:
+    """A way to say a line, and one to tell how far a part is: a bar, or now and then a line."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        last = [time.monotonic()]
+
+        def say(line: str) -> None:
+            console.print(line, markup=False, soft_wrap=True)
+
+        def tick(done: float, total: float, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+            if not console.is_terminal and time.monotonic() - last[0] > EVERY:
+                last[0] = time.monotonic()
+                say(f"{what}: {done / total:.0%}")
+
+        yield say, tick

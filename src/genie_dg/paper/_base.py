@@ -28,6 +28,7 @@ class Request:
         root: for published sets, the folder that holds them.
         workers: runs at a time.
         say: called with lines about what happens.
+        tick: called with how much is done, of how much, and what is being done.
     """
 
     scale: Scale
@@ -36,6 +37,18 @@ class Request:
     root: Path | None = None
     workers: int = 1
     say: Callable[[str], None] = print
+    tick: Callable[[float, float, str], None] = lambda done, total, what: None
+
+    def typed(self, name: str) -> str:
+        """The command that makes a part again.
+
+        >>> Request("cpu", Path("out"), data="my/folder", workers=2).typed("umap")
+        'genie-dg paper umap --scale cpu --data my/folder --workers 2'
+        """
+        data = f" --data {self.data}" if self.data else ""
+        root = f" --root {self.root}" if self.root else ""
+        workers = f" --workers {self.workers}" if self.workers > 1 else ""
+        return f"genie-dg paper {name} --scale {self.scale}{data}{root}{workers}"
 
 
 @dataclass(frozen=True)

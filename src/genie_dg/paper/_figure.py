@@ -21,7 +21,6 @@ from genie_dg.config import RunConfig
 from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.data.sets import open_data
-from genie_dg.data.styleshapes import styleshapes
 from genie_dg.report.curves import Table, write_csv
 
 from ._base import PaperError, Request
@@ -51,6 +50,14 @@ SMALL = (
 )
 """For small networks from random weights; set by hand so that all of them learn, and not tuned."""
 
+FINE_TUNED = (
+    Contender("SGD", "sgd", {"lr": 0.001, "momentum": 0.9}),
+    Contender("Adam", "adam", {"lr": 5e-5}),
+    Contender("SAM", "sam", {"base": "sgd", "lr": 0.001, "rho": 0.05}),
+    Contender("GENIE", "genie", {"lr": 0.015}),
+)
+"""For the small pretrained network: the defaults of the optimizers, Adam's and GENIE's as published."""
+
 PUBLISHED = (
     Contender("SGD", "sgd", {"lr": 5e-5, "momentum": 0.0}),
     Contender("Adam", "adam"),
@@ -67,6 +74,12 @@ class Stage:
     data: DomainSet
     config: RunConfig
     contenders: tuple[Contender, ...]
+    tick: Callable[[float, float, str], None] = lambda done, total, what: None
+
+    def progress(self, contender: Contender, step: int, parts: Parts | None = None) -> None:
+        """Tell that this many steps with an optimizer are done."""
+        before = self.contenders.index(contender) * self.config.steps
+        self.tick(before + step, len(self.contenders) * self.config.steps, contender.label)
 
     @property
     def note(self) -> str:
@@ -79,15 +92,17 @@ class Stage:
 
 
 def open_set(request: Request, embedded: str) -> DomainSet:
-    """The set that was asked for, or the embedded one; StyleShapes is drawn with 32 pixels."""
-    what = request.data or embedded
-    return styleshapes(size=32) if what == "styleshapes" else open_data(what, request.root)
+    """The set that was asked for, or the embedded one."""
+    return open_data(request.data or embedded, request.root)
 
 
-def stage_of(request: Request, cpu: str, cpu_steps: int, paper: str, test_domain: int = -1) -> Stage:
+def stage_of(
+    request: Request, cpu: str, cpu_steps: int, paper: str, test_domain: int = -1, pretrained: bool = False
+) -> Stage:
     """The set, the network and the length of a scale.
 
-    ``smoke`` is 20 steps on digits with the perceptron; ``cpu`` is ``cpu_steps`` on the embedded set ``cpu``;
+    ``smoke`` is 20 steps on digits with the perceptron; ``cpu`` is ``cpu_steps`` on the embedded set ``cpu``,
+    from random weights or, for pictures of a size that allows it, a small pretrained network of 64 pixels;
     ``paper`` is the published set ``paper`` with a pretrained ResNet-50 and the length of its protocol.
 
     Args:
@@ -96,6 +111,7 @@ def stage_of(request: Request, cpu: str, cpu_steps: int, paper: str, test_domain
         cpu_steps: how long.
         paper: a published set.
         test_domain: the domain that is left out, -1 for the last.
+        pretrained: whether scale ``cpu`` starts from published weights.
     """
     if request.scale == "paper" and not request.data and request.root is None:
         raise PaperError(
@@ -109,9 +125,15 @@ def stage_of(request: Request, cpu: str, cpu_steps: int, paper: str, test_domain
             data.name, test, backbone="resnet50", pretrained=True, batch_size=32, steps=5001,
             checkpoint_every=200, protocol="genie-paper",
         )  # fmt: skip
-        return Stage(data, config, PUBLISHED)
+        return Stage(data, config, PUBLISHED, request.tick)
     sample = data.domains[0].read(0)
     tiny = isinstance(sample, Tensor) and sample.shape[-1] < 16
+    if pretrained and request.scale == "cpu" and not tiny:
+        config = RunConfig(
+            data.name, test, backbone="efficientnet_lite0", pretrained=True, freeze_statistics=True,
+            batch_size=8, image_size=64, steps=cpu_steps, protocol="paper-cpu",
+        )  # fmt: skip
+        return Stage(data, config, FINE_TUNED, request.tick)
     config = RunConfig(
         data.name,
         test,
@@ -121,12 +143,12 @@ def stage_of(request: Request, cpu: str, cpu_steps: int, paper: str, test_domain
         steps=20 if request.scale == "smoke" else cpu_steps,
         protocol=f"paper-{request.scale}",
     )
-    return Stage(data, config, SMALL)
+    return Stage(data, config, SMALL, request.tick)
 
 
-def chosen(contenders: Sequence[Contender], labels: Sequence[str]) -> list[Contender]:
+def chosen(contenders: Sequence[Contender], labels: Sequence[str]) -> tuple[Contender, ...]:
     """Those with these labels, in their order."""
-    return [c for c in contenders if c.label in labels]
+    return tuple(c for c in contenders if c.label in labels)
 
 
 def halves(data: DomainSet) -> tuple[DomainSet, DomainSet]:

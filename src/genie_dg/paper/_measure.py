@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from genie_dg.bench.assemble import DegenerateWarning
@@ -59,19 +60,20 @@ def measure(experiment: Experiment, request: Request) -> Measurement:
         planned = plan(path, runs, root=request.root, cache=cache)
         remember(sweep.name, [job.config for job in planned.jobs], runs)
         count = sum(not job.done for job in planned.jobs)
-        request.say(f"{sweep.name} ({at} of {len(listed)}): {count} of {len(planned.jobs)} runs to do")
+        title = f"{sweep.name} ({at} of {len(listed)})"
+        request.say(f"{title}: {count} of {len(planned.jobs)} runs to do")
+        total = sum(job.config.steps for job in planned.jobs)
+        behind = {job.config.run_id: job.config.steps for job in planned.jobs if job.done}
 
-        def report(event: Event) -> None:
-            if event.kind in ("retry", "failed"):
-                request.say(f"{event.kind}: {event.run}: {event.reason}")
+        tell = partial(_tell, request, behind, total, title)
 
         with warnings.catch_warnings():
             if experiment.task == "single-source":  # its page says that CORAL equals ERM
                 warnings.simplefilter("ignore", DegenerateWarning)
             if request.workers == 1:
-                outcome = launch_here(planned.jobs, report=report)
+                outcome = launch_here(planned.jobs, report=tell)
             else:
-                outcome = launch(planned.jobs, request.workers, report=report)
+                outcome = launch(planned.jobs, request.workers, report=tell)
         problems += [f"Run {run} failed: {reason}" for run, reason in outcome.failed.items()]
         ids.append([job.config.run_id for job in planned.jobs])
     found, unread = load(runs)
@@ -81,6 +83,14 @@ def measure(experiment: Experiment, request: Request) -> Measurement:
         for (grid, _), some in zip(listed, ids, strict=True)
     ]
     return Measurement(tuple(parts), tuple(files), (*problems, *unread))
+
+
+def _tell(request: Request, behind: dict[str, int], total: int, what: str, event: Event) -> None:
+    """Pass on what a launcher reports; ``behind`` has the steps done of each run."""
+    if event.kind in ("retry", "failed"):
+        request.say(f"{event.kind}: {event.run}: {event.reason}")
+    behind[event.run] = max(behind.get(event.run, 0), event.done)
+    request.tick(sum(behind.values()), total, what)
 
 
 def recall(experiment: Experiment, out: Path) -> Measurement:

@@ -6,7 +6,7 @@ The rule for verdicts is in `claims_verdict`, the measurements are in `claims_me
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from ._base import Made, PaperRow, Request
 from .claims_verdict import Judged, Side, judge
 
 if TYPE_CHECKING:
-    from .claims_measures import Bench, Numbers
+    from .claims_bench import Bench, Numbers
 
 
 @dataclass(frozen=True)
@@ -139,15 +139,17 @@ class Entry:
 
     @property
     def result(self) -> str:
-        """The number and interval that decided, as a table shows them."""
-        found = self.judged.interval
-        if found is None:
+        """The number and interval of each part, as a table shows them; the part that decided comes first."""
+        ordered = sorted(self.judged.parts.items(), key=lambda item: item[0] != self.judged.part)
+        lines = [
+            f"{part}: {found.value:.3g} [{found.low:.3g}, {found.high:.3g}]" + (f", {said}" if several else "")
+            for several in [len(ordered) > 1]
+            for part, (found, said) in ordered
+        ]
+        if not ordered:
             return ""
-        level = f"{100 * found.level:.3g} %"
-        return (
-            f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}] {self.claim.unit} "
-            f"({self.judged.part}; {level}, n = {found.count})"
-        )
+        first = ordered[0][1][0]
+        return "<br>".join([*lines, f"({self.claim.unit}; {100 * first.level:.3g} %, n = {first.count})"])
 
 
 def entries(numbers: Mapping[str, Numbers]) -> list[Entry]:
@@ -162,41 +164,23 @@ def markdown(found: list[Entry]) -> str:
     """The ledger as a table."""
     rows = ["| Claim | In the paper | Measured here | Result | Verdict |", "|---|---|---|---|---|"]
     for e in found:
-        wanted = f"{e.claim.how}; the claim is {e.claim.side} {e.claim.threshold:g}"
+        wanted = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
         rows.append(
             f"| {e.claim.says} | {e.claim.where} | {wanted} | {e.result or '-'} | **{e.judged.verdict}** |"
         )
     return "\n".join(rows)
 
 
-def measure(bench: Bench, say: Callable[[str], None]) -> dict[str, Numbers]:
-    """The numbers of every claim."""
+def measure(bench: Bench, request: Request) -> dict[str, Numbers]:
+    """The numbers of every claim; runs that are on the disk are not repeated."""
     from . import claims_measures as m
 
-    say("claims: dynamics (OSGR, updates)")
-    seen = m.dynamics(bench)
-    identity = m.pac_bayes(bench)
-    found = {
-        "osgr": m.against(seen["definition"]),
-        "osgr-preconditioner": m.against(seen["theorem"]),
-        "osgr-always": m.corollary(bench),
-        "balance": m.against(seen["gini"]),
-        "pac-bayes": identity["fixed"],
-        "pac-bayes-moving": identity["moving"],
-    }
-    later = {
-        "cost": m.cost,
-        "rate": m.convergence_rate,
-        "accuracy": m.better_accuracy,
-        "preconditioning": m.preconditioning_suffices,
-        "noise-and-mask": m.noise_and_mask_help,
-        "robust": m.robust,
-        "algorithms": m.other_algorithms,
-        "one-source": m.one_source,
-    }
-    for name, function in later.items():
-        say(f"claims: {name}")
-        found[name] = function(bench)
+    found: dict[str, Numbers] = {}
+    for at, (names, function) in enumerate(m.MEASURES):
+        title = ", ".join(names)
+        request.say(f"claims: {title}")
+        request.tick(at, len(m.MEASURES), title)
+        found |= dict(zip(names, function(bench), strict=True))
     return found
 
 
@@ -205,16 +189,17 @@ def make_claims(request: Request) -> Made:
     if request.scale == "paper":
         blocks = [f"# {c.says} ({c.where})\n{c.paper}" for c in CLAIMS]
         return Made("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
-    from . import claims_measures as m
     from ._figure import stage_of
+    from .claims_bench import SIZES, Bench
 
-    sizes = m.SIZES[request.scale]
+    sizes = SIZES[request.scale]
     stage = stage_of(request, "digits", sizes.steps, "PACS")
     every = max(1, sizes.steps // 4)
-    config = replace(stage.config, steps=sizes.steps, checkpoint_every=every)
+    config = replace(stage.config, steps=sizes.steps, checkpoint_every=every, data_digest=stage.data.digest())
     contenders = {c.label: c for c in stage.contenders}
-    bench = m.Bench(stage.data, config, sizes, request.out / "runs", contenders)
-    found = entries(measure(bench, request.say))
+    opens = (request.data or "digits", request.root)
+    bench = Bench(stage.data, config, sizes, request.out / "runs", contenders, opens, request.workers)
+    found = entries(measure(bench, request))
     tried = len(sizes.lr_factors)
     rates = f"the best of {tried} on another trial" if tried > 1 else "set by hand, not tuned"
     note = (
@@ -230,8 +215,7 @@ def _write(request: Request, text: str, found: list[Entry], bench: Bench) -> tup
     table, numbers = request.out / "claims.md", request.out / "claims.json"
     table.write_text(text + "\n", encoding="utf-8")
     whole = {
-        "command": f"genie-dg paper claims --scale {request.scale}"
-        + (f" --data {request.data}" if request.data else ""),
+        "command": request.typed("claims"),
         "scale": request.scale,
         "seeds": list(bench.seeds),
         "claims": [asdict(e) | {"result": e.result} for e in found],

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ._base import PaperError
@@ -40,11 +40,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict and the part of the claim that decided it; neither part nor interval when not measured."""
+    """A verdict and the part of the claim that decided it; neither part nor interval when not measured.
+
+    ``parts`` has the interval and the verdict of every part.
+    """
 
     verdict: str
     part: str = ""
     interval: Interval | None = None
+    parts: Mapping[str, tuple[Interval, str]] = field(default_factory=dict)
 
 
 def t_quantile(level: float, freedom: int) -> float:
@@ -131,4 +135,5 @@ def judge(parts: Mapping[str, Sequence[float]], side: Side, threshold: float) ->
     failed = [name for name, found in verdicts.items() if found == FAILS]
     undecided = [name for name, found in verdicts.items() if found == UNDECIDED]
     part = (failed or undecided or list(verdicts))[0]
-    return Judged(verdicts[part], part, intervals[part])
+    every = {name: (intervals[name], verdicts[name]) for name in parts}
+    return Judged(verdicts[part], part, intervals[part], every)

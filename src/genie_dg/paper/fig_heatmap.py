@@ -15,7 +15,7 @@ from genie_dg.report.curves import Row
 from genie_dg.report.update_heatmap import HeatmapData, heatmap_data, plot_update_heatmap
 
 from ._base import Made, Request
-from ._figure import Stage, device_of, panels, save, stage_of, walk
+from ._figure import Contender, Stage, device_of, panels, save, stage_of, walk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,9 @@ def heatmaps_data(stage: Stage, points: int = 50, bins: int = 120, device: str =
             parts: Parts,
             recorders: list[UpdateRecorder] = recorders,
             found: list[float] = found,
+            contender: Contender = contender,
         ) -> None:
+            stage.progress(contender, step)
             if step == 0:
                 recorders.append(UpdateRecorder(parts.algorithm.network, bins=bins))
             elif step % every == 0:
@@ -74,7 +76,7 @@ def plot_heatmap(data: HeatmapsData, label: str, ax: Axes) -> Axes:
 
 def make_heatmap(request: Request) -> Made:
     """Measure, draw, write."""
-    stage = stage_of(request, "styleshapes", 300, "VLCS")
+    stage = stage_of(request, "styleshapes", 100, "VLCS", pretrained=True)
     request.say(f"Updates on {stage.note}, four optimizers")
     data = heatmaps_data(stage, 10 if request.scale == "smoke" else 50, device=device_of(request.scale))
     figure, axes = panels(2, 2, 14, 8.5)

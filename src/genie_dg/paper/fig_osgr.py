@@ -17,7 +17,7 @@ from genie_dg.diagnostics import Monitor, every, watch_osgr
 from genie_dg.report.curves import CurveData, Row, curve_data, plot_curves
 
 from ._base import Made, Request
-from ._figure import Stage, cross_entropy, device_of, halves, panels, samples, save, stage_of, walk
+from ._figure import Contender, Stage, cross_entropy, device_of, halves, panels, samples, save, stage_of, walk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,10 +57,15 @@ def osgr_data(stage: Stage, points: int = 25, pool_size: int = POOL, device: str
     pool = tuple(t.to(device) for t in samples(measure, sources, c.image_size, pool_size))
     n = c.batch_size * len(sources)
     records = {}
-    for contender in sorted(stage.contenders, key=lambda c: c.label == "SAM"):  # last: not in every panel
+    last = tuple(sorted(stage.contenders, key=lambda c: c.label == "SAM"))  # it is not in every panel
+    stage = replace(stage, config=c, contenders=last)
+    for contender in stage.contenders:
         monitors: list[Monitor] = []
 
-        def look(step: int, parts: Parts, monitors: list[Monitor] = monitors) -> None:
+        def look(
+            step: int, parts: Parts, monitors: list[Monitor] = monitors, contender: Contender = contender
+        ) -> None:
+            stage.progress(contender, step)
             if step == 0:
                 gauge = watch_osgr(parts.algorithm.network, parts.optimizers[MAIN], cross_entropy, pool, n=n)
                 monitors.append(Monitor(gauge, every(max(1, c.steps // points), start=1)))
@@ -73,7 +78,7 @@ def osgr_data(stage: Stage, points: int = 25, pool_size: int = POOL, device: str
     for form in FORMS:
         having = {label: rows for label, rows in records.items() if any(form in row for row in rows)}
         curves[form] = curve_data(having, form)  # SAM has no preconditioner of the theorem's kind
-    return OsgrData(curves, replace(stage, config=c).note, n)
+    return OsgrData(curves, stage.note, n)
 
 
 def plot_osgr(data: OsgrData, form: str, ax: Axes) -> Axes:

@@ -7,8 +7,10 @@ stands a number that needs no picture: how often the nearest source feature of a
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from genie_dg.bench.assemble import Parts, Places, assemble
 from genie_dg.report.curves import COLOURS, Row
 
-from ._base import Made, Request
+from ._base import Made, Request, Scale
 from ._figure import Stage, chosen, device_of, panels, samples, save, stage_of, walk
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 MOST = 105
 """Samples of each domain that are drawn, at most: more cannot be told apart."""
 
-Embed = Callable[[Tensor], "np.ndarray[tuple[int, int], np.dtype[np.float64]]"]
+Points = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Embed = Callable[[Tensor], Points]
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,27 @@ class FeaturesData:
         return ["panel", "domain", "unseen", "class", "x", "y"], rows
 
 
-def embedding() -> tuple[str, Embed]:
-    """The name of what reduces features to two dimensions here, and the function."""
-    if find_spec("umap") is not None:
-        return "UMAP", lambda features: np.asarray(
-            importlib.import_module("umap").UMAP(random_state=0, n_jobs=1).fit_transform(features.numpy())
-        )
-    return "t-SNE of principal components (umap-learn is not installed)", tsne
+def embedding(scale: Scale) -> tuple[str, Embed]:
+    """The name of what reduces features to two dimensions here, and the function.
+
+    ``smoke`` has t-SNE always: UMAP takes half a minute to compile.
+    """
+    if scale == "smoke":
+        return "t-SNE of principal components", tsne
+    if find_spec("umap") is None:
+        return "t-SNE of principal components (umap-learn is not installed)", tsne
+    return "UMAP", umap
 
 
-def tsne(features: Tensor) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def umap(features: Tensor) -> Points:
+    """UMAP with its defaults, from one seed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportWarning)  # about a part that needs TensorFlow
+        reducer = importlib.import_module("umap").UMAP(random_state=0, n_jobs=1)
+    return np.asarray(reducer.fit_transform(features.numpy()), np.float64)
+
+
+def tsne(features: Tensor) -> Points:
     """t-SNE of up to 50 principal components, started from the first two."""
     from sklearn.decomposition import PCA  # type: ignore[import-untyped]
     from sklearn.manifold import TSNE  # type: ignore[import-untyped]
@@ -97,7 +111,7 @@ def nearest_source(features: Tensor, labels: Tensor, target: Tensor) -> float:
     return float((labels[~target][closest] == labels[target]).double().mean())
 
 
-def features_data(stage: Stage, most: int = MOST, device: str = "cpu") -> FeaturesData:
+def features_data(stage: Stage, most: int = MOST, device: str = "cpu", scale: Scale = "cpu") -> FeaturesData:
     """Train with SGD, Adam and GENIE from the same weights and embed the features of all domains."""
     data, c = stage.data, stage.config
     shown = min(len(COLOURS), len(data.classes))
@@ -110,7 +124,7 @@ def features_data(stage: Stage, most: int = MOST, device: str = "cpu") -> Featur
         domains += [k] * int(keep.sum())
     x, y = torch.cat(images), torch.cat(labels)
     target = torch.tensor([k in c.test_domains for k in domains])
-    method, embed = embedding()
+    method, embed = embedding(scale)
     panels: list[FeaturePanel] = []
 
     @torch.no_grad()
@@ -120,10 +134,10 @@ def features_data(stage: Stage, most: int = MOST, device: str = "cpu") -> Featur
         points = [(float(a), float(b)) for a, b in embed(features)]
         panels.append(FeaturePanel(title, points, nearest_source(features, y, target)))
 
-    contenders = chosen(stage.contenders, ("SGD", "Adam", "GENIE"))
-    add("before training", assemble(contenders[0].on(c), data, Places(device=device)))
-    for contender in contenders:
-        add(contender.label, walk(contender.on(c), data, device=device))
+    add("before training", assemble(stage.contenders[0].on(c), data, Places(device=device)))
+    for contender in stage.contenders:
+        each = partial(stage.progress, contender)
+        add(contender.label, walk(contender.on(c), data, each, device))
     names = [data.domains[k].name for k in domains]
     return FeaturesData(
         panels, list(data.classes[:shown]), y.tolist(), names, target.tolist(), method, stage.note
@@ -150,9 +164,11 @@ def plot_features(data: FeaturesData, index: int, ax: Axes) -> Axes:
 
 def make_umap(request: Request) -> Made:
     """Train, embed, draw, write."""
-    stage = stage_of(request, "styleshapes", 600, "PACS")
+    stage = stage_of(request, "styleshapes", 100, "PACS", pretrained=True)
+    stage = replace(stage, contenders=chosen(stage.contenders, ("SGD", "Adam", "GENIE")))
     request.say(f"Features on {stage.note}, before and after training with three optimizers")
-    data = features_data(stage, 21 if request.scale == "smoke" else MOST, device_of(request.scale))
+    most = 21 if request.scale == "smoke" else MOST
+    data = features_data(stage, most, device_of(request.scale), request.scale)
     figure, axes = panels(1, 4, 17, 4.9)
     for index, ax in enumerate(axes):
         plot_features(data, index, ax)

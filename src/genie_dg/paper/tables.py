@@ -60,10 +60,8 @@ def make_table(name: str, request: Request) -> Made:
 
 def head(experiment: Experiment, found: Measurement, request: Request) -> str:
     """What the page is, how it was made, and what went wrong."""
-    given = f" --data {request.data}" if request.data else ""
-    command = f"genie-dg paper {experiment.name} --scale {request.scale} --out {request.out}{given}"
     lines = [f"# {experiment.name}", "", experiment.about.replace("\n", " "), ""]
-    lines += [f"- made by: `{command}`, genie-dg {__version__}, scale {request.scale}"]
+    lines += [f"- made by: `{request.typed(experiment.name)}`, genie-dg {__version__}"]
     lines += [f"- {MEASURED}: training-domain selection; {QUOTED}: printed in the paper, nothing corrected"]
     if request.scale == "paper":
         total, root = 0, request.root or "DATA"

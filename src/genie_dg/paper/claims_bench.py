@@ -1,0 +1,156 @@
+"""The runs behind the claims about accuracy: made once, kept on the disk, compared in pairs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from genie_dg.bench.assemble import DegenerateWarning, assemble
+from genie_dg.bench.jobs import Job
+from genie_dg.bench.launch import launch
+from genie_dg.bench.train import train
+from genie_dg.config import RunConfig
+from genie_dg.data.domains import DomainSet
+
+from ._base import PaperError
+from ._figure import Contender
+
+Opens = tuple[str, Path | None]
+Numbers = dict[str, list[float]]
+"""For each part of a claim one number for each seed."""
+
+TUNING_SEED = 1000
+"""The trial that chooses learning rates; no claim is measured on it."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a ledger is."""
+
+    seeds: int
+    steps: int
+    osgr_points: int
+    pool: int
+    repeats: int
+    horizons: tuple[int, ...]
+    lr_factors: tuple[float, ...]
+    cells: tuple[tuple[float, float], ...]
+    algorithms: tuple[str, ...]
+    cost_network: str = ""
+
+
+SIZES = {
+    "smoke": Sizes(2, 10, 1, 16, 3, (16, 64, 256), (1.0,), ((0.1, 0.9), (0.7, 0.99)), ("CORAL",)),
+    "cpu": Sizes(
+        12, 300, 4, 75, 12, (64, 256, 1024, 4096), (0.3, 1.0, 3.0),
+        ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18",
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Bench:
+    """Runs and their accuracies; a run that is on the disk is not repeated.
+
+    Args:
+        data: the set.
+        config: a run without optimizer, test domain and trial.
+        sizes: how large.
+        runs: the folder of runs.
+        contenders: by label; `tuned` gives them their learning rates.
+        opens: what `open_data` opens the set with, for other processes.
+        workers: runs at a time, in processes of their own when more than one.
+    """
+
+    data: DomainSet
+    config: RunConfig
+    sizes: Sizes
+    runs: Path
+    contenders: dict[str, Contender]
+    opens: Opens = ("", None)
+    workers: int = 1
+    made: list[RunConfig] = field(default_factory=list)
+
+    def run_of(
+        self, contender: Contender, seed: int, algorithm: str = "ERM", source: bool = False
+    ) -> RunConfig:
+        """The run of a seed: domain ``last - seed`` (in turn) is left out, or is the only one trained on."""
+        count = len(self.data.domains)
+        one = (count - 1 - seed) % count
+        test = tuple(k for k in range(count) if k != one) if source else (one,)
+        return replace(contender.on(self.config), test_domains=test, trial_seed=seed, algorithm=algorithm)
+
+    def records(self, config: RunConfig) -> list[dict[str, Any]]:
+        """The records of a run, made now unless they are there."""
+        if config not in self.made:
+            self.made.append(config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegenerateWarning)
+            return train(assemble(config, self.data), self.runs / config.run_id)
+
+    def prepare(self, configs: Sequence[RunConfig]) -> None:
+        """Make runs side by side; without workers they are made when they are asked for."""
+        data, root = self.opens
+        if self.workers > 1 and data:
+            jobs = [Job(c, data, str(self.runs), str(root or "")) for c in configs]
+            outcome = launch([job for job in jobs if not job.done], self.workers)
+            for run, reason in outcome.failed.items():
+                raise PaperError(f"The run {run} failed: {reason}")
+
+    def accuracy(self, config: RunConfig) -> float:
+        """In points: on the test domains, at the record with the best validation on the sources."""
+        return 100 * accuracy_of(self.records(config), config.test_domains)
+
+    def tuned(self, label: str) -> Contender:
+        """With the learning rate, of a few, that validates best on the tuning trial."""
+        contender = self.contenders[label]
+        if len(self.sizes.lr_factors) == 1:
+            return contender
+        tries = [
+            replace(contender, settings={**contender.settings, "lr": contender.settings["lr"] * f})
+            for f in self.sizes.lr_factors
+        ]
+        self.prepare([self.run_of(c, TUNING_SEED) for c in tries])
+        return max(tries, key=lambda c: validation_of(self.run_of(c, TUNING_SEED), self))
+
+    @property
+    def seeds(self) -> range:
+        return range(self.sizes.seeds)
+
+
+def validation_of(config: RunConfig, bench: Bench) -> float:
+    """The best mean accuracy of a run on the held-back parts of its sources."""
+    return max(_validation(record, config.test_domains) for record in bench.records(config))
+
+
+def _validation(record: Mapping[str, Any], test_domains: Sequence[int]) -> float:
+    return fmean(a for k, a in enumerate(record["out_acc"]) if k not in test_domains)
+
+
+def accuracy_of(records: Sequence[Mapping[str, Any]], test_domains: Sequence[int]) -> float:
+    """Mean ``in_acc`` of the test domains at the first record with the best validation.
+
+    >>> early = {"out_acc": [0.5, 0.9], "in_acc": [0.5, 0.7]}
+    >>> late = {"out_acc": [0.8, 0.1], "in_acc": [0.9, 0.2]}
+    >>> accuracy_of([early, late], [1])
+    0.2
+    """
+    best = max(records, key=lambda record: _validation(record, test_domains))
+    return fmean(best["in_acc"][k] for k in test_domains)
+
+
+def differences(bench: Bench, ours: Contender, theirs: Mapping[str, Contender], **options: Any) -> Numbers:
+    """Accuracy of one optimizer minus that of each other, in points, paired by seed."""
+    bench.prepare([bench.run_of(one, s, **options) for one in (ours, *theirs.values()) for s in bench.seeds])
+    mine = [bench.accuracy(bench.run_of(ours, s, **options)) for s in bench.seeds]
+    return {
+        name: [
+            a - bench.accuracy(bench.run_of(other, s, **options))
+            for a, s in zip(mine, bench.seeds, strict=True)
+        ]
+        for name, other in theirs.items()
+    }
