@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from genie_dg.paper import fig_landscape
 from genie_dg.paper._base import PaperError, Request
 from genie_dg.paper._figure import Contender, halves, samples, stage_of, walk
 from genie_dg.paper.fig_landscape import STEPS, Patch, landscape_data, landscape_set
+from genie_dg.paper.fig_osgr import pooled
 from genie_dg.paper.fig_umap import embedding, nearest_source, umap
 from genie_dg.paper.figures import ROWS
 
@@ -42,7 +44,7 @@ def test_a_figure_is_made(row, tmp_path: Path) -> None:
     cells = rows_of(numbers)
     if row.name == "osgr":
         forms = {(cell["form"], cell["optimizer"]) for cell in cells}
-        assert len(forms) == 4 + 4 + 3  # SAM has no preconditioner of the theorem's kind
+        assert len(forms) == 4 + 3  # SAM has no preconditioner of the theorem's kind
         assert all(float(cell["low"]) <= float(cell["osgr"]) <= float(cell["high"]) for cell in cells)
     elif row.name == "heatmap":
         assert {cell["optimizer"] for cell in cells} == {"SGD", "Adam", "SAM", "GENIE"}
@@ -86,6 +88,20 @@ def test_the_nearest_source_sample() -> None:
     target = torch.tensor([False, False, True, True])
     assert nearest_source(features, torch.tensor([0, 1, 0, 1]), target) == 1.0
     assert nearest_source(features, torch.tensor([0, 1, 1, 0]), target) == 0.0
+
+
+def test_pooling_is_a_ratio_of_sums_with_an_interval_that_covers() -> None:
+    ratio, low, high = pooled([1.0, 3.0], [2.0, 6.0])
+    assert (ratio, low, high) == (0.5, 0.5, 0.5)  # every trial has the same ratio, whatever its size
+    assert all(map(math.isnan, pooled([1.0, 1.0], [1.0, -2.0])))
+    stream = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(400):
+        b = 1 + 0.3 * torch.randn(8, generator=stream)
+        a = 0.4 * b + 0.3 * torch.randn(8, generator=stream)
+        _, low, high = pooled(a.tolist(), b.tolist())
+        covered += low < 0.4 < high
+    assert 0.9 < covered / 400 < 0.985
 
 
 def test_halves_share_no_sample() -> None:

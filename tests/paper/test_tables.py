@@ -167,7 +167,7 @@ def test_sensitivity_draws_two_figures(out: Path) -> None:
     names = {line["row"] for line in measured(made)}
     assert names == {"SGD", "Adam", "SAM", "GENIE p=0.1", "GENIE p=0.4", "GENIE beta=0.9", "GENIE beta=0.95"}
     pictures = [path for path in made.files if path.suffix == ".png"]
-    assert [path.name for path in pictures] == ["sensitivity-p.png", "sensitivity-beta.png"]
+    assert [path.name for path in pictures] == ["sensitivity.png", "sensitivity.pdf"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pictures)
 
 

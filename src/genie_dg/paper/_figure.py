@@ -1,11 +1,10 @@
-"""What the figures and the ledger share: the set of a scale, the optimizers, a watched training, saving."""
+"""What the figures and the ledger share: the set of a scale, the optimizers, a watched training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +20,8 @@ from genie_dg.config import RunConfig
 from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.data.sets import open_data
-from genie_dg.report.curves import Table, write_csv
 
 from ._base import PaperError, Request
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -212,25 +207,3 @@ def walk(
 def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """The mean over a batch, as the instruments want it."""
     return F.cross_entropy(model(x), y)
-
-
-def panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Any]]:
-    """A figure outside pyplot, so that nothing stays open, and its axes row by row."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as problem:
-        raise PaperError(
-            'Figures need matplotlib, not installed here; run pip install "genie-dg[report]" and try again.'
-        ) from problem
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
-    return figure, [ax for row in axes for ax in row]
-
-
-def save(figure: Figure, folder: Path, name: str, data: Table) -> tuple[Path, ...]:
-    """The picture as PNG and PDF, and its numbers as CSV beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    figure.savefig(png)
-    figure.savefig(pdf, metadata={"CreationDate": None})
-    return png, pdf, write_csv(png, data)

@@ -15,7 +15,8 @@ from genie_dg.report.curves import Row
 from genie_dg.report.update_heatmap import HeatmapData, heatmap_data, plot_update_heatmap
 
 from ._base import Made, Request
-from ._figure import Contender, Stage, device_of, panels, save, stage_of, walk
+from ._figure import Contender, Stage, device_of, stage_of, walk
+from ._picture import panels, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -32,13 +32,17 @@ from genie_dg.optim.table import build_optimizer
 from genie_dg.report.curves import COLOURS, DASHES, Row
 
 from ._base import Made, PaperError, Request
-from ._figure import Contender, open_set, panels, samples, save
+from ._figure import Contender, open_set, samples
+from ._picture import panels, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 START, STEPS, CORNER = (-1.0, 3.0), 30, 4.0
 """The published start and length, and the coordinate of the corners (not published)."""
+
+ENDS = ("o", "D", "^")
+"""Markers of the optimizers, for those who do not see the colours."""
 
 CONTENDERS = (
     Contender("SGD", "sgd", {"lr": 1.0, "momentum": 0.0}),
@@ -214,8 +218,10 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes) -> Axes:
     ax.clabel(lines, fmt="%.2g", fontsize="x-small")
     for i, path in enumerate(data.paths):
         xs, ys = zip(*path.places, strict=True)
-        ax.plot(xs, ys, DASHES[0], color=COLOURS[i], linewidth=1.6, marker=".", markersize=4, label=path.label)
-        ax.plot(xs[-1], ys[-1], "o", color=COLOURS[i], markersize=9, markeredgecolor="white")
+        ax.plot(
+            xs, ys, DASHES[0], color=COLOURS[i], linewidth=1.4, marker=ENDS[i], markersize=3.5, label=path.label
+        )
+        ax.plot(xs[-1], ys[-1], ENDS[i], color=COLOURS[i], markersize=10, markeredgecolor="white")
     ax.plot(*START, "s", color="black", markersize=7, label="start")
     for name, x, y in data.corners:
         ax.plot(x, y, "*", color="black", markersize=10)

@@ -22,7 +22,8 @@ from genie_dg.bench.assemble import Parts, Places, assemble
 from genie_dg.report.curves import COLOURS, Row
 
 from ._base import Made, Request, Scale
-from ._figure import Stage, chosen, device_of, panels, samples, save, stage_of, walk
+from ._figure import Stage, chosen, device_of, samples, stage_of, walk
+from ._picture import panels, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

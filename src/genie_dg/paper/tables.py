@@ -7,11 +7,12 @@ from pathlib import Path
 from statistics import mean
 
 from genie_dg import __version__
-from genie_dg.report.curves import COLOURS, ReportError, new_axes
+from genie_dg.report.curves import COLOURS, DASHES
 from genie_dg.results.table import Cell
 
 from ._base import SCALES, Made, PaperError, PaperRow, Request
 from ._measure import Measurement, Part, cells, measure, recall, seconds_until, until
+from ._picture import panels, save_picture
 from ._sheet import COMPUTED, MEASURED, QUOTED, Entry, csv_text, markdown, quotes
 from .experiments import EXPERIMENTS, Experiment, runs_of, sweeps
 from .published import PUBLISHED
@@ -198,33 +199,34 @@ def _in_columns(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def draw_sensitivity(entries: Sequence[Entry], request: Request) -> tuple[Path, ...]:
-    """A figure for p and one for beta: the average accuracy, with other optimizers as level lines."""
+    """A panel for p and one for beta: the average accuracy, with other optimizers as level lines."""
     averages = {
-        entry.row: entry.value for entry in entries if entry.column == "Avg" and entry.value is not None
+        entry.row: (entry.value, entry.error or 0.0)
+        for entry in entries
+        if entry.column == "Avg" and entry.origin == MEASURED and entry.value is not None
     }
-    files = []
-    for name in ("p", "beta"):
+    others = [(row, found) for row, found in averages.items() if not row.startswith("GENIE ")]
+    figure, axes = panels(1, 2, 11, 4.6, sharey=True)
+    for name, ax in zip(("p", "beta"), axes, strict=True):
         start = f"GENIE {name}="
         points = sorted(
-            (float(row.removeprefix(start)), y) for row, y in averages.items() if row.startswith(start)
+            (float(row.removeprefix(start)), *y) for row, y in averages.items() if row.startswith(start)
         )
-        try:
-            ax = new_axes()
-        except ReportError as error:
-            request.say(str(error))
-            return ()
-        ax.plot([x for x, _ in points], [y for _, y in points], marker="o", color=COLOURS[0], label="GENIE")
-        others = [(row, y) for row, y in averages.items() if not row.startswith("GENIE ")]
-        for k, (row, y) in enumerate(others, 1):
-            ax.axhline(y, color=COLOURS[k], linestyle="--", label=row)
-        ax.set_xlabel(name)
-        ax.set_ylabel("average accuracy, %")
-        ax.legend(frameon=False)
-        files.append(request.out / f"sensitivity-{name}.png")
-        figure = ax.figure.figure
-        assert figure is not None
-        figure.savefig(files[-1])
-    return tuple(files)
+        xs = range(len(points))  # evenly: beta's values lie too close together
+        ax.errorbar(
+            xs, [y for _, y, _ in points], [e for _, _, e in points],
+            marker="o", capsize=4, color=COLOURS[0], label="GENIE",
+        )  # fmt: skip
+        ax.set_xticks(list(xs), [f"{x:g}" for x, _, _ in points])
+        for k, (row, (y, error)) in enumerate(others, 1):
+            ax.axhline(y, color=COLOURS[k], linestyle=DASHES[k % len(DASHES)], label=row)
+            ax.axhspan(y - error, y + error, color=COLOURS[k], alpha=0.12, linewidth=0)
+        ax.set_xlabel(f"{name} ({'beta = 0.95' if name == 'p' else 'p = 0.4'})")
+    axes[0].set_ylabel("average accuracy on the domain left out, %")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle("bars and bands: standard error over trials", fontsize="medium")
+    return save_picture(figure, request.out, "sensitivity")
 
 
 def _maker(name: str) -> Callable[[Request], Made]:
