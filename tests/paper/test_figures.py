@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from genie_dg.data.sets import open_data
 from genie_dg.paper import fig_landscape
 from genie_dg.paper._base import PaperError, Request
 from genie_dg.paper._figure import Contender, halves, samples, stage_of, walk
-from genie_dg.paper.fig_landscape import STEPS, Patch, landscape_data, landscape_set
+from genie_dg.paper.fig_landscape import Patch, landscape_data, landscape_set
 from genie_dg.paper.fig_osgr import pooled
 from genie_dg.paper.fig_umap import embedding, nearest_source, umap
 from genie_dg.paper.figures import ROWS
@@ -25,37 +24,8 @@ def quiet(line: str) -> None:
     """Says nothing."""
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_rows() -> None:
     assert [row.name for row in ROWS] == ["osgr", "heatmap", "landscape", "umap"]
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_figure_is_made(row, tmp_path: Path) -> None:
-    made = row.make(Request("smoke", tmp_path, say=quiet))
-    assert [path.name for path in made.files] == [f"{row.name}.{end}" for end in ("png", "pdf", "csv")]
-    png, pdf, numbers = made.files
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert pdf.read_bytes().startswith(b"%PDF")
-    cells = rows_of(numbers)
-    if row.name == "osgr":
-        forms = {(cell["form"], cell["optimizer"]) for cell in cells}
-        assert len(forms) == 4 + 3  # SAM has no preconditioner of the theorem's kind
-        assert all(float(cell["low"]) <= float(cell["osgr"]) <= float(cell["high"]) for cell in cells)
-    elif row.name == "heatmap":
-        assert {cell["optimizer"] for cell in cells} == {"SGD", "Adam", "SAM", "GENIE"}
-        assert max(float(cell["share_of_largest_update"]) for cell in cells) == 1
-    elif row.name == "landscape":
-        starts = [(float(c["x"]), float(c["y"])) for c in cells if c["step"] == "0"]
-        assert starts == [(-1.0, 3.0)] * 3
-        assert {c["step"] for c in cells if c["label"] != "grid"} == {str(t) for t in range(STEPS + 1)}
-    else:
-        assert [*dict.fromkeys(c["panel"] for c in cells)] == ["before training", "SGD", "Adam", "GENIE"]
-        assert {c["domain"] for c in cells if c["unseen"] == "1"} == {"75 degrees"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -18,7 +18,7 @@ from genie_dg.paper._base import Made, PaperError, Request
 from genie_dg.paper._measure import cells, recall, seconds_until, until
 from genie_dg.paper._sheet import MEASURED, QUOTED, Entry, csv_text, markdown
 from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
-from genie_dg.paper.tables import PRINTED, ROWS, make_table
+from genie_dg.paper.tables import ROWS, make_table
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
 from genie_dg.protocols.table import find_protocol
 from genie_dg.results.store import load
@@ -160,30 +160,6 @@ def test_ablation_runs_and_goes_on_for_nothing(out: Path) -> None:
     before = {path: os.stat(path).st_mtime_ns for path in (out / "runs").glob("*/records.jsonl")}
     assert smoke("ablation", out).text == made.text
     assert before == {path: os.stat(path).st_mtime_ns for path in before}
-
-
-def test_sensitivity_draws_two_figures(out: Path) -> None:
-    made = smoke("sensitivity", out)
-    names = {line["row"] for line in measured(made)}
-    assert names == {"SGD", "Adam", "SAM", "GENIE p=0.1", "GENIE p=0.4", "GENIE beta=0.9", "GENIE beta=0.95"}
-    pictures = [path for path in made.files if path.suffix == ".png"]
-    assert [path.name for path in pictures] == ["sensitivity.png", "sensitivity.pdf"]
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pictures)
-
-
-def test_single_source(out: Path) -> None:
-    found = {(line["row"], line["column"]): line["value"] for line in measured(smoke("single-source", out))}
-    assert {row for row, _ in found} >= {"Adam", "SAM", "RSC+GENIE", "CORAL+GENIE"}
-    assert found["CORAL+Adam", "Avg"] == found["Adam", "Avg"]  # one source: nothing to align
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["optimizers", "integration"])
-def test_the_longer_ones(name: str, out: Path) -> None:
-    made = smoke(name, out)
-    names = {line["row"] for line in measured(made)}
-    assert names == set(PRINTED.values()) if name == "optimizers" else {"RSC+AdamW", "CORAL+GENIE"} <= names
-    assert "failed" not in made.text
 
 
 def test_a_miniature_is_not_shown_as_the_paper(out: Path) -> None:

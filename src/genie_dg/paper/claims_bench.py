@@ -29,7 +29,7 @@ TUNING_SEED = 1000
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a ledger is."""
+    """How large a ledger is; ``only`` names the claims that are measured, all when empty."""
 
     seeds: int
     steps: int
@@ -41,6 +41,7 @@ class Sizes:
     cells: tuple[tuple[float, float], ...]
     algorithms: tuple[str, ...]
     cost_network: str = ""
+    only: tuple[str, ...] = ()
 
 
 SIZES = {
@@ -49,7 +50,12 @@ SIZES = {
         12, 300, 4, 75, 12, (64, 256, 1024, 4096), (0.3, 1.0, 3.0),
         ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18",
     ),
+    "pretrained": Sizes(
+        8, 61, 0, 0, 0, (), (0.3, 1.0, 3.0), ((0.1, 0.9), (0.7, 0.99)), ("CORAL", "RSC"),
+        only=("accuracy", "preconditioning", "noise-and-mask", "robust", "algorithms", "one-source"),
+    ),
 }  # fmt: skip
+"""By scale; ``pretrained`` is the scale cpu on pictures, where a step costs a hundred times as much."""
 
 
 @dataclass

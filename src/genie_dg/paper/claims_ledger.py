@@ -161,13 +161,17 @@ def entries(numbers: Mapping[str, Numbers]) -> list[Entry]:
 
 
 def markdown(found: list[Entry]) -> str:
-    """The ledger as a table."""
+    """The ledger as a table, and a sentence that names the claims without a number."""
     rows = ["| Claim | In the paper | Measured here | Result | Verdict |", "|---|---|---|---|---|"]
     for e in found:
-        wanted = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
-        rows.append(
-            f"| {e.claim.says} | {e.claim.where} | {wanted} | {e.result or '-'} | **{e.judged.verdict}** |"
-        )
+        if e.judged.parts:
+            wanted = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
+            rows.append(
+                f"| {e.claim.says} | {e.claim.where} | {wanted} | {e.result} | **{e.judged.verdict}** |"
+            )
+    missing = [e.claim.name for e in found if not e.judged.parts]
+    if missing:
+        rows += ["", f"Not measured in this run: {', '.join(missing)}."]
     return "\n".join(rows)
 
 
@@ -177,6 +181,8 @@ def measure(bench: Bench, request: Request) -> dict[str, Numbers]:
 
     found: dict[str, Numbers] = {}
     for at, (names, function) in enumerate(m.MEASURES):
+        if bench.sizes.only and names[0] not in bench.sizes.only:
+            continue
         title = ", ".join(names)
         request.say(f"claims: {title}")
         request.tick(at, len(m.MEASURES), title)
@@ -193,7 +199,9 @@ def make_claims(request: Request) -> Made:
     from .claims_bench import SIZES, Bench
 
     sizes = SIZES[request.scale]
-    stage = stage_of(request, "digits", sizes.steps, "PACS")
+    stage = stage_of(request, "digits", sizes.steps, "PACS", pretrained=True)
+    if stage.config.pretrained:
+        sizes = SIZES["pretrained"]
     every = max(1, sizes.steps // 4)
     config = replace(stage.config, steps=sizes.steps, checkpoint_every=every, data_digest=stage.data.digest())
     contenders = {c.label: c for c in stage.contenders}
