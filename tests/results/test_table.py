@@ -71,7 +71,7 @@ def test_averages_are_taken_inside_a_trial_first() -> None:
 def test_missing_runs_are_explained() -> None:
     runs = [r for r in whole(THREE) if not (r.config.trial_seed == 2 and r.config.test_domains == (1,))]
     runs = [r for r in runs if r.config.test_domains != (3,)]
-    runs += [flat(2, 0.9, 1, draw=5, done=False)]
+    runs += [flat(2, 0.9, 1, draw=5, done=False), flat(3, 0.9, 0, algorithm="VREx")]
     text = render([by_kind(runs, "domains")])
     assert numbers(text)[2:7] == ["20.0 +/- 4.7", "X (1)", "50.0 +/- 9.4 (2)", "X (3)", "X (4)"]
     notes = [line for line in text.splitlines() if line.startswith("(")]
@@ -84,6 +84,18 @@ def test_missing_runs_are_explained() -> None:
     cells = by_kind(runs, "averages").lines[0].cells
     assert [cell.mean for cell in cells] == [None, None]
     assert "every test domain in every trial" in cells[0].note
+
+
+def test_a_domain_that_no_run_leaves_out_has_no_column_and_a_note() -> None:
+    runs = [r for r in whole(THREE) if r.config.test_domains[0] in (0, 2)]
+    table = by_kind(runs, "domains")
+    assert table.columns == (PACS[0], PACS[2], "Avg")
+    assert table.lines[0].cells[2].mean == pytest.approx(0.35)
+    assert table.notes[0] == f"No run leaves out {PACS[1]}, {PACS[3]}; averages are over the 2 shown."
+    averages = by_kind(runs, "averages")
+    assert averages.lines[0].cells[0].mean == pytest.approx(0.35)
+    assert averages.notes == ("PACS: over 2 of its 4 domains, the others were never left out.",)
+    assert by_kind(whole(THREE), "averages").notes == ()
 
 
 def test_a_row_without_runs_of_a_data_set_is_missing_there_only() -> None:

@@ -140,16 +140,22 @@ def average(cells: Sequence[Cell], what: str) -> Cell:
 def _by_domain(
     dataset: str, domains: tuple[str, ...], runs: Sequence[Run], method: str, choices: Choices
 ) -> list[Table]:
-    lines = []
+    """A column for each domain that some run leaves out; a note names the others."""
+    lines, shown = [], _left_out(runs)
     for row, trials in _rows(runs, 1):
-        cells = [
-            gather(trials, _asker(choices, dataset, domains, row, (k,)), _score_at(0))
-            for k in range(len(domains))
-        ]
+        cells = [gather(trials, _asker(choices, dataset, domains, row, (k,)), _score_at(0)) for k in shown]
         lines.append(Line(row, (*cells, average(cells, "test domain"))))
     title = f"{dataset}: accuracy on the test domain, {_words(method, runs)}"
-    table = Table("domains", title, dataset, method, (*domains, "Avg"), tuple(lines), _notes(runs))
+    others = ", ".join(name for k, name in enumerate(domains) if k not in shown)
+    notes = (f"No run leaves out {others}; averages are over the {len(shown)} shown.",) if others else ()
+    columns = (*(domains[k] for k in shown), "Avg")
+    table = Table("domains", title, dataset, method, columns, tuple(lines), (*notes, *_notes(runs)))
     return [table] if lines else []
+
+
+def _left_out(runs: Sequence[Run]) -> list[int]:
+    """The domains that some run tests on alone."""
+    return sorted({run.config.test_domains[0] for run in runs if len(run.config.test_domains) == 1})
 
 
 def _by_source(
@@ -189,13 +195,18 @@ def _averages(
     for row in rows:
         cells = []
         for dataset, domains in shown:
-            asks = [_asker(choices, dataset, domains, row, (k,)) for k in range(len(domains))]
+            asks = [_asker(choices, dataset, domains, row, (k,)) for k in _left_out(sets[dataset, domains])]
             cells.append(_mean_over_domains(trials_of[dataset, domains].get(row, ()), asks))
         lines.append(Line(row, (*cells, average(cells, "data set"))))
     columns = (*(dataset for dataset, _ in shown), "Avg")
     everything = [run for members in sets.values() for run in members]
     title = f"Averages over test domains, {_words(method, everything)}"
-    return [Table("averages", title, "", method, columns, tuple(lines))] if lines else []
+    notes = tuple(
+        f"{dataset}: over {found} of its {len(domains)} domains, the others were never left out."
+        for dataset, domains in shown
+        if (found := len(_left_out(sets[dataset, domains]))) < len(domains)
+    )
+    return [Table("averages", title, "", method, columns, tuple(lines), notes)] if lines else []
 
 
 def _mean_over_domains(trials: Sequence[int], asks: Sequence[Ask]) -> Cell:
