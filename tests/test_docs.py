@@ -35,6 +35,8 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
     + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
     + [f"genie_dg.results.{module}" for module in ("schema", "select", "table", "formats", "best_of")]
     + ["genie_dg.data.digits", "genie_dg.report.curves"]
+    + [f"genie_dg.paper.{module}" for module in ("_base", "fig_osgr", "fig_umap", "tables", "experiments")]
+    + [f"genie_dg.paper.claims_{module}" for module in ("verdict", "bench", "measures")]
     + [f"genie_dg.data.{module}" for module in ("splits", "sampling", "sets", "styleshapes", "contact_sheet")]
     + [f"genie_dg.diagnostics.{module}" for module in SHOWN],
 )

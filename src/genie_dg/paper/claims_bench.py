@@ -41,6 +41,7 @@ class Sizes:
     cells: tuple[tuple[float, float], ...]
     algorithms: tuple[str, ...]
     cost_network: str = ""
+    evaluations: int = 4
     only: tuple[str, ...] = ()
 
 
@@ -51,8 +52,8 @@ SIZES = {
         ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18",
     ),
     "pretrained": Sizes(
-        8, 61, 0, 0, 0, (), (0.3, 1.0, 3.0), ((0.1, 0.9), (0.7, 0.99)), ("CORAL", "RSC"),
-        only=("accuracy", "preconditioning", "noise-and-mask", "robust", "algorithms", "one-source"),
+        6, 61, 0, 0, 0, (), (0.3, 1.0, 3.0), ((0.1, 0.9), (0.7, 0.99)), ("CORAL", "RSC"),
+        evaluations=1, only=("accuracy", "preconditioning", "noise-and-mask", "robust", "algorithms", "one-source"),
     ),
 }  # fmt: skip
 """By scale; ``pretrained`` is the scale cpu on pictures, where a step costs a hundred times as much."""

@@ -202,7 +202,7 @@ def make_claims(request: Request) -> Made:
     stage = stage_of(request, "digits", sizes.steps, "PACS", pretrained=True)
     if stage.config.pretrained:
         sizes = SIZES["pretrained"]
-    every = max(1, sizes.steps // 4)
+    every = max(1, sizes.steps // sizes.evaluations)
     config = replace(stage.config, steps=sizes.steps, checkpoint_every=every, data_digest=stage.data.digest())
     contenders = {c.label: c for c in stage.contenders}
     opens = (request.data or "digits", request.root)
