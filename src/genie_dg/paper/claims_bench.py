@@ -12,11 +12,10 @@ from typing import Any
 from genie_dg.bench.assemble import DegenerateWarning, assemble
 from genie_dg.bench.jobs import Job
 from genie_dg.bench.launch import launch
-from genie_dg.bench.train import train
+from genie_dg.bench.train import NotFinite, train
 from genie_dg.config import RunConfig
 from genie_dg.data.domains import DomainSet
 
-from ._base import PaperError
 from ._figure import Contender
 
 Opens = tuple[str, Path | None]
@@ -24,7 +23,7 @@ Numbers = dict[str, list[float]]
 """For each part of a claim one number for each seed."""
 
 TUNING_SEED = 1000
-"""The trial that chooses learning rates; no claim is measured on it."""
+"""The first of the trials that choose learning rates; no claim is measured on them."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,20 @@ class Sizes:
     algorithms: tuple[str, ...]
     cost_network: str = ""
     evaluations: int = 4
+    tuning: int = 1
     only: tuple[str, ...] = ()
 
 
 SIZES = {
     "smoke": Sizes(2, 10, 1, 16, 3, (16, 64, 256), (1.0,), ((0.1, 0.9), (0.7, 0.99)), ("CORAL",)),
     "cpu": Sizes(
-        12, 300, 4, 75, 12, (64, 256, 1024, 4096), (0.3, 1.0, 3.0),
-        ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18",
+        24, 300, 4, 75, 12, (64, 256, 1024, 4096), (0.1, 0.3, 1.0, 3.0, 10.0),
+        ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18", tuning=6,
     ),
     "pretrained": Sizes(
         6, 61, 0, 0, 0, (), (0.3, 1.0, 3.0), ((0.1, 0.9), (0.7, 0.99)), ("CORAL", "RSC"),
-        evaluations=1, only=("accuracy", "preconditioning", "noise-and-mask", "robust", "algorithms", "one-source"),
+        evaluations=1,
+        only=("accuracy", "preconditioning", "noise-and-mask", "robust", "algorithms", "one-source"),
     ),
 }  # fmt: skip
 """By scale; ``pretrained`` is the scale cpu on pictures, where a step costs a hundred times as much."""
@@ -71,6 +72,9 @@ class Bench:
         contenders: by label; `tuned` gives them their learning rates.
         opens: what `open_data` opens the set with, for other processes.
         workers: runs at a time, in processes of their own when more than one.
+        made: the runs that were asked for.
+        rates: the chosen learning rates, by label.
+        at_edge: the labels whose choice was the first or the last that was tried.
     """
 
     data: DomainSet
@@ -81,6 +85,8 @@ class Bench:
     opens: Opens = ("", None)
     workers: int = 1
     made: list[RunConfig] = field(default_factory=list)
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+    at_edge: set[str] = field(default_factory=set)
 
     def run_of(
         self, contender: Contender, seed: int, algorithm: str = "ERM", source: bool = False
@@ -100,29 +106,35 @@ class Bench:
             return train(assemble(config, self.data), self.runs / config.run_id)
 
     def prepare(self, configs: Sequence[RunConfig]) -> None:
-        """Make runs side by side; without workers they are made when they are asked for."""
+        """Make runs side by side; without workers they are made when they are asked for.
+
+        One that fails is made again when it is asked for, and then says why.
+        """
         data, root = self.opens
         if self.workers > 1 and data:
             jobs = [Job(c, data, str(self.runs), str(root or "")) for c in configs]
-            outcome = launch([job for job in jobs if not job.done], self.workers)
-            for run, reason in outcome.failed.items():
-                raise PaperError(f"The run {run} failed: {reason}")
+            launch([job for job in jobs if not job.done], self.workers, retries=0)
 
     def accuracy(self, config: RunConfig) -> float:
         """In points: on the test domains, at the record with the best validation on the sources."""
         return 100 * accuracy_of(self.records(config), config.test_domains)
 
     def tuned(self, label: str) -> Contender:
-        """With the learning rate, of a few, that validates best on the tuning trial."""
+        """With the learning rate, of a few, that validates best on the tuning trials."""
         contender = self.contenders[label]
-        if len(self.sizes.lr_factors) == 1:
-            return contender
-        tries = [
-            replace(contender, settings={**contender.settings, "lr": contender.settings["lr"] * f})
-            for f in self.sizes.lr_factors
-        ]
-        self.prepare([self.run_of(c, TUNING_SEED) for c in tries])
-        return max(tries, key=lambda c: validation_of(self.run_of(c, TUNING_SEED), self))
+        if label in self.rates or len(self.sizes.lr_factors) == 1:
+            return replace(contender, settings={**contender.settings, **self.rates.get(label, {})})
+        tries = [contender.settings["lr"] * factor for factor in self.sizes.lr_factors]
+        trials = range(TUNING_SEED, TUNING_SEED + self.sizes.tuning)
+        runs = {
+            lr: [self.run_of(replace(contender, settings={**contender.settings, "lr": lr}), s) for s in trials]
+            for lr in tries
+        }
+        self.prepare([run for some in runs.values() for run in some])
+        best = max(tries, key=lambda lr: fmean(validation_of(run, self) for run in runs[lr]))
+        self.rates[label] = {"lr": best}
+        self.at_edge |= {label} if best in (tries[0], tries[-1]) else set()
+        return self.tuned(label)
 
     @property
     def seeds(self) -> range:
@@ -130,8 +142,12 @@ class Bench:
 
 
 def validation_of(config: RunConfig, bench: Bench) -> float:
-    """The best mean accuracy of a run on the held-back parts of its sources."""
-    return max(_validation(record, config.test_domains) for record in bench.records(config))
+    """The best mean accuracy of a run on the held-back parts of its sources; 0 if the run diverges."""
+    try:
+        records = bench.records(config)
+    except NotFinite:
+        return 0.0
+    return max(_validation(record, config.test_domains) for record in records)
 
 
 def _validation(record: Mapping[str, Any], test_domains: Sequence[int]) -> float:

@@ -209,7 +209,12 @@ def make_claims(request: Request) -> Made:
     bench = Bench(stage.data, config, sizes, request.out / "runs", contenders, opens, request.workers)
     found = entries(measure(bench, request))
     tried = len(sizes.lr_factors)
-    rates = f"the best of {tried} on another trial" if tried > 1 else "set by hand, not tuned"
+    chosen = ", ".join(
+        f"{label} {rate['lr']:g}" + (" (the end of its range)" if label in bench.at_edge else "")
+        for label, rate in bench.rates.items()
+    )
+    best = f"the best of {tried} by validation on {sizes.tuning} other trials: {chosen}"
+    rates = best if tried > 1 else "set by hand, not tuned"
     note = (
         f"{stage.data.name}, {config.backbone}, {config.steps} steps of {config.batch_size} a domain, "
         f"{sizes.seeds} trials that leave the domains out in turn; learning rates {rates}."

@@ -178,7 +178,7 @@ def convergence_rate(bench: Bench) -> Numbers:
         return GENIE(parameters, lr=step_size(horizon))
 
     horizons, found = bench.sizes.horizons, []
-    for seed in range(max(3, bench.sizes.seeds)):
+    for seed in range(min(max(3, bench.sizes.seeds), 12)):
         slopes = [
             rate_slope(horizons, [average_gradient_norm(make, t, seed=seed) for t in horizons]).slope
             for make in (genie, sgd)
@@ -191,7 +191,7 @@ def pac_bayes(bench: Bench) -> list[Numbers]:
     """Relative error of q g / rho^2 as the divergence's gradient, the next point fixed or moving along."""
     fixed: list[float] = []
     moving: list[float] = []
-    for seed in range(max(3, bench.sizes.seeds)):
+    for seed in range(min(max(3, bench.sizes.seeds), 12)):
         stream = torch.Generator().manual_seed(seed)
         theta, g = torch.randn(2, 64, generator=stream, dtype=torch.float64)
         q, variance = torch.rand(2, 64, generator=stream, dtype=torch.float64) + 0.05
