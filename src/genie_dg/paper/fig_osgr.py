@@ -20,7 +20,7 @@ from genie_dg.bench.assemble import Parts
 from genie_dg.diagnostics import Monitor, every, watch_osgr
 from genie_dg.report.curves import CurveData, Record, Row, curve_data, plot_curves
 
-from ._base import Made, Request
+from ._base import Made, PaperError, Request
 from ._figure import Contender, Stage, cross_entropy, device_of, halves, samples, stage_of, walk
 from ._picture import panels, save
 from .claims_verdict import LEVEL, t_quantile
@@ -127,6 +127,12 @@ def combine(trials: Sequence[Sequence[Record]]) -> list[Record]:
     found: list[Record] = []
     for rows in zip(*trials, strict=True):
         one: dict[str, float] = {"step": rows[0]["step"]}
+        diverged = sum("gain_on_d" not in row for row in rows)
+        if diverged:
+            raise PaperError(
+                f"{diverged} of {len(rows)} trials had diverged at step {rows[0]['step']}; lower the learning "
+                "rate of this optimizer in genie_dg.paper._figure."
+            )
         gains = pooled([row["gain_on_other"] for row in rows], [row["gain_on_d"] for row in rows])
         one |= dict(zip(("osgr", "osgr_low", "osgr_high"), gains, strict=True))
         if all("theorem_osgr" in row for row in rows):

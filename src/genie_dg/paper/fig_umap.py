@@ -170,10 +170,10 @@ def make_umap(request: Request) -> Made:
     request.say(f"Features on {stage.note}, before and after training with three optimizers")
     most = 21 if request.scale == "smoke" else MOST
     data = features_data(stage, most, device_of(request.scale), request.scale)
-    figure, axes = panels(1, 4, 17, 4.9)
+    figure, axes = panels(2, 2, 11, 9.5)
     for index, ax in enumerate(axes):
         plot_features(data, index, ax)
-    figure.legend(handles=_legend(data), loc="outside lower center", ncols=len(data.classes) + 2, frameon=False)
+    figure.legend(handles=_legend(data), loc="outside lower center", ncols=5, frameon=False)
     figure.suptitle(f"{data.method}; {data.note}", fontsize="medium")
     files = save(figure, request.out, "umap", data)
     nearest = ", ".join(f"{panel.title} {panel.nearest:.0%}" for panel in data.panels)
