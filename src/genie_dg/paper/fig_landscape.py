@@ -232,7 +232,9 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes) -> Axes:
     ax.set_ylim(data.axis[0], data.axis[-1])
     ax.set_aspect("equal")
     ax.set_title(
-        "mean loss of the source domains" if which == "source" else f"loss of unseen {data.unseen_name}"
+        "mean loss of the source domains"
+        if which == "source"
+        else f"loss of the unseen domain, {data.unseen_name}"
     )
     return ax
 
