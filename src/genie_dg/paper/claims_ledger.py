@@ -162,7 +162,10 @@ def entries(numbers: Mapping[str, Numbers]) -> list[Entry]:
 
 def markdown(found: list[Entry]) -> str:
     """The ledger as a table, and a sentence that names the claims without a number."""
-    rows = ["| Claim | In the paper | Measured here | Result | Verdict |", "|---|---|---|---|---|"]
+    rows = [
+        "| Claim | In the paper | Measured here | Result | Verdict at this scale |",
+        "|---|---|---|---|---|",
+    ]
     for e in found:
         if e.judged.parts:
             wanted = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"

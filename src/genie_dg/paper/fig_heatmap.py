@@ -31,12 +31,14 @@ class HeatmapsData:
     note: str
 
     def table(self) -> tuple[list[str], list[Row]]:
-        """One row for each cell of each heatmap."""
+        """One row for each cell of each heatmap, to four digits."""
         rows: list[Row] = []
         header: list[str] = []
         for label, one in self.maps.items():
             header, cells = one.table()
-            rows += [[label, *cell] for cell in cells]
+            rows += [
+                [label, *(float(f"{x:.4g}") if isinstance(x, float) else x for x in cell)] for cell in cells
+            ]
         return ["optimizer", *header], rows
 
 
