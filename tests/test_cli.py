@@ -133,3 +133,21 @@ def test_demo_goes_from_a_sweep_to_a_table_and_a_report(tmp_path: Path) -> None:
         "demo", "--steps", "4", "--draws", "1", "--trials", "1", "--optimizers", "adam,genie", "--out", str(out)
     )
     assert "6 done already" in again.stdout
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    """As in ``genie-dg list | head``: no traceback, the exit code of a closed pipe."""
+    code = "import sys; from genie_dg.cli.main import main; print('ready', flush=True); sys.stdin.read(1)"
+    code += "; sys.exit(main())"
+    command = [sys.executable, "-c", code, "list"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.stdout.close()
+        process.stdin.write("x")
+        process.stdin.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=120) in (141, 1)  # 1: rich noticed first

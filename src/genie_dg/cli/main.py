@@ -1,11 +1,13 @@
 """``genie-dg``: find the verb, parse its arguments, run it, turn errors into exit codes.
 
-Exit codes: 0 done; 2 the request was wrong (one sentence on stderr); 130 stopped by Ctrl-C.
+Exit codes: 0 done; 2 the request was wrong (one sentence on stderr); 130 stopped by Ctrl-C; 141 the
+reader of the output closed it (`| head`), as for other programs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,7 +20,7 @@ from ._errors import UserError, unknown
 VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
     "data": "list, download, verify, cache and look at data sets",
-    "demo": "train SGD, Adam and GENIE on rotated digits and compare them (about a minute)",
+    "demo": "optimizers on rotated digits: a sweep, its table and its report (two minutes)",
     "env": "print the versions, devices and tools that matter to genie-dg",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
@@ -71,13 +73,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_verb(words)
         arguments = build_parser().parse_args(words)
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"genie-dg: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ngenie-dg: stopped by Ctrl-C.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `| head` has read enough; nobody is left to tell, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except SystemExit as stop:  # argparse after --help or --version
         return int(stop.code or 0)
 
