@@ -216,7 +216,8 @@ def make_claims(request: Request) -> Made:
         f"{label} {rate['lr']:g}" + (" (the end of its range)" if label in bench.at_edge else "")
         for label, rate in bench.rates.items()
     )
-    best = f"the best of {tried} by validation on {sizes.tuning} other trials: {chosen}"
+    trials = "another trial" if sizes.tuning == 1 else f"{sizes.tuning} other trials"
+    best = f"the best of {tried} by validation on {trials}: {chosen}"
     rates = best if tried > 1 else "set by hand, not tuned"
     note = (
         f"{stage.data.name}, {config.backbone}, {config.steps} steps of {config.batch_size} a domain, "

@@ -225,7 +225,9 @@ def draw_sensitivity(entries: Sequence[Entry], request: Request) -> tuple[Path, 
     axes[0].set_ylabel("average accuracy on the domain left out, %")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle("bars and bands: standard error over trials", fontsize="medium")
+    several = any(error for _, error in averages.values())
+    errors = "bars and bands: standard error over trials" if several else "one trial, so no errors"
+    figure.suptitle(f"{entries[0].place}; {errors}", fontsize="medium")
     return save_picture(figure, request.out, "sensitivity")
 
 
