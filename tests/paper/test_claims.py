@@ -136,3 +136,17 @@ def test_a_claim_without_numbers_is_named_and_has_no_verdict() -> None:
     assert "| **holds** |" in table
     assert missing.startswith("Not measured in this run: accuracy, osgr,")
     assert missing.count(",") == len(CLAIMS) - 2
+
+
+def test_results_show_every_part_and_exact_numbers_without_an_interval() -> None:
+    found = {
+        entry.claim.name: entry.result
+        for entry in entries(
+            {"osgr-always": {"SGD": [-0.5, -0.5]}, "cost": {"SGD": [1.1, 1.3, 1.2], "SAM": [0.5, 0.51, 0.49]}}
+        )
+    }
+    assert found["osgr-always"] == "SGD: -0.5, exact<br>(ratio)"
+    assert found["cost"].startswith("SGD: 1.2 [")
+    assert "SAM: 0.5 [" in found["cost"]
+    assert found["cost"].endswith("(times; 97.5 %, n = 3)")
+    assert found["rate"] == ""

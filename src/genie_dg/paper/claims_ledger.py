@@ -141,15 +141,15 @@ class Entry:
     def result(self) -> str:
         """The number and interval of each part, as a table shows them; the part that decided comes first."""
         ordered = sorted(self.judged.parts.items(), key=lambda item: item[0] != self.judged.part)
-        lines = [
-            f"{part}: {found.value:.3g} [{found.low:.3g}, {found.high:.3g}]" + (f", {said}" if several else "")
-            for several in [len(ordered) > 1]
-            for part, (found, said) in ordered
-        ]
         if not ordered:
             return ""
-        first = ordered[0][1][0]
-        return "<br>".join([*lines, f"({self.claim.unit}; {100 * first.level:.3g} %, n = {first.count})"])
+        several, first = len(ordered) > 1, ordered[0][1][0]
+        lines = []
+        for part, (found, said) in ordered:
+            ends = ", exact" if found.low == found.high else f" [{found.low:.3g}, {found.high:.3g}]"
+            lines.append(f"{part}: {found.value:.3g}{ends}" + (f", {said}" if several else ""))
+        shown = "" if first.low == first.high else f"; {100 * first.level:.3g} %, n = {first.count}"
+        return "<br>".join([*lines, f"({self.claim.unit}{shown})"])
 
 
 def entries(numbers: Mapping[str, Numbers]) -> list[Entry]:
