@@ -221,7 +221,7 @@ def test_further_numbers_of_records_become_curves(tmp_path: Path) -> None:
     runs, problems = load(written(tmp_path, sweep(), "osgr"))
     assert problems == []
     chart = page_data(runs).sets[0].charts[2]
-    assert (chart.title, chart.percent) == ("osgr", False)
+    assert (chart.title, chart.percent) == ("OSGR by its definition", False)
     assert chart.series[0].values == [2.0, 1.7, 1.4, 1.1]
     with (tmp_path / runs[0].run_id / "records.jsonl").open("a") as file:
         file.write('{"torn')

@@ -30,6 +30,7 @@ class Job:
         threads: that torch may use; 0 leaves it alone.
         plugins: files that register rows.
         tensorboard: also write TensorBoard's files into the run's folder.
+        watch: what else is measured at every record; see `genie_dg.bench.watch`.
     """
 
     config: RunConfig
@@ -41,6 +42,7 @@ class Job:
     threads: int = 0
     plugins: tuple[str, ...] = ()
     tensorboard: bool = False
+    watch: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -68,7 +70,7 @@ def from_json(text: str | bytes) -> Job:
     """
     found = json.loads(text)
     found["config"] = from_mapping(found["config"])
-    found["plugins"] = tuple(found["plugins"])
+    found["plugins"], found["watch"] = tuple(found["plugins"]), tuple(found["watch"])
     return Job(**found)
 
 
@@ -108,6 +110,10 @@ def run_job(job: Job, shelf: Shelf, report: Report | None = None) -> list[dict[s
     shelf.plug(job.plugins)
     data = shelf.open(job.data, job.root)
     parts = assemble(job.config, data, Places(job.device, Path(job.cache) if job.cache else None))
+    if job.watch:
+        from .watch import watching
+
+        report = watching(parts, job.folder, job.watch, report)
     if not job.tensorboard:
         return train(parts, job.folder, report)
     from .tensorboard import logging_to

@@ -81,6 +81,8 @@ def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: 
         raise ClusterError("cpus=0 and gpus=0 came; a run must hold some of one, or all would run at once.")
     if device.startswith("cuda") and gpus == 0:
         raise ClusterError(f"device={device!r} came with gpus=0; give gpus=1, or a fraction to share one.")
+    if any(job.watch for job in jobs):
+        raise ClusterError("What a run is watched for does not come home from a cluster; leave watch off.")
     if any(job.tensorboard for job in jobs):
         raise ClusterError(
             "TensorBoard's files do not come home from a cluster; leave tensorboard off: the records hold the "

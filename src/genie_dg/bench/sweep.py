@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +43,7 @@ def plan(
     cache: Path | None = None,
     plugins: Iterable[Path] = (),
     tensorboard: bool = False,
+    watch: Sequence[str] = (),
 ) -> Plan:
     """Everything that can be wrong is found here, before any work starts.
 
@@ -53,6 +54,7 @@ def plan(
         cache: the folder for decoded pictures.
         plugins: files that were run, so that workers run them too.
         tensorboard: write TensorBoard's files for every run.
+        watch: what else every run measures at its records.
     """
     sweep = load_sweep(path)
     profile = find_protocol(sweep.protocol, path.parent)
@@ -82,6 +84,7 @@ def plan(
             str(cache or ""),
             plugins=tuple(str(file) for file in plugins),
             tensorboard=tensorboard,
+            watch=tuple(watch),
         )
         for config in configs
     )

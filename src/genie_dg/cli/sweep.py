@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=float, default=0.0, help="of each run on Ray (default: %(default)s)")
     parser.add_argument("--device", default="", help="cpu, cuda, mps (default: GPUs where there are any)")
     parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard's files")
+    parser.add_argument("--watch", default="", help="also measure updates, osgr, or updates,osgr")
     parser.add_argument(
         "--plugin", action="append", type=Path, default=[], help="a Python file that registers your own rows"
     )
@@ -82,6 +83,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from genie_dg.bench.request import load_plugin
     from genie_dg.bench.status import remember
     from genie_dg.bench.sweep import plan
+    from genie_dg.bench.watch import watches_of
 
     for plugin in arguments.plugin:
         load_plugin(plugin)
@@ -92,6 +94,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         cache=arguments.cache,
         plugins=[path.resolve() for path in arguments.plugin],
         tensorboard=arguments.tensorboard,
+        watch=watches_of(arguments.watch),
     )
     console = Console(highlight=False)
     done = sum(job.done for job in planned.jobs)

@@ -65,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("runs"), help="the folder of runs (default: %(default)s)"
     )
     parser.add_argument("--cache", type=Path, help="decode pictures once into this folder")
+    parser.add_argument("--watch", default="", help="also measure updates, osgr, or updates,osgr")
     parser.add_argument(
         "--plugin", action="append", type=Path, default=[], help="a Python file that registers your own rows"
     )
@@ -112,7 +113,9 @@ def _run(
 ) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
     from genie_dg.bench.train import train
+    from genie_dg.bench.watch import watches_of, watching
 
+    watches = watches_of(arguments.watch)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", DegenerateWarning)
         parts = assemble(config, data, places, world=world)
@@ -126,7 +129,8 @@ def _run(
         markup=False,
     )
     with _bar(console, config.steps, parts) as report:
-        records = train(parts, folder, report)
+        watched = watching(parts, folder, watches, report) if watches else report
+        records = train(parts, folder, watched)
     for line in summary(records, parts):
         console.print(line, markup=False)
     return 0

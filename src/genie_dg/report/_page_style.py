@@ -49,7 +49,7 @@ figure{margin:0;width:320px;max-width:100%}figcaption{font-weight:600;font-size:
 svg{max-width:100%;height:auto;display:block;overflow:visible}
 svg text{fill:var(--ink);font-size:12px}.grid,.rail{stroke:var(--edge);stroke-width:1;fill:none}
 .zero{stroke:var(--soft);stroke-width:1.5}.line{stroke:var(--k);stroke-width:2.2;fill:none}
-.bar,.dot{fill:var(--k)}.ring{fill:none;stroke:var(--k);stroke-width:1.5}
+.bar,.dot{fill:var(--k)}.heat{fill:var(--ink)}.ring{fill:none;stroke:var(--k);stroke-width:1.5}
 .chosen{fill:var(--k);stroke:var(--ink);stroke-width:1.2}.whisker{stroke:var(--ink);stroke-width:1.6;fill:none}
 .legend{list-style:none;padding:0;margin:.5rem 0;display:flex;flex-wrap:wrap;gap:4px 18px}
 .swatch{display:inline-block;vertical-align:middle;margin-right:6px}

@@ -113,6 +113,30 @@ def lines(label: str, curves: Sequence[tuple[int, Sequence[Point]]], x_name: str
     return _svg(label, HEIGHT, body)
 
 
+def heatmap(label: str, steps: Sequence[int], rows: Sequence[Sequence[float]]) -> str:
+    """A cell for each step (from left to right) and group (from below), darker for more, from 0 to 1."""
+    if not steps or not rows[0]:
+        return '<p class="note">There is no step that all chosen runs have.</p>'
+    width = (WIDTH - LEFT - RIGHT) / len(steps)
+    height = (HEIGHT - TOP - BOTTOM) / len(rows[0])
+    body = []
+    for column, row in enumerate(rows):
+        x = LEFT + column * width
+        for group, value in enumerate(row):
+            y = HEIGHT - BOTTOM - (group + 1) * height
+            body.append(
+                f'<rect class="heat" x="{x:.1f}" y="{y:.1f}" width="{width + 0.3:.1f}" '
+                f'height="{height + 0.3:.1f}" fill-opacity="{value:.2g}"/>'
+            )
+    below = HEIGHT - BOTTOM + 14
+    body.append(f'<text x="{LEFT}" y="{below}">{number(steps[0])}</text>')
+    body.append(f'<text x="{WIDTH - 2}" y="{below}" text-anchor="end">{number(steps[-1])}</text>')
+    body.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" text-anchor="middle">step</text>')
+    body.append(f'<text x="{LEFT - 5}" y="{TOP + 8}" text-anchor="end">last</text>')
+    body.append(f'<text x="{LEFT - 5}" y="{HEIGHT - BOTTOM}" text-anchor="end">first</text>')
+    return _svg(label, HEIGHT, body)
+
+
 def scatter(
     label: str, place: int, points: Sequence[tuple[float, float, bool, str]], x_name: str, y_name: str
 ) -> str:

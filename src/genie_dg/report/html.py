@@ -97,6 +97,7 @@ def _set(at: int, story: SetStory, page: Page) -> str:
         f"<p>{_count(story.runs, 'run')}; domains: {escape(', '.join(story.domains))}.</p>",
         *(_selection(selection, page) for selection in story.selections),
         _curves(story.charts, page),
+        _heats(story),
         _differences(story, page),
         _search(story, page),
         "<h3>Run it again</h3>",
@@ -123,6 +124,21 @@ def _selection(selection: Selection, page: Page) -> str:
 def _later(selection: Selection) -> bool:
     """Only the first way of selection has its bars open."""
     return selection.method != "training-domain"
+
+
+def _heats(story: SetStory) -> str:
+    if not story.heats:
+        return ""
+    drawn = []
+    for heat in story.heats[:CHARTED]:
+        cells = charts.heatmap(f"Updates of {heat.label}", heat.steps, heat.rows)
+        drawn.append(figure(f"{heat.label}, {_count(heat.runs, 'run')}", cells))
+    return (
+        '<h3>Which parameters move when</h3><p class="note">Mean movement of groups of parameters since the '
+        "record before, over the largest of the step; from the first parameters below to the last above. "
+        "Stronger is more; means over the chosen runs that were watched.</p>"
+        f'<div class="charts">{"".join(drawn)}</div>'
+    )
 
 
 def _legend(labels: Sequence[str], page: Page) -> str:

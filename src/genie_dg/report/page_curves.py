@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from genie_dg.results.schema import Numbers, Run, in_acc, out_acc
 from genie_dg.results.select import Chosen, Row, mean_of, select
 
-from .page_files import more_curves
+from .page_files import heat, more_curves
 
 POINTS = 60
 """The most points of a curve; more cannot be seen."""
+TITLES = {
+    "osgr": "OSGR by its definition",
+    "update_gini": "Gini coefficient of the updates (0: all weights move alike)",
+    "update_norm": "Norm of the updates",
+    "update_top_1_percent": "Share of the largest hundredth in the updates",
+}
+"""What the numbers of ``watch.jsonl`` are called."""
+COLUMNS = 24
+"""The most columns of a heatmap."""
 EXTRAS = 12
 """The most further curves that are drawn."""
 
@@ -33,6 +42,16 @@ class Chart:
     title: str
     series: list[Series]
     percent: bool = True
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Mean movement by step and group of parameters, over the largest of the step, of ``runs`` runs."""
+
+    label: str
+    steps: list[int]
+    rows: list[list[float]]
+    runs: int
 
 
 def thin(count: int, most: int = POINTS) -> list[int]:
@@ -84,8 +103,35 @@ def charts(runs: Sequence[Run], names: Mapping[Row, str]) -> list[Chart]:
         for key in keys[:EXTRAS]:
             having = {label: [c[key] for c in members if key in c] for label, members in more.items()}
             lines = [mean_curve(label, curves) for label, curves in having.items() if curves]
-            found.append(Chart(key + tail, lines, percent=False))
+            found.append(Chart(TITLES.get(key, key) + tail, lines, percent=False))
     return found
+
+
+def heats(runs: Sequence[Run], names: Mapping[Row, str]) -> list[Heat]:
+    """A heatmap for each row whose chosen runs were watched, as shares of the largest movement."""
+    watched: dict[str, list[dict[int, list[float]]]] = {}
+    for case, answer in select(runs).items():
+        if isinstance(answer, Chosen) and (found := heat(answer.run)):
+            watched.setdefault(names[case.row], []).append(found)
+    drawn = []
+    for label in dict.fromkeys(label for label in names.values() if label in watched):
+        members = watched[label]
+        shared = sorted(set.intersection(*(set(found) for found in members)))
+        if len({len(row) for found in members for row in found.values()}) > 1:
+            continue  # networks of different sizes have no common groups
+        steps = [shared[k] for k in thin(len(shared), COLUMNS)]
+        rows = [[_mean(x) for x in zip(*(_shares(found[s]) for found in members), strict=True)] for s in steps]
+        drawn.append(Heat(label, steps, rows, len(members)))
+    return drawn
+
+
+def _shares(row: Sequence[float]) -> list[float]:
+    largest = max(row, default=0.0)
+    return [value / largest if largest > 0 else 0.0 for value in row]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 3)
 
 
 def _validation(run: Run) -> dict[int, float]:

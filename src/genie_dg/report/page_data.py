@@ -6,7 +6,7 @@ Curves and draws are those of training-domain selection, which needs no look at 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from genie_dg.results.compare import Comparison, baseline_of, budget_of, candidates, compare, group
@@ -14,7 +14,7 @@ from genie_dg.results.schema import ResultsError, Run
 from genie_dg.results.select import METHODS, Row, row_of_run
 from genie_dg.results.table import Table, tables
 
-from .page_curves import Chart, charts
+from .page_curves import Chart, Heat, charts, heats
 from .page_files import versions
 from .rerun import rerun
 
@@ -67,6 +67,7 @@ class SetStory:
     rows: list[RowStory]
     differences: list[Comparison]
     notes: list[str]
+    heats: list[Heat] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ def _story(dataset: str, domains: tuple[str, ...], runs: list[Run], names: Mappi
         stories,
         differences,
         notes,
+        heats(runs, names),
     )
 
 

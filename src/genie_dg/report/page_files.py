@@ -28,19 +28,35 @@ def versions(runs: Sequence[Run]) -> dict[tuple[str, str], int]:
 
 
 def more_curves(run: Run) -> dict[str, dict[int, float]]:
-    """Step to value for each further number in the records, such as ``osgr`` of a monitor.
+    """Step to value for each further number in the records and in ``watch.jsonl``, such as ``osgr``.
 
-    The ends of intervals (``osgr_low``, ``osgr_high``) are no curves.
+    The ends of intervals (``osgr_low``, ``osgr_high``) and what is the same all the time are no curves.
     """
     curves: dict[str, dict[int, float]] = {}
-    for record in _objects(os.path.join(run.folder, "records.jsonl")):
+    for record in [*_objects(os.path.join(run.folder, "records.jsonl")), *watched(run)]:
         step = record.get("step")
         if not isinstance(step, int):
             continue
         for key, value in record.items():
-            if key not in KNOWN and not key.endswith(("_low", "_high")) and _is_number(value):
+            if key not in KNOWN and not key.endswith(("_low", "_high", "_n")) and _is_number(value):
                 curves.setdefault(key, {})[step] = float(value)
     return curves
+
+
+def watched(run: Run) -> list[dict[str, Any]]:
+    """The lines of ``watch.jsonl``: what a run was watched for."""
+    return _objects(os.path.join(run.folder, "watch.jsonl"))
+
+
+def heat(run: Run) -> dict[int, list[float]]:
+    """Step to the mean movement of each group of parameters since the record before."""
+    return {
+        line["step"]: line["heat"]
+        for line in watched(run)
+        if isinstance(line.get("step"), int)
+        and isinstance(line.get("heat"), list)
+        and all(_is_number(value) for value in line["heat"])
+    }
 
 
 def _objects(path: str, whole: bool = False) -> list[dict[str, Any]]:
