@@ -42,7 +42,11 @@ def run(out: Path, *more: str, processes: int = 1) -> tuple[list[dict[str, Any]]
 
 
 @pytest.mark.parametrize(
-    "more", [["--optimizer", "adam", "--set", "lr=1e-3"], ["--optimizer", "sam", "--set", "base=genie"]]
+    "more",
+    [
+        pytest.param(["--optimizer", "adam", "--set", "lr=1e-3"], marks=pytest.mark.slow),
+        ["--optimizer", "sam", "--set", "base=genie"],
+    ],
 )
 def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) -> None:
     (alone, weights), (together, shared) = run(tmp_path / "a", *more), run(tmp_path / "b", *more, processes=2)

@@ -158,6 +158,7 @@ def test_every_kind_of_picture_is_what_torchvision_reads(tmp_path: Path) -> None
         assert (np.asarray(domain.read(i)) == np.asarray(twin[i][0])).all()
 
 
+@pytest.mark.slow
 def test_an_index_as_large_as_domainnets(tmp_path: Path) -> None:
     """586,575 entries are listed and split; memory stays below 400 MB."""
     counts = {

@@ -229,6 +229,7 @@ def accuracy_by_training(spurious: float, held_out: int, epochs: int) -> tuple[f
     return near, far
 
 
+@pytest.mark.slow
 def test_a_network_learns_the_shapes_and_falls_for_the_hue() -> None:
     near, far = accuracy_by_training(spurious=0.0, held_out=1, epochs=6)
     lured_near, lured_far = accuracy_by_training(spurious=1.0, held_out=1, epochs=6)
