@@ -151,6 +151,12 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_worker_is_refused_in_a_sentence(workers: int) -> None:
+    with pytest.raises(ValueError, match=f"workers={workers} came; it must be 1 or more"):
+        launch([], workers)
+
+
 def test_a_failing_job_is_tried_again_then_reported_and_the_others_finish(tmp_path: Path) -> None:
     good = jobs_in(tmp_path, steps=3)[:1]
     bad = Job(

@@ -100,6 +100,10 @@ def launch(
         threads: of each worker; 0 shares the cores.
         report: called with every event.
     """
+    if workers < 1:
+        raise ValueError(
+            f"workers={workers} came; it must be 1 or more, so leave it out or give a number of cores."
+        )
     return _Launch(jobs, workers, retries, device, threads or max(1, cores() // workers), report).run()
 
 
