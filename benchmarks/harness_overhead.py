@@ -22,8 +22,8 @@ import torch
 
 import genie_dg.bench.train as loop
 from genie_dg.bench.assemble import Places, assemble
-from genie_dg.config import RunConfig
-from genie_dg.data.sets import open_data
+from genie_dg.runs.record import RunConfig
+from genie_dg.data.registry import open_data
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from genie_dg.config import RunConfig, canonical
+from genie_dg.runs.record import RunConfig, canonical
 
 DOMAINS, TRIALS, DRAWS, RECORDS = 4, 3, 20, 26
 

@@ -19,7 +19,7 @@ from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.erm import ERM
 from genie_dg.bench.step import take_step
 from genie_dg.models.classifier import build_network
-from genie_dg.optim.table import OPTIMIZERS, build_optimizer
+from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 
 
 def batch_of(size: int, pixels: int, classes: int) -> DomainBatch:

@@ -28,8 +28,14 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
 
 @pytest.mark.parametrize(
     "name",
-    ["genie_dg._moments", "genie_dg._lookup", "genie_dg._space", "genie_dg._types", "genie_dg.config"]
-    + [f"genie_dg.optim.{module}" for module in ("genie", "sam", "gam", "fad", "table")]
+    [
+        "genie_dg._moments",
+        "genie_dg.registry",
+        "genie_dg.search_space",
+        "genie_dg._types",
+        "genie_dg.runs.record",
+    ]
+    + [f"genie_dg.optim.{module}" for module in ("genie", "sam", "gam", "fad", "registry")]
     + [f"genie_dg.bench.{module}" for module in ("seeds", "request", "jobs", "parallel")]
     + [f"genie_dg.models.{module}" for module in ("classifier", "backbones", "_weights", "_featurizer")]
     + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
@@ -96,8 +102,8 @@ def test_the_guides_to_the_tables_run(
 
 
 def test_the_files_in_the_guide_to_sweeps_are_accepted(tmp_path: Path) -> None:
+    from genie_dg.protocols.registry import load_protocol
     from genie_dg.protocols.sweep import load_sweep
-    from genie_dg.protocols.table import load_protocol
 
     sweep, protocol = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), flags=re.S)
     (tmp_path / "sweep.toml").write_text(sweep)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import genie_dg.plugins
-from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.cli.main import main
-from genie_dg.data.sets import SETS
+from genie_dg.data.registry import SETS
 from genie_dg.models.backbones import BACKBONES
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), flags=re.S)

@@ -9,10 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from genie_dg._space import Choice as Choice
-    from genie_dg._space import Power as Power
-    from genie_dg._space import Setting as Setting
-    from genie_dg._space import Uniform as Uniform
     from genie_dg._types import MAIN as MAIN
     from genie_dg._types import DomainBatch as DomainBatch
     from genie_dg._types import Group as Group
@@ -23,27 +19,31 @@ if TYPE_CHECKING:
     from genie_dg.algorithms._base import Algorithm as Algorithm
     from genie_dg.algorithms._base import AlgorithmRow as AlgorithmRow
     from genie_dg.algorithms._given import with_gradient as with_gradient
-    from genie_dg.algorithms.table import ALGORITHMS as ALGORITHMS
+    from genie_dg.algorithms.registry import ALGORITHMS as ALGORITHMS
     from genie_dg.data.domains import DomainSet as DomainSet
     from genie_dg.data.domains import TensorDomain as TensorDomain
-    from genie_dg.data.sets import SETS as SETS
-    from genie_dg.data.sets import SetRow as SetRow
+    from genie_dg.data.registry import SETS as SETS
+    from genie_dg.data.registry import SetRow as SetRow
     from genie_dg.models.backbones import BACKBONES as BACKBONES
     from genie_dg.models.backbones import BackboneRow as BackboneRow
     from genie_dg.models.backbones import Featurizer as Featurizer
-    from genie_dg.optim.table import OPTIMIZERS as OPTIMIZERS
-    from genie_dg.optim.table import OptimizerRow as OptimizerRow
+    from genie_dg.optim.registry import OPTIMIZERS as OPTIMIZERS
+    from genie_dg.optim.registry import OptimizerRow as OptimizerRow
+    from genie_dg.search_space import Choice as Choice
+    from genie_dg.search_space import LogUniform as LogUniform
+    from genie_dg.search_space import Setting as Setting
+    from genie_dg.search_space import Uniform as Uniform
 
 _HOME = {
-    "_space": ("Choice", "Power", "Setting", "Uniform"),
+    "search_space": ("Choice", "LogUniform", "Setting", "Uniform"),
     "_types": ("MAIN", "DomainBatch", "Group", "Network", "Objective", "Role", "StepContext"),
     "algorithms._base": ("Algorithm", "AlgorithmRow"),
     "algorithms._given": ("with_gradient",),
-    "algorithms.table": ("ALGORITHMS",),
+    "algorithms.registry": ("ALGORITHMS",),
     "data.domains": ("DomainSet", "TensorDomain"),
-    "data.sets": ("SETS", "SetRow"),
+    "data.registry": ("SETS", "SetRow"),
     "models.backbones": ("BACKBONES", "BackboneRow", "Featurizer"),
-    "optim.table": ("OPTIMIZERS", "OptimizerRow"),
+    "optim.registry": ("OPTIMIZERS", "OptimizerRow"),
 }
 __all__ = sorted(name for names in _HOME.values() for name in names)
 

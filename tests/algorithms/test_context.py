@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from genie_dg._space import Choice, defaults
 from genie_dg._types import MAIN, DomainBatch, StepContext
 from genie_dg.algorithms import arm, mtl
 from genie_dg.bench.step import take_step
+from genie_dg.search_space import Choice, defaults
 
 from .networks import SmallNetwork, batch, small_network
 

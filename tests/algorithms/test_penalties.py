@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from genie_dg._space import Power, defaults
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
 from genie_dg.algorithms import coral, groupdro, irm, mixup, mmd, vrex
 from genie_dg.algorithms._base import Algorithm
 from genie_dg.algorithms._distances import kernel_distance, mean_over_pairs, moment_distance
 from genie_dg.algorithms._draws import beta
 from genie_dg.bench.step import take_step
+from genie_dg.search_space import LogUniform, defaults
 
 from .networks import batch, small_network
 
@@ -345,13 +345,13 @@ def test_rows_and_constructors_agree(row: object) -> None:
 def test_the_spaces_are_the_published_ones() -> None:
     rules = {name: setting.rule for row in ROWS for name, setting in row.space.items()}
     assert rules == {
-        "irm_lambda": Power(-1, 5),
-        "irm_penalty_anneal_iters": Power(0, 4, whole=True),
-        "vrex_lambda": Power(-1, 5),
-        "vrex_penalty_anneal_iters": Power(0, 4, whole=True),
-        "groupdro_eta": Power(-3, -1),
-        "mixup_alpha": Power(-1, 1),
-        "mmd_gamma": Power(-1, 1),
+        "irm_lambda": LogUniform(-1, 5),
+        "irm_penalty_anneal_iters": LogUniform(0, 4, whole=True),
+        "vrex_lambda": LogUniform(-1, 5),
+        "vrex_penalty_anneal_iters": LogUniform(0, 4, whole=True),
+        "groupdro_eta": LogUniform(-3, -1),
+        "mixup_alpha": LogUniform(-1, 1),
+        "mmd_gamma": LogUniform(-1, 1),
     }
     assert coral.ROW.space == mmd.ROW.space
     found = {name: setting.default for row in ROWS for name, setting in row.space.items()}

@@ -18,8 +18,8 @@ import torch
 from genie_dg.bench.jobs import Job, Shelf, run_job
 from genie_dg.bench.launch import Event, launch, launch_here
 from genie_dg.bench.status import counts, state_of, time_left
-from genie_dg.config import RunConfig
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
+from genie_dg.runs.record import RunConfig
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-3}, batch_size=8, steps=60, checkpoint_every=6

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 import torch
 
-from genie_dg.bench import checkpoint as disk
 from genie_dg.bench import ray_cluster
 from genie_dg.bench.jobs import Job, Shelf, run_job
 from genie_dg.bench.launch import Event, Outcome, cores
 from genie_dg.bench.launch_ray import launch_ray, located
 from genie_dg.bench.ray_cluster import ClusterError
 from genie_dg.bench.ray_home import Mailbox, StrangeFile, bring_home, train_away
-from genie_dg.config import RunConfig
+from genie_dg.runs import folder as disk
+from genie_dg.runs.record import RunConfig
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-3}, batch_size=8, steps=60, checkpoint_every=10

@@ -13,8 +13,9 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.parallel import World
-from genie_dg.config import ConfigError, RunConfig
-from genie_dg.data.sets import open_data
+from genie_dg.check import InputError
+from genie_dg.data.registry import open_data
+from genie_dg.runs.record import RunConfig
 
 WORDS = ["train", "digits", "--test-domain", "5", "--backbone", "mlp", "--batch-size", "8", "--steps", "13"]
 WORDS += ["--every", "4", "--device", "cpu"]
@@ -61,7 +62,7 @@ def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) 
 
 def test_what_cannot_be_shared_is_refused() -> None:
     digits = open_data("digits")
-    with pytest.raises(ConfigError, match=r"2 processes came for CORAL.*train it with one process"):
+    with pytest.raises(InputError, match=r"2 processes came for CORAL.*train it with one process"):
         assemble(RunConfig("digits", (5,), algorithm="CORAL", backbone="mlp"), digits, world=World(0, 2))
-    with pytest.raises(ConfigError, match="must be divisible among them"):
+    with pytest.raises(InputError, match="must be divisible among them"):
         assemble(RunConfig("digits", (5,), backbone="mlp", batch_size=7), digits, world=World(0, 2))

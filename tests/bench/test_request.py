@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg._lookup import PluginError
 from genie_dg.bench.request import domain_index, load_plugin, sort_settings
-from genie_dg.config import ConfigError, RunConfig, canonical, from_mapping
-from genie_dg.data.sets import open_data
+from genie_dg.check import InputError
+from genie_dg.data.registry import open_data
+from genie_dg.registry import PluginError
+from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 
 def test_domains_by_name_and_index() -> None:
@@ -20,23 +21,23 @@ def test_domains_by_name_and_index() -> None:
     assert domain_index(shapes, "Sketch") == 3
     assert domain_index(shapes, "2") == 2
     with pytest.raises(
-        ConfigError, match=r"no domain 'sketsch'; its domains are 0 \(art\).*did you mean 'sketch'\?"
+        InputError, match=r"no domain 'sketsch'; its domains are 0 \(art\).*did you mean 'sketch'\?"
     ):
         domain_index(shapes, "sketsch")
-    with pytest.raises(ConfigError, match="no domain '4'"):
+    with pytest.raises(InputError, match="no domain '4'"):
         domain_index(shapes, "4")
 
 
 def test_settings_find_their_owner() -> None:
     assert sort_settings(["irm_lambda=1e2", "lr=0.1"], "IRM", "genie") == ({"irm_lambda": 100.0}, {"lr": 0.1})
     assert sort_settings(["base=sgd"], "ERM", "sam") == ({}, {"base": "sgd"})
-    with pytest.raises(ConfigError, match=r"DANN and adam both have a setting 'beta1'; write algorithm\.beta1"):
+    with pytest.raises(InputError, match=r"DANN and adam both have a setting 'beta1'; write algorithm\.beta1"):
         sort_settings(["beta1=0.5"], "DANN", "adam")
     both = sort_settings(["algorithm.beta1=0.5", "optimizer.beta1=0.8"], "DANN", "adam")
     assert both == ({"beta1": 0.5}, {"beta1": 0.8})
-    with pytest.raises(ConfigError, match=r"Neither ERM nor adam has a setting 'lrr'.*did you mean 'lr'\?"):
+    with pytest.raises(InputError, match=r"Neither ERM nor adam has a setting 'lrr'.*did you mean 'lr'\?"):
         sort_settings(["lrr=1"], "ERM", "adam")
-    with pytest.raises(ConfigError, match="'lr' is no setting; write it as NAME=VALUE"):
+    with pytest.raises(InputError, match="'lr' is no setting; write it as NAME=VALUE"):
         sort_settings(["lr"], "ERM", "adam")
 
 
@@ -64,5 +65,5 @@ def test_a_run_is_named_by_its_science() -> None:
         ids.add(replace(config, **change).run_id)  # type: ignore[arg-type]
     assert len(ids) == 6
     assert from_mapping(json.loads(canonical(config))) == config
-    with pytest.raises(ConfigError, match="A run has no 'optimiser'; its keys are"):
+    with pytest.raises(InputError, match="A run has no 'optimiser'; its keys are"):
         from_mapping({"dataset": "digits", "test_domains": [0], "optimiser": "adam"})

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from genie_dg.bench.assemble import DegenerateWarning, Parts, Places, assemble
-from genie_dg.bench.checkpoint import Busy, RunError
 from genie_dg.bench.train import NotFinite, train
-from genie_dg.config import ConfigError, RunConfig
+from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet, TensorDomain
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
+from genie_dg.runs.folder import Busy, RunError
+from genie_dg.runs.record import RunConfig
 
 BASE = RunConfig(
     "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
@@ -253,7 +254,7 @@ def test_what_is_impossible_is_refused(change: dict[str, Any], sentence: str, di
     ],
 )
 def test_a_configuration_is_checked(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(InputError, match=sentence):
         replace(BASE, **change)
 
 
@@ -263,12 +264,12 @@ def test_data_and_weights_are_part_of_the_identity(digits: DomainSet, tmp_path: 
     assemble(named, digits)
     other = DomainSet("digits", digits.classes, digits.domains[::-1])
     assert other.digest() != digits.digest()
-    with pytest.raises(ConfigError, match="give it the files it was made for"):
+    with pytest.raises(InputError, match="give it the files it was made for"):
         assemble(named, other)
     (tmp_path / "weights.pth").write_bytes(b"weights")
-    with pytest.raises(ConfigError, match="weights with digest none"):
+    with pytest.raises(InputError, match="weights with digest none"):
         assemble(BASE, digits, Places(weights=tmp_path / "weights.pth"))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be read"):
         assemble(BASE, digits, Places(weights=tmp_path / "nowhere.pth"))
 
 
@@ -276,7 +277,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(digits: DomainSet, tmp_path: 
     code = f"""
 import time
 from pathlib import Path
-from genie_dg.bench.checkpoint import alone
+from genie_dg.runs.folder import alone
 with alone(Path({str(tmp_path)!r})):
     print("held", flush=True)
     time.sleep(60)
@@ -301,14 +302,14 @@ with alone(Path({str(tmp_path)!r})):
     ],
 )
 def test_what_float16_cannot_do_is_refused(change: dict[str, Any], sentence: str, digits: DomainSet) -> None:
-    with pytest.raises(ConfigError, match=f"{sentence}.*; choose bfloat16 or float32"):
+    with pytest.raises(InputError, match=f"{sentence}.*; choose bfloat16 or float32"):
         assemble(replace(BASE, precision="float16", **change), digits)
 
 
 def test_a_domain_without_a_sample_to_hold_back_is_refused() -> None:
     small = TensorDomain("tiny", torch.zeros(4, 1, 2, 2), np.zeros(4, dtype=np.int64))
     large = TensorDomain("large", torch.zeros(40, 1, 2, 2), np.zeros(40, dtype=np.int64))
-    with pytest.raises(ConfigError, match="The domain tiny of mine has 4 samples"):
+    with pytest.raises(InputError, match="The domain tiny of mine has 4 samples"):
         assemble(replace(BASE, test_domains=(0,)), DomainSet("mine", ("a", "b"), (small, large)))
 
 

@@ -13,10 +13,11 @@ from genie_dg.bench.assemble import assemble
 from genie_dg.bench.jobs import Job, Shelf, from_json, run_job
 from genie_dg.bench.train import train
 from genie_dg.bench.watch import FILE, GROUPS, watches_of, watching
-from genie_dg.config import ConfigError, RunConfig
-from genie_dg.data.sets import open_data
+from genie_dg.check import InputError
+from genie_dg.data.registry import open_data
 from genie_dg.report.html import report
 from genie_dg.results.store import load
+from genie_dg.runs.record import RunConfig
 
 CONFIG = RunConfig(
     "digits", (5,), backbone="mlp", batch_size=4, steps=7, checkpoint_every=3, optimizer_settings={"lr": 0.3}
@@ -88,5 +89,5 @@ def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
 
 def test_names_are_checked() -> None:
     assert watches_of("updates,osgr") == ("updates", "osgr")
-    with pytest.raises(ConfigError, match="cannot be watched for 'ogsr'; the choice is updates, osgr"):
+    with pytest.raises(InputError, match="cannot be watched for 'ogsr'; the choice is updates, osgr"):
         watches_of("ogsr")

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from genie_dg._lookup import settle
-from genie_dg._space import defaults
 from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms._base import Algorithm
-from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.assemble import build_optimizers, create_graph
 from genie_dg.bench.step import step_objective, take_step
-from genie_dg.config import RunConfig
 from genie_dg.data.digits import rotated_digits
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
+from genie_dg.registry import with_defaults
+from genie_dg.runs.record import RunConfig
+from genie_dg.search_space import defaults
 
 from ..algorithms.networks import small_network
 
@@ -44,7 +44,7 @@ def cell(algorithm: str, optimizer: str, domains: int) -> tuple[Algorithm, dict[
     network = small_network(0, channels=1 + row.extra_channels, classes=10, dtype=torch.float32)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(1)
-        built = row.build(network, domains, **settle(row.name, defaults(row.space), {}))
+        built = row.build(network, domains, **with_defaults(row.name, defaults(row.space), {}))
     built.train()
     return built, build_optimizers(config_of(optimizer, algorithm), built)
 

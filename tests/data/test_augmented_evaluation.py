@@ -11,10 +11,11 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.train import train
-from genie_dg.config import ConfigError, RunConfig
+from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
+from genie_dg.runs.record import RunConfig
 
 from .pictures import folder
 
@@ -63,5 +64,5 @@ def test_the_protocol_says_which_parts_are_augmented(
 
 
 def test_a_wrong_rule_is_refused() -> None:
-    with pytest.raises(ConfigError, match="eval_augment='all' is not one of none, train, train-in"):
+    with pytest.raises(InputError, match="eval_augment='all' is not one of none, train, train-in"):
         RunConfig("mine", (0,), eval_augment="all")

@@ -14,7 +14,7 @@ from torchvision.datasets import ImageFolder
 
 from genie_dg.data.domains import DataError
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder, open_list
-from genie_dg.data.sets import SETS, open_data, variant_of
+from genie_dg.data.registry import SETS, open_data, variant_of
 from genie_dg.data.splits import splits
 from tests.data.pictures import KINDS, folder, write
 

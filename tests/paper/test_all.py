@@ -8,12 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from genie_dg.paper.registrys import PRINTED
+
 from genie_dg.paper._sheet import MEASURED
 from genie_dg.paper.claims_ledger import CLAIMS
 from genie_dg.paper.claims_verdict import FAILS, HOLDS, NOT_MEASURED, judge
 from genie_dg.paper.fig_landscape import STEPS
-from genie_dg.paper.table import PAPER
-from genie_dg.paper.tables import PRINTED
+from genie_dg.paper.registry import PAPER
 
 FIGURES = ("sensitivity", "osgr", "heatmap", "landscape", "umap")
 

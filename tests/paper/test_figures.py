@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from genie_dg.data.domains import TensorDomain
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
 from genie_dg.paper import fig_landscape
 from genie_dg.paper._base import PaperError, Request
 from genie_dg.paper._figure import Contender, halves, samples, stage_of, walk

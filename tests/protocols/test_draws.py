@@ -10,16 +10,17 @@ import pytest
 import torch
 from numpy.random import RandomState
 
-from genie_dg._lookup import settle
-from genie_dg._space import Choice, Power, Setting, Uniform, defaults
-from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.check import InputError
 from genie_dg.data.splits import seed_hash as seed_hash_of_splits
-from genie_dg.optim.table import OPTIMIZERS, build_optimizer
-from genie_dg.protocols._profile import SMALL_IMAGES, Profile, ProtocolError
+from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
+from genie_dg.protocols._profile import SMALL_IMAGES, Profile
 from genie_dg.protocols.domainbed import DOMAINBED
 from genie_dg.protocols.draws import LR, Draw, draw, seed_hash
 from genie_dg.protocols.genie_paper import GENIE_PAPER
-from genie_dg.protocols.table import PROTOCOLS
+from genie_dg.protocols.registry import PROTOCOLS
+from genie_dg.registry import with_defaults
+from genie_dg.search_space import Choice, LogUniform, Setting, Uniform, defaults
 
 from ..algorithms.networks import small_network
 
@@ -231,7 +232,7 @@ def test_every_cell_can_be_drawn_and_its_settings_are_accepted(profile: Profile,
         for hparams in (0, 1, 2):
             found = drawn(profile, algorithm, optimizer, hparams, 1)
             assert found == drawn(profile, algorithm, optimizer, hparams, 1)
-            settle(row.name, defaults(row.space), found.algorithm_settings)
+            with_defaults(row.name, defaults(row.space), found.algorithm_settings)
             searched = {key for key, setting in row.space.items() if setting.rule is not None}
             assert found.algorithm_settings.keys() <= searched
             build_optimizer(optimizer, weights, **found.optimizer_settings)
@@ -245,7 +246,7 @@ def test_every_cell_can_be_drawn_and_its_settings_are_accepted(profile: Profile,
 def test_every_algorithm_is_built_with_what_is_drawn(profile: Profile, algorithm: str) -> None:
     row = ALGORITHMS[algorithm]
     for hparams in range(4):
-        settings = settle(
+        settings = with_defaults(
             row.name, defaults(row.space), drawn(profile, algorithm, "adam", hparams, 0).algorithm_settings
         )
         network = small_network(0, channels=1 + row.extra_channels, classes=10, dtype=torch.float32)
@@ -261,7 +262,7 @@ def test_draws_differ_between_seeds_and_trials(profile: Profile) -> None:
 
 
 def test_negative_seeds_are_refused() -> None:
-    with pytest.raises(ProtocolError, match=r"^trial_seed=-1 came; seeds count from 0\.$"):
+    with pytest.raises(InputError, match=r"^trial_seed=-1 came; seeds count from 0\.$"):
         drawn(DOMAINBED, "ERM", "adam", 1, -1)
 
 
@@ -296,7 +297,7 @@ def test_rules_and_defaults_of_a_protocol_win() -> None:
 
 def test_a_row_from_outside_has_names_of_its_own() -> None:
     space = {
-        "lr": Setting(0.1, Power(-2, 0)),
+        "lr": Setting(0.1, LogUniform(-2, 0)),
         "decay": Setting(0.0, Uniform(0, 1)),
         "weight_decay": Setting(0.0),
     }

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from genie_dg._lookup import settle
-from genie_dg._space import defaults
-from genie_dg.algorithms.table import ALGORITHMS
-from genie_dg.config import ConfigError, RunConfig
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.check import InputError
 from genie_dg.data.catalog import PUBLISHED
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols import sweep as sweep_module
 from genie_dg.protocols.domainbed import DOMAINBED
 from genie_dg.protocols.genie_paper import GENIE_PAPER
+from genie_dg.protocols.registry import load_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep, sweep_from
-from genie_dg.protocols.table import load_protocol
+from genie_dg.registry import with_defaults
+from genie_dg.runs.record import RunConfig
+from genie_dg.search_space import defaults
 
 FACTS = Facts(
     {
@@ -184,8 +185,8 @@ def test_all_cells_expand_under_both_protocols() -> None:
         assert len(found) == 4 * len(ALGORITHMS) * len(OPTIMIZERS)
         for run in found:
             algorithm, optimizer = ALGORITHMS[run.algorithm], OPTIMIZERS[run.optimizer]
-            settle(algorithm.name, defaults(algorithm.space), run.algorithm_settings)
-            settle(optimizer.name, defaults(optimizer.space), run.optimizer_settings)
+            with_defaults(algorithm.name, defaults(algorithm.space), run.algorithm_settings)
+            with_defaults(optimizer.name, defaults(optimizer.space), run.optimizer_settings)
 
 
 def test_numbers_of_draws_and_trials_are_the_protocols_unless_told(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_numbers_of_draws_and_trials_are_the_protocols_unless_told(tmp_path: Pat
     assert len(found) == 4 * 2 * 4
     assert {run.protocol for run in found} == {"mine"}
     (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "domainbed"\n[search]\n"adam.lrr" = "fixed"\n')
-    with pytest.raises(ConfigError, match=r"did you mean 'adam\.lr'\?$"):
+    with pytest.raises(InputError, match=r"did you mean 'adam\.lr'\?$"):
         expand(
             SweepConfig("s", "mine", ["PACS"], ["ERM"], ["adam"]), load_protocol(tmp_path / "mine.toml"), FACTS
         )
@@ -219,10 +220,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         {"sam": {"base": "sgd"}},
     )
     assert len(expand(sweep, DOMAINBED, FACTS)) == 720
-    with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
+    with pytest.raises(InputError, match=r"none\.toml cannot be read"):
         load_sweep(tmp_path / "none.toml")
     (tmp_path / "sweep.toml").write_bytes(b"name = \xff")
-    with pytest.raises(ConfigError, match=r"sweep\.toml is not TOML"):
+    with pytest.raises(InputError, match=r"sweep\.toml is not TOML"):
         load_sweep(tmp_path / "sweep.toml")
 
 
@@ -283,19 +284,19 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused_before_any_work(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InputError, match=message):
         runs(**changes)
 
 
 @pytest.mark.parametrize("key", ["name", "protocol", "datasets", "algorithms", "optimizers"])
 def test_what_must_be_said(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"^The sweep does not say '{key}'; add it\\.$"):
+    with pytest.raises(InputError, match=f"^The sweep does not say '{key}'; add it\\.$"):
         sweep_from({other: value for other, value in BASE.items() if other != key})
 
 
 def test_integers_fit_numbers_but_not_the_other_way_round() -> None:
     assert runs(optimizer_settings={"adam": {"lr": 1}})[0].optimizer_settings["lr"] == 1
-    with pytest.raises(ConfigError, match=r"has mlp_width = 2\.5, a number; it must be a whole number\.$"):
+    with pytest.raises(InputError, match=r"has mlp_width = 2\.5, a number; it must be a whole number\.$"):
         runs(algorithms=["DANN"], algorithm_settings={"DANN": {"mlp_width": 2.5}})
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from genie_dg.config import RunConfig, canonical
 from genie_dg.results.schema import Run, numbers_of
+from genie_dg.runs.record import RunConfig, canonical
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 

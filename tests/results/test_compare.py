@@ -18,7 +18,6 @@ import pytest
 
 from genie_dg.cli import compare as verb
 from genie_dg.cli._errors import UserError
-from genie_dg.config import RunConfig, canonical
 from genie_dg.results.best_of import best_of, budget, chances, mean_best_of
 from genie_dg.results.bootstrap import Trial, interval, resampled_means, selection_law
 from genie_dg.results.compare import (
@@ -35,6 +34,7 @@ from genie_dg.results.compare import (
 )
 from genie_dg.results.schema import ResultsError, Run, numbers_of
 from genie_dg.results.select import Chosen, select
+from genie_dg.runs.record import RunConfig, canonical
 
 ADAM, GENIE = "ERM + adam", "ERM + genie"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from genie_dg.algorithms.table import ALGORITHMS
+from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.catalog import PUBLISHED
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.results._domainbed import DOMAINS, SETTINGS
 from genie_dg.results.formats import render
 from genie_dg.results.import_domainbed import import_domainbed

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Choice, Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.search_space import Choice, LogUniform, Setting
 
 from ._base import Algorithm
 
@@ -21,15 +21,15 @@ DISCRIMINATOR = "discriminator"
 SOURCE = "DomainBed"
 
 SPACE: Mapping[str, Setting] = {
-    "lambda_": Setting(1.0, Power(-2, 2), SOURCE),
-    "weight_decay_d": Setting(0.0, Power(-6, -2), SOURCE),
-    "d_steps_per_g_step": Setting(1, Power(0, 3, base=2.0, whole=True), SOURCE),
-    "grad_penalty": Setting(0.0, Power(-2, 1), SOURCE),
+    "lambda_": Setting(1.0, LogUniform(-2, 2), SOURCE),
+    "weight_decay_d": Setting(0.0, LogUniform(-6, -2), SOURCE),
+    "d_steps_per_g_step": Setting(1, LogUniform(0, 3, base=2.0, whole=True), SOURCE),
+    "grad_penalty": Setting(0.0, LogUniform(-2, 1), SOURCE),
     "beta1": Setting(0.5, Choice((0.0, 0.5)), SOURCE),
-    "mlp_width": Setting(256, Power(6, 10, base=2.0, whole=True), SOURCE),
+    "mlp_width": Setting(256, LogUniform(6, 10, base=2.0, whole=True), SOURCE),
     "mlp_depth": Setting(3, Choice((3, 4, 5)), SOURCE),
     "mlp_dropout": Setting(0.0, Choice((0.0, 0.1, 0.5)), SOURCE),
-    "lr_d": Setting(5e-5, Power(-5, -3.5), SOURCE),
+    "lr_d": Setting(5e-5, LogUniform(-5, -3.5), SOURCE),
 }
 
 ONE_SOURCE = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from genie_dg._space import Space
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.search_space import Space
 
 
 class Algorithm(nn.Module, ABC):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._distances import aligned_loss, moment_distance
@@ -54,6 +54,6 @@ ROW = AlgorithmRow(
     "CORAL",
     CORAL,
     paper="Sun, Saenko, Deep CORAL: Correlation Alignment for Deep Domain Adaptation, ECCV Workshops 2016",
-    space={"mmd_gamma": Setting(1.0, Power(-1, 1))},
+    space={"mmd_gamma": Setting(1.0, LogUniform(-1, 1))},
     one_source="With one source domain CORAL equals ERM: there is no second domain to compare features with.",
 )

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Choice, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import Choice, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._given import with_gradient

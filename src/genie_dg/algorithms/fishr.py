@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from genie_dg._space import Power, Setting, Source, Uniform
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting, Source, Uniform
 
 from ._base import Algorithm, AlgorithmRow
 from ._per_domain import check_setting
@@ -180,7 +180,7 @@ ROW = AlgorithmRow(
     Fishr,
     paper="Rame et al., Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization, ICML 2022",
     space={
-        "lambda_": Setting(1000.0, Power(1, 4), "DomainBed, there called lambda"),
+        "lambda_": Setting(1000.0, LogUniform(1, 4), "DomainBed, there called lambda"),
         "penalty_anneal_iters": Setting(1500, WholeUniform(0, 5000), "DomainBed"),
         "ema": Setting(0.95, Uniform(0.90, 0.99), "DomainBed"),
     },

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._penalties import not_negative
@@ -74,6 +74,6 @@ ROW = AlgorithmRow(
     "GroupDRO",
     GroupDRO,
     paper="Sagawa et al., Distributionally Robust Neural Networks for Group Shifts, ICLR 2020",
-    space={"groupdro_eta": Setting(1e-2, Power(-3, -1))},
+    space={"groupdro_eta": Setting(1e-2, LogUniform(-3, -1))},
     one_source="With one source domain GroupDRO equals ERM: its only weight is 1.",
 )

@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from genie_dg._space import Setting, Uniform
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import Setting, Uniform
 
 from ._base import Algorithm, AlgorithmRow
 from ._given import with_gradient

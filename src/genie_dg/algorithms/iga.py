@@ -7,8 +7,8 @@ from typing import final
 
 from torch import Tensor
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._per_domain import check_setting, domain_gradients, trainable
@@ -62,7 +62,7 @@ ROW = AlgorithmRow(
     IGA,
     paper="Koyama and Yamaguchi, When is invariance useful in an Out-of-Distribution Generalization problem?, "
     "arXiv 2008.01883, 2020",
-    space={"penalty": Setting(1000.0, Power(1, 5), "DomainBed")},
+    space={"penalty": Setting(1000.0, LogUniform(1, 5), "DomainBed")},
     one_source="With one source domain the variance over domains is zero: IGA equals ERM.",
     inner_gradients=True,
 )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._penalties import at_least_two, by_domain, losses_of_domains, not_negative, two_stage_weight
@@ -100,8 +100,8 @@ ROW = AlgorithmRow(
     IRM,
     paper="Arjovsky et al., Invariant Risk Minimization, arXiv 1907.02893, 2019",
     space={
-        "irm_lambda": Setting(1e2, Power(-1, 5)),
-        "irm_penalty_anneal_iters": Setting(500, Power(0, 4, whole=True)),
+        "irm_lambda": Setting(1e2, LogUniform(-1, 5)),
+        "irm_penalty_anneal_iters": Setting(500, LogUniform(0, 4, whole=True)),
     },
     one_source="With one source domain IRM's penalty is that domain's own; "
     "nothing is compared between domains.",

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from genie_dg._space import Setting
 from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
+from genie_dg.search_space import Setting
 
 from ._base import Algorithm, AlgorithmRow
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Setting
 from genie_dg._types import MAIN, DomainBatch, Edit, Network, Objective, StepContext
+from genie_dg.search_space import Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._draws import beta

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._draws import beta
@@ -104,6 +104,8 @@ ROW = AlgorithmRow(
     "Mixup",
     Mixup,
     paper="Yan et al., Improve Unsupervised Domain Adaptation with Mixup Training, arXiv 2001.00677, 2020",
-    space={"mixup_alpha": Setting(0.2, Power(-1, 1), "10^U(-1, 1); the public code of 2020 always gives 0.1")},
+    space={
+        "mixup_alpha": Setting(0.2, LogUniform(-1, 1), "10^U(-1, 1); the public code of 2020 always gives 0.1")
+    },
     one_source="With one source domain Mixup mixes that domain's samples with one another.",
 )

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Choice, Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import Choice, LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 
@@ -109,7 +109,7 @@ ROW = AlgorithmRow(
     MLDG,
     paper="Li et al., Learning to Generalize: Meta-Learning for Domain Generalization, AAAI 2018",
     space={
-        "mldg_beta": Setting(1.0, Power(-1, 1), "DomainBed"),
+        "mldg_beta": Setting(1.0, LogUniform(-1, 1), "DomainBed"),
         "n_meta_test": Setting(2, Choice((1, 2)), "DomainBed"),
         "mldg_inner_lr": Setting(5e-4, None, "the paper's experiment on PACS"),
         "mldg_first_order": Setting(False, None, "the paper"),

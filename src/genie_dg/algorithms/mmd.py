@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._distances import aligned_loss, kernel_distance
@@ -53,6 +53,6 @@ ROW = AlgorithmRow(
     "MMD",
     MMD,
     paper="Li et al., Domain Generalization with Adversarial Feature Learning, CVPR 2018",
-    space={"mmd_gamma": Setting(1.0, Power(-1, 1))},
+    space={"mmd_gamma": Setting(1.0, LogUniform(-1, 1))},
     one_source="With one source domain MMD equals ERM: there is no second domain to compare features with.",
 )

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Choice, Setting
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.search_space import Choice, Setting
 
 from ._base import Algorithm, AlgorithmRow
 

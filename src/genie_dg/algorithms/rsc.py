@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Setting, Uniform
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import Setting, Uniform
 
 from ._base import Algorithm, AlgorithmRow
 

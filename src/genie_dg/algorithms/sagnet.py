@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from .mixstyle import require_map, statistics
@@ -149,7 +149,7 @@ ROW = AlgorithmRow(
     SagNet,
     paper="Nam et al., Reducing Domain Gap by Reducing Style Bias, CVPR 2021",
     space={
-        "sag_w_adv": Setting(0.1, Power(-2, 1), "DomainBed"),
+        "sag_w_adv": Setting(0.1, LogUniform(-2, 1), "DomainBed"),
         "sag_point": Setting("", None, "DomainBed"),
     },
 )

@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from genie_dg._space import Power, Setting, Uniform
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting, Uniform
 
 from ._base import Algorithm, AlgorithmRow
 from ._given import with_gradient
@@ -103,7 +103,7 @@ ROW = AlgorithmRow(
         "tau": Setting(
             0.5, Uniform(0.0, 1.0), "rule: DomainBed; default: ours, since the published 1 learns nothing"
         ),
-        "k": Setting(1e1, Power(-3, 5), "DomainBed"),
+        "k": Setting(1e1, LogUniform(-3, 5), "DomainBed"),
     },
     one_source="With one source domain the mask is defined as 1 everywhere: SANDMask equals ERM.",
     inner_gradients=True,

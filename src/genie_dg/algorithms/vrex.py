@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from genie_dg._space import Power, Setting
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.search_space import LogUniform, Setting
 
 from ._base import Algorithm, AlgorithmRow
 from ._penalties import losses_of_domains, not_negative, two_stage_weight
@@ -78,8 +78,8 @@ ROW = AlgorithmRow(
     VREx,
     paper="Krueger et al., Out-of-Distribution Generalization via Risk Extrapolation (REx), ICML 2021",
     space={
-        "vrex_lambda": Setting(1e1, Power(-1, 5)),
-        "vrex_penalty_anneal_iters": Setting(500, Power(0, 4, whole=True)),
+        "vrex_lambda": Setting(1e1, LogUniform(-1, 5)),
+        "vrex_penalty_anneal_iters": Setting(500, LogUniform(0, 4, whole=True)),
     },
     one_source="With one source domain VREx equals ERM: the variance of a single loss is 0.",
 )

@@ -12,12 +12,10 @@ from pathlib import Path
 import torch
 from torch.optim import Optimizer
 
-from genie_dg._lookup import settle
-from genie_dg._space import defaults
 from genie_dg._types import MAIN
 from genie_dg.algorithms._base import Algorithm, AlgorithmRow
-from genie_dg.algorithms.table import ALGORITHMS
-from genie_dg.config import ConfigError, RunConfig
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels
@@ -26,7 +24,10 @@ from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
 from genie_dg.optim._passes import Passes
-from genie_dg.optim.table import OPTIMIZERS, build_optimizer
+from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
+from genie_dg.registry import with_defaults
+from genie_dg.runs.record import RunConfig
+from genie_dg.search_space import defaults
 
 from .parallel import World
 from .seeds import seed_of
@@ -74,7 +75,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, ImportError) as error:
-        raise ConfigError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
@@ -83,10 +84,10 @@ def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
     wrong = [index for index in config.test_domains if not 0 <= index < len(names)]
     listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
     if wrong:
-        raise ConfigError(f"{data.name} has no test domain {wrong[0]}; its domains are {listed}.")
+        raise InputError(f"{data.name} has no test domain {wrong[0]}; its domains are {listed}.")
     sources = tuple(k for k in range(len(names)) if k not in config.test_domains)
     if not sources:
-        raise ConfigError(f"All domains of {data.name} are tested on ({listed}); leave one to train on.")
+        raise InputError(f"All domains of {data.name} are tested on ({listed}); leave one to train on.")
     return sources
 
 
@@ -98,7 +99,7 @@ def digest_of(path: Path) -> str:
             while block := file.read(2**20):
                 digest.update(block)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}); name a file of weights.") from error
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a file of weights.") from error
     return digest.hexdigest()[:16]
 
 
@@ -106,13 +107,13 @@ def check_identity(config: RunConfig, data: DomainSet, places: Places) -> None:
     """A configuration that names its data and weights by their contents is used with these alone."""
     found = data.digest() if config.data_digest else ""
     if found != config.data_digest:
-        raise ConfigError(
+        raise InputError(
             f"This run was made for {config.dataset} with digest {config.data_digest}, and what is here has "
             f"{found}; give it the files it was made for, or start a new run."
         )
     found = "" if places.weights is None else digest_of(places.weights)
     if found != config.weights_digest:
-        raise ConfigError(
+        raise InputError(
             f"This run was made for weights with digest {config.weights_digest or 'none'}, and what is here "
             f"has {found or 'none'}; name the right file with --weights, or start a new run."
         )
@@ -131,7 +132,7 @@ def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None
     elif optimizer.needs_closure and not isinstance(optimizers[MAIN], Passes):
         reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
     if reason:
-        raise ConfigError(f"precision=float16 came, but {reason}; choose bfloat16 or float32.")
+        raise InputError(f"precision=float16 came, but {reason}; choose bfloat16 or float32.")
 
 
 def check_world(config: RunConfig, world: World) -> None:
@@ -141,12 +142,12 @@ def check_world(config: RunConfig, world: World) -> None:
     row = ALGORITHMS[config.algorithm]
     if not row.sample_mean:
         able = ", ".join(r.name for r in ALGORITHMS.values() if r.sample_mean)
-        raise ConfigError(
+        raise InputError(
             f"{world.size} processes came for {row.name}, whose loss is no mean over samples, so shares of a "
             f"batch do not add up to it; train it with one process (these can be shared: {able})."
         )
     if OPTIMIZERS[config.optimizer].create_graph or config.batch_size % world.size:
-        raise ConfigError(
+        raise InputError(
             f"{world.size} processes came for batch_size={config.batch_size} and {config.optimizer}; the batch "
             "must be divisible among them, and the optimizer must not differentiate the gradient."
         )
@@ -156,7 +157,7 @@ def check_sizes(data: DomainSet) -> None:
     """Every domain needs a sample to hold back."""
     for domain in data.domains:
         if len(domain) < 5:
-            raise ConfigError(
+            raise InputError(
                 f"The domain {domain.name} of {data.name} has {len(domain)} samples; a fifth is held back to "
                 "validate, so a domain needs 5 or more."
             )
@@ -173,7 +174,7 @@ def build_algorithm(
 ) -> Algorithm:
     """The network and its algorithm, with initial weights that depend on (data set, test domains, trial)."""
     row = ALGORITHMS[config.algorithm]
-    settings = settle(row.name, defaults(row.space), config.algorithm_settings)
+    settings = with_defaults(row.name, defaults(row.space), config.algorithm_settings)
     with refusals(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of("weights", config))
         network = build_network(

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from genie_dg.config import RunConfig, canonical, from_mapping
 from genie_dg.data.domains import DomainSet
-
-from . import checkpoint as disk
+from genie_dg.runs import folder as disk
+from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 Report = Callable[[int, dict[str, Any] | None], None]
 
@@ -91,7 +90,7 @@ class Shelf:
                 self.plugins.add(file)
 
     def open(self, what: str, root: str) -> DomainSet:
-        from genie_dg.data.sets import open_data
+        from genie_dg.data.registry import open_data
 
         if (what, root) not in self.sets:
             self.sets[what, root] = open_data(what, root or None)

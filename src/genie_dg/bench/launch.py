@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from . import checkpoint as disk
+from genie_dg.runs import folder as disk
+
 from .jobs import Job
 
 WAIT = 1.0

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from genie_dg.data.sets import SETS
+from genie_dg.data.registry import SETS
+from genie_dg.runs import folder as disk
 
-from . import checkpoint as disk
 from .jobs import Job
 from .launch import WAIT, Event, Outcome, note_failure
 from .ray_cluster import ClusterError, connection, slots_of

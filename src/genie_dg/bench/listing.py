@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from genie_dg._space import Space
-from genie_dg.algorithms.table import ALGORITHMS
-from genie_dg.data.sets import SETS
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.data.registry import SETS
 from genie_dg.models.backbones import BACKBONES
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
+from genie_dg.search_space import Space
 
 
 def rows_of(kind: str) -> list[tuple[str, str]]:

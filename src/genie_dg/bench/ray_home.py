@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import checkpoint as disk
+from genie_dg.runs import folder as disk
+
 from .jobs import Shelf, from_json, run_job
 
 TRAVELLING = (disk.CONFIG, disk.META, disk.RECORDS, disk.TIMINGS, disk.CHECKPOINT)

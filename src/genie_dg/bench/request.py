@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from genie_dg._lookup import PluginError, nearest
-from genie_dg.algorithms.table import ALGORITHMS
-from genie_dg.config import ConfigError
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.check import InputError, did_you_mean
 from genie_dg.data.domains import DomainSet
 from genie_dg.models.backbones import find_backbone
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
+from genie_dg.registry import PluginError
 
 
 def domain_index(data: DomainSet, text: str) -> int:
@@ -30,11 +30,11 @@ def domain_index(data: DomainSet, text: str) -> int:
     if text.isdecimal() and int(text) < len(names):
         return int(text)
     listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
-    raise ConfigError(f"{data.name} has no domain {text!r}; its domains are {listed}{nearest(text, names)}")
+    raise InputError(f"{data.name} has no domain {text!r}; its domains are {listed}{did_you_mean(text, names)}")
 
 
 def full_names(algorithm: str, optimizer: str, backbone: str) -> tuple[str, str, str]:
-    """The names as the tables spell them; one that is not there is refused with the nearest.
+    """The names as the tables spell them; one that is not there is refused with the nearest match.
 
     >>> full_names("irm", "Adam", "CNN")
     ('IRM', 'adam', 'cnn')
@@ -73,22 +73,22 @@ def sort_settings(
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise ConfigError(f"{word!r} is no setting; write it as NAME=VALUE, for example lr=0.001.")
+            raise InputError(f"{word!r} is no setting; write it as NAME=VALUE, for example lr=0.001.")
         owner, dot, rest = name.partition(".")
         if dot and owner in spaces:
             owners, name = [owner], rest
         else:
             owners = [key for key, space in spaces.items() if name in space]
         if len(owners) > 1:
-            raise ConfigError(
+            raise InputError(
                 f"{algorithm} and {optimizer} both have a setting {name!r}; "
                 f"write algorithm.{name} or optimizer.{name}."
             )
         if not owners or name not in spaces[owners[0]]:
             known = [*spaces["algorithm"], *spaces["optimizer"]]
-            raise ConfigError(
+            raise InputError(
                 f"Neither {algorithm} nor {optimizer} has a setting {name!r}; "
-                f"they have {', '.join(known)}{nearest(name, known)}"
+                f"they have {', '.join(known)}{did_you_mean(name, known)}"
             )
         found[owners[0]][name] = value_of(text)
     return found["algorithm"], found["optimizer"]

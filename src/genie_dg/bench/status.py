@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from genie_dg.config import ConfigError, RunConfig, canonical, from_mapping
-
-from . import checkpoint as disk
+from genie_dg.check import InputError
+from genie_dg.runs import folder as disk
+from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 Kind = Literal["done", "running", "failed", "stopped", "missing"]
 KINDS: tuple[Kind, ...] = ("done", "running", "failed", "stopped", "missing")
@@ -45,7 +45,7 @@ def remembered(out: Path) -> dict[str, list[RunConfig]]:
             data = json.loads(file.read_bytes())
             found[str(data["name"])] = [from_mapping(run) for run in data["runs"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
+            raise InputError(
                 f"{file} is no list of runs ({error}); start the sweep again to mend it."
             ) from error
     return found

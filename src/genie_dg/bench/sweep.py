@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from genie_dg.algorithms.table import ALGORITHMS
-from genie_dg.config import ConfigError, RunConfig
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
 from genie_dg.models.backbones import find_backbone
-from genie_dg.optim.table import OPTIMIZERS
+from genie_dg.optim.registry import OPTIMIZERS
+from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
-from genie_dg.protocols.table import find_protocol
+from genie_dg.runs.record import RunConfig
 
 from .assemble import Places, assemble, refusals, source_domains
 from .evaluate import score
@@ -61,7 +62,7 @@ def plan(
     opened = {entry: open_data(entry, root) for entry in sweep.datasets}
     entries = {found.name: entry for entry, found in opened.items()}
     if len(entries) != len(opened):
-        raise ConfigError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
+        raise InputError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
     data = {found.name: found for found in opened.values()}
     facts = Facts(
         {name: [domain.name for domain in found.domains] for name, found in data.items()},

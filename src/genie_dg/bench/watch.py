@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genie_dg._types import MAIN
-from genie_dg.config import ConfigError
+from genie_dg.check import InputError
 from genie_dg.diagnostics import MeasurementError, UpdateRecorder, measure_osgr
+from genie_dg.runs import folder as disk
 
-from . import checkpoint as disk
 from .assemble import Parts
 
 Report = Callable[[int, dict[str, Any] | None], None]
@@ -47,7 +47,7 @@ def watches_of(text: str) -> tuple[str, ...]:
     names = tuple(word.strip() for word in text.split(",") if word.strip())
     for name in names:
         if name not in WATCHES:
-            raise ConfigError(f"A run cannot be watched for {name!r}; the choice is {', '.join(WATCHES)}.")
+            raise InputError(f"A run cannot be watched for {name!r}; the choice is {', '.join(WATCHES)}.")
     return names
 
 

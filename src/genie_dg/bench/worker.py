@@ -14,7 +14,8 @@ import time
 import warnings
 from typing import IO, Any
 
-from .checkpoint import Busy
+from genie_dg.runs.folder import Busy
+
 from .jobs import Shelf, from_json, run_job
 
 EVERY = 0.2

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.sets import SETS
+    from genie_dg.data.registry import SETS
 
     for row in SETS.values():
         print(f"{row.name:16} {row.kind:10} {row.summary}")
@@ -88,7 +88,7 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.catalog import PUBLISHED
-    from genie_dg.data.sets import SETS, folder_of
+    from genie_dg.data.registry import SETS, folder_of
     from genie_dg.data.verify import verify
 
     name = next((n for n in SETS if n.lower() == str(arguments.what).lower()), None)
@@ -127,7 +127,7 @@ def _file_domains(found: DomainSet) -> list[FileDomain]:
 def _cache(arguments: argparse.Namespace) -> int:
     from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
     from genie_dg.data.digests import examine
-    from genie_dg.data.sets import open_data
+    from genie_dg.data.registry import open_data
 
     domains = _file_domains(open_data(arguments.what, arguments.root))
     folder = cache_folder(arguments.cache)
@@ -154,7 +154,7 @@ def _cache(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from genie_dg.data.contact_sheet import contact_sheet
-    from genie_dg.data.sets import open_data
+    from genie_dg.data.registry import open_data
 
     found = open_data(arguments.what, arguments.root)
     sheet = contact_sheet(found, arguments.per_cell, max_classes=arguments.classes)

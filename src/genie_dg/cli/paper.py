@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
 
     from genie_dg.paper._base import Request
-    from genie_dg.paper.table import PAPER
+    from genie_dg.paper.registry import PAPER
 
     if arguments.name == "list":
         for row in PAPER.values():

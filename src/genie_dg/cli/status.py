@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the folder; nothing is changed."""
     require("Status", "bench", {"numpy": "numpy"})
     from genie_dg.bench.status import counts, remembered, state_of, time_left
-    from genie_dg.config import ConfigError
+    from genie_dg.check import InputError
 
     from .sweep import describe, hours
 
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.runs} is no folder; name the folder that genie-dg sweep wrote to (--out).")
     try:
         sweeps = remembered(arguments.runs)
-    except ConfigError as error:
+    except InputError as error:
         raise UserError(str(error)) from error
     if not sweeps:
         raise UserError(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from genie_dg.bench.launch import Event, Outcome
     from genie_dg.bench.sweep import Plan
-    from genie_dg.config import RunConfig
+    from genie_dg.runs.record import RunConfig
 
 
 def _count(text: str) -> int:
@@ -62,10 +62,10 @@ ENGINES = ("local", "ray", "here")
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
     require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
-    from genie_dg._lookup import PluginError, UnknownName
-    from genie_dg.bench.checkpoint import RunError
-    from genie_dg.config import ConfigError
+    from genie_dg.check import InputError
     from genie_dg.data.domains import DataError
+    from genie_dg.registry import PluginError, UnknownName
+    from genie_dg.runs.folder import RunError
 
     if arguments.engine not in ENGINES:
         from ._errors import unknown
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise unknown("engine", arguments.engine, ENGINES)
     try:
         return _sweep(arguments)
-    except (ConfigError, DataError, PluginError, UnknownName, RunError, ValueError) as error:
+    except (InputError, DataError, PluginError, UnknownName, RunError, ValueError) as error:
         raise UserError(str(error)) from error
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from genie_dg.bench.assemble import Parts, Places
     from genie_dg.bench.parallel import World
-    from genie_dg.config import RunConfig
     from genie_dg.data.domains import DomainSet
+    from genie_dg.runs.record import RunConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,15 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check, assemble, train, and say how right the model is where it was not trained."""
     require("Training", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
-    from genie_dg._lookup import PluginError, UnknownName
-    from genie_dg.bench.checkpoint import Busy, RunError
     from genie_dg.bench.train import NotFinite
-    from genie_dg.config import ConfigError
+    from genie_dg.check import InputError
     from genie_dg.data.domains import DataError
+    from genie_dg.registry import PluginError, UnknownName
+    from genie_dg.runs.folder import Busy, RunError
 
     try:
         return _train(arguments)
-    except (ConfigError, DataError, PluginError, UnknownName, Busy, RunError, NotFinite) as error:
+    except (InputError, DataError, PluginError, UnknownName, Busy, RunError, NotFinite) as error:
         raise UserError(str(error)) from error
 
 
@@ -92,7 +92,7 @@ def _train(arguments: argparse.Namespace) -> int:
     from genie_dg.bench.assemble import Places
     from genie_dg.bench.parallel import joined
     from genie_dg.bench.request import load_plugin
-    from genie_dg.data.sets import open_data
+    from genie_dg.data.registry import open_data
 
     for plugin in arguments.plugin:
         load_plugin(plugin)
@@ -140,7 +140,7 @@ def config_of(arguments: argparse.Namespace, data: DomainSet) -> Any:
     """The arguments as a configuration; the tables answer for names."""
     from genie_dg.bench.assemble import digest_of
     from genie_dg.bench.request import domain_index, full_names, sort_settings
-    from genie_dg.config import RunConfig
+    from genie_dg.runs.record import RunConfig
 
     algorithm, optimizer, backbone = full_names(arguments.algorithm, arguments.optimizer, arguments.backbone)
     of_algorithm, of_optimizer = sort_settings(arguments.set, algorithm, optimizer)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from genie_dg._lookup import Table
+from genie_dg.registry import Registry
 
 from . import timm_model
 from ._featurizer import Featurizer, Request
@@ -47,7 +47,7 @@ _DOMAINBED = "Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICL
 _RESNET = "He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016"
 _EFFICIENTNET = "Tan, Le: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019"
 
-BACKBONES = Table(
+BACKBONES = Registry(
     "backbone",
     [
         BackboneRow(

@@ -10,8 +10,9 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from genie_dg._lookup import UnknownName, nearest
 from genie_dg._types import Edit, Network
+from genie_dg.check import did_you_mean
+from genie_dg.registry import UnknownName
 
 from ._featurizer import Featurizer, Request
 from .backbones import find_backbone
@@ -86,7 +87,7 @@ class Classifier(Network):
     def _module_at(self, point: str) -> nn.Module:
         if point not in self._paths:
             known = ", ".join(self.points) if self.points else "none"
-            hint = nearest(point, self.points)
+            hint = did_you_mean(point, self.points)
             raise UnknownName(f"This network has no feature point {point!r}; its points are {known}{hint}")
         return self.featurizer.get_submodule(self._paths[point])
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from genie_dg._lookup import UnknownName, nearest
+from genie_dg.check import did_you_mean
+from genie_dg.registry import UnknownName
 
 from ._featurizer import IMAGENET_MEAN, IMAGENET_STD, Featurizer, Renormalised, Request, need
 from ._weights import WeightsError, fit, read_state
@@ -18,7 +19,7 @@ PREFIX = "timm/"
 
 
 def check_name(name: str) -> int:
-    """The natural image size of a model of timm; a name that timm does not have is refused with the nearest.
+    """The natural image size of a model of timm; an unknown name is refused with the nearest match.
 
     Args:
         name: as timm writes it, without the prefix, with or without the tag of its weights.
@@ -29,7 +30,7 @@ def check_name(name: str) -> int:
     if architecture in known and tag:
         known = timm.list_models(f"{architecture}.*", pretrained=True)
     if name not in known:
-        hint = nearest(PREFIX + name, [PREFIX + model for model in known])
+        hint = did_you_mean(PREFIX + name, [PREFIX + model for model in known])
         raise UnknownName(f"{PREFIX + name!r} is no model of timm {timm.__version__}{hint}")
     return int(_config(timm.get_pretrained_cfg(name).to_dict())["input_size"][-1])
 

@@ -3,9 +3,9 @@
 from .fad import FAD as FAD
 from .gam import GAM as GAM
 from .genie import GENIE as GENIE
+from .registry import OPTIMIZERS as OPTIMIZERS
+from .registry import build_optimizer as build_optimizer
 from .sam import SAM as SAM
 from .swad import SWAD as SWAD
-from .table import OPTIMIZERS as OPTIMIZERS
-from .table import build_optimizer as build_optimizer
 
 __all__ = ["FAD", "GAM", "GENIE", "OPTIMIZERS", "SAM", "SWAD", "build_optimizer"]

@@ -16,10 +16,10 @@ from genie_dg.bench.assemble import Parts, Places, assemble
 from genie_dg.bench.seeds import seed_of
 from genie_dg.bench.step import take_step
 from genie_dg.bench.train import batch_of
-from genie_dg.config import RunConfig
 from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
+from genie_dg.runs.record import RunConfig
 
 from ._base import PaperError, Request
 

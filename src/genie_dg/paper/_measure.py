@@ -13,13 +13,13 @@ from genie_dg.bench.assemble import DegenerateWarning
 from genie_dg.bench.launch import Event, launch, launch_here
 from genie_dg.bench.status import remember, remembered
 from genie_dg.bench.sweep import plan
-from genie_dg.config import RunConfig
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
 from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.results.schema import Run
 from genie_dg.results.select import Chosen, Missing, cases, select
 from genie_dg.results.store import load
 from genie_dg.results.table import Cell, average, gather
+from genie_dg.runs.record import RunConfig
 
 from ._base import Request
 from .experiments import EMBEDDED, PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml

@@ -13,8 +13,8 @@ from genie_dg.bench.assemble import DegenerateWarning, assemble
 from genie_dg.bench.jobs import Job
 from genie_dg.bench.launch import launch
 from genie_dg.bench.train import NotFinite, train
-from genie_dg.config import RunConfig
 from genie_dg.data.domains import DomainSet
+from genie_dg.runs.record import RunConfig
 
 from ._figure import Contender
 

@@ -16,9 +16,8 @@ from genie_dg._types import MAIN, StepContext
 from genie_dg.bench.assemble import Parts, assemble
 from genie_dg.bench.step import take_step
 from genie_dg.bench.train import batch_of
-from genie_dg.config import RunConfig
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.sets import open_data
+from genie_dg.data.registry import open_data
 from genie_dg.diagnostics import (
     UpdateRecorder,
     measure_osgr,
@@ -29,6 +28,7 @@ from genie_dg.diagnostics.claims import counterexample
 from genie_dg.diagnostics.convergence import average_gradient_norm, rate_slope, step_size
 from genie_dg.diagnostics.pac_bayes import kl_divergence, kl_gradient
 from genie_dg.optim.genie import GENIE
+from genie_dg.runs.record import RunConfig
 
 from ._figure import Contender, cross_entropy, halves, samples, walk
 from .claims_bench import Bench, Numbers, differences

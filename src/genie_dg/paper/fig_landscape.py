@@ -26,9 +26,9 @@ from torch.nn import functional as F
 
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.mnist import FASHION, rotated_mnist
-from genie_dg.data.sets import folder_of
+from genie_dg.data.registry import folder_of
 from genie_dg.models.classifier import build_network
-from genie_dg.optim.table import build_optimizer
+from genie_dg.optim.registry import build_optimizer
 from genie_dg.report.curves import COLOURS, DASHES, Row
 
 from ._base import Made, PaperError, Request

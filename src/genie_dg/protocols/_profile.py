@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from genie_dg._lookup import nearest
-from genie_dg._space import Rule
-from genie_dg.config import EVAL_AUGMENT, ConfigError
+from genie_dg.check import InputError, did_you_mean
+from genie_dg.runs.record import EVAL_AUGMENT
+from genie_dg.search_space import Rule
 
 DRAWS = ("by-name", "in-order")
 """How random hyper-parameters are made; `genie_dg.protocols.draws` says what each means."""
@@ -22,10 +22,6 @@ SMALL_IMAGES = ("digits", "coloured-digits", "styleshapes", "RotatedMNIST", "Col
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What a name that goes into results and folders may look like."""
-
-
-class ProtocolError(ConfigError):
-    """A protocol cannot be as asked; the message says what came, what is allowed and what to do."""
 
 
 @dataclass(frozen=True)
@@ -74,27 +70,25 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ProtocolError(
+            raise InputError(
                 f"A protocol named {self.name!r} came; use letters, digits, dots, dashes and underscores."
             )
         for key, allowed in (("eval_augment", EVAL_AUGMENT), ("draws", DRAWS), ("oracle", ORACLES)):
             value = getattr(self, key)
             if value not in allowed:
-                raise ProtocolError(
+                raise InputError(
                     f"{self.name} has {key}={value!r}; the choice is {', '.join(allowed)}"
-                    f"{nearest(value, allowed)}"
+                    f"{did_you_mean(value, allowed)}"
                 )
         numbers = {key: getattr(self, key) for key in ("image_size", "hparams", "trials")}
         for key in ("steps", "checkpoint_every"):
             by_set: Mapping[str, int] = getattr(self, key)
             if "default" not in by_set:
-                raise ProtocolError(f"{self.name} has no {key} for data sets in general; name 'default', too.")
+                raise InputError(f"{self.name} has no {key} for data sets in general; name 'default', too.")
             numbers.update({f"{key}.{name}": value for name, value in by_set.items()})
         for key, value in numbers.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ProtocolError(
-                    f"{self.name} has {key}={value!r}; it must be a whole number of at least 1."
-                )
+                raise InputError(f"{self.name} has {key}={value!r}; it must be a whole number of at least 1.")
 
     def is_small(self, dataset: str) -> bool:
         """Whether a set has small pictures."""

@@ -22,27 +22,28 @@ from typing import Any
 
 from numpy.random import RandomState
 
-from genie_dg._space import Choice, Power, Setting, Space
+from genie_dg.check import InputError
+from genie_dg.search_space import Choice, LogUniform, Setting, Space
 
-from ._profile import Profile, ProtocolError
+from ._profile import Profile
 
-LR, DECAY = Power(-5, -3.5), Power(-6, -2)
+LR, DECAY = LogUniform(-5, -3.5), LogUniform(-6, -2)
 """DomainBed's rules for lr and weight decay: what a row's rules are compared with."""
 
 _DROPOUT = Setting(0.0, Choice((0.0, 0.1, 0.5)))
 LARGE: Space = {
     "dropout": _DROPOUT,
     "lr": Setting(5e-5, LR),
-    "batch_size": Setting(32, Power(3, 5.5, base=2.0, whole=True)),
+    "batch_size": Setting(32, LogUniform(3, 5.5, base=2.0, whole=True)),
     "weight_decay": Setting(0.0, DECAY),
 }
 SMALL: Space = {
     "dropout": _DROPOUT,
-    "lr": Setting(1e-3, Power(-4.5, -2.5)),
-    "batch_size": Setting(64, Power(3, 9, base=2.0, whole=True)),
+    "lr": Setting(1e-3, LogUniform(-4.5, -2.5)),
+    "batch_size": Setting(64, LogUniform(3, 9, base=2.0, whole=True)),
     "weight_decay": Setting(0.0),
 }
-DOMAINNET_BATCH = Setting(32, Power(3, 5, base=2.0, whole=True))
+DOMAINNET_BATCH = Setting(32, LogUniform(3, 5, base=2.0, whole=True))
 ARM_BATCH = 8
 ADVERSARIAL = ("DANN", "CDANN")
 
@@ -121,7 +122,7 @@ def _values(profile: Profile, listed: Sequence[Entry], hparams_seed: int, trial_
     """A value for each entry."""
     for name, value in (("hparams_seed", hparams_seed), ("trial_seed", trial_seed)):
         if value < 0:
-            raise ProtocolError(f"{name}={value} came; seeds count from 0.")
+            raise InputError(f"{name}={value} came; seeds count from 0.")
     if hparams_seed == 0:
         return [entry.setting.default for entry in listed]
     seed = seed_hash(int(hparams_seed), int(trial_seed))
@@ -198,7 +199,7 @@ def _shared(profile: Profile, dataset: str) -> dict[str, Setting]:
     }
 
 
-def _follows(profile: Profile, optimizer: str, space: Space, key: str, rule: Power) -> bool:
+def _follows(profile: Profile, optimizer: str, space: Space, key: str, rule: LogUniform) -> bool:
     """Whether an optimizer searches this setting as DomainBed does, and the protocol does not say otherwise."""
     return key in space and space[key].rule == rule and f"{optimizer}.{key}" not in profile.search
 

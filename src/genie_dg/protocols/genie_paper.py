@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genie_dg._space import Power, Uniform
+from genie_dg.search_space import LogUniform, Uniform
 
 from ._profile import SMALL_IMAGES, Profile
 
@@ -15,7 +15,7 @@ GENIE_PAPER = Profile(
     draws="in-order",
     oracle="best",
     search={
-        "Mixup.mixup_alpha": Power(-1, -1),  # the rule of 2020: always 0.1, and yet a draw
+        "Mixup.mixup_alpha": LogUniform(-1, -1),  # the rule of 2020: always 0.1, and yet a draw
         "MLDG.n_meta_test": None,  # searched since 2022 only
         "genie.weight_decay": None,  # drawn among the shared ones, without effect in the authors' runs
     },

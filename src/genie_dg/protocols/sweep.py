@@ -26,13 +26,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from genie_dg._lookup import nearest
-from genie_dg._space import Space
-from genie_dg.config import ConfigError, RunConfig
+from genie_dg.check import InputError, did_you_mean
+from genie_dg.runs.record import RunConfig
+from genie_dg.search_space import Space
 
 from ._profile import NAME, Profile
 from .draws import draw
-from .table import check_names
+from .registry import check_names
 from .tasks import check_tasks, tasks_of
 from .toml_file import check_keys, check_kind, kind_of, read_toml
 
@@ -88,9 +88,9 @@ class SweepConfig:
     def __post_init__(self) -> None:
         where = "The sweep"
         for key in ("name", "protocol"):
-            check_kind(where, key, getattr(self, key), "text", ConfigError)
+            check_kind(where, key, getattr(self, key), "text", InputError)
         if not NAME.fullmatch(self.name):
-            raise ConfigError(
+            raise InputError(
                 f"{where} has name = {self.name!r}; use letters, digits, dots, dashes and underscores."
             )
         for key in ("datasets", "algorithms", "optimizers"):
@@ -98,15 +98,15 @@ class SweepConfig:
         check_tasks(self.test_domains)
         for key in ("hparams", "trials"):
             _check_seeds(key, getattr(self, key))
-        check_kind(where, "overrides", self.overrides, "table", ConfigError)
-        check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, ConfigError)
+        check_kind(where, "overrides", self.overrides, "table", InputError)
+        check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, InputError)
         for key, value in self.overrides.items():
-            check_kind("[overrides]", key, value, OVERRIDES[key], ConfigError)
+            check_kind("[overrides]", key, value, OVERRIDES[key], InputError)
         RunConfig("any", (0,), **self.overrides)  # refuses values that no run can have
         for key in ("algorithm_settings", "optimizer_settings"):
-            check_kind(where, key, getattr(self, key), "table", ConfigError)
+            check_kind(where, key, getattr(self, key), "table", InputError)
             for name, settings in getattr(self, key).items():
-                check_kind(f"[{key}]", name, settings, "table", ConfigError)
+                check_kind(f"[{key}]", name, settings, "table", InputError)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Facts:
 
 def load_sweep(path: str | Path) -> SweepConfig:
     """A sweep from a TOML file."""
-    return sweep_from(read_toml(Path(path), ConfigError), str(path))
+    return sweep_from(read_toml(Path(path), InputError), str(path))
 
 
 def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig:
@@ -133,14 +133,14 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
 
     >>> sweep_from({"name": "a", "protocol": "domainbed", "datasets": ["PACS"], "algorithm": ["ERM"]})
     Traceback (most recent call last):
-    genie_dg.config.ConfigError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
+    genie_dg.runs.record.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings; did \
 you mean 'algorithms'?
     """
-    check_keys(where, data, [f.name for f in fields(SweepConfig)], ConfigError)
+    check_keys(where, data, [f.name for f in fields(SweepConfig)], InputError)
     for f in fields(SweepConfig):
         if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
-            raise ConfigError(f"{where} does not say {f.name!r}; add it.")
+            raise InputError(f"{where} does not say {f.name!r}; add it.")
     return SweepConfig(**data)
 
 
@@ -193,7 +193,9 @@ def _known(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
     for name in asked:
         match = name if name in known else by_lower.get(name.lower())
         if match is None:
-            raise ConfigError(f"{name!r} is no {kind}; the choice is {', '.join(known)}{nearest(name, known)}")
+            raise InputError(
+                f"{name!r} is no {kind}; the choice is {', '.join(known)}{did_you_mean(name, known)}"
+            )
         found.append(match)
     return list(dict.fromkeys(found))
 
@@ -206,20 +208,20 @@ def _fixed(
     for asked, settings in given.items():
         (name,) = _known(kind, [asked], spaces)
         if name not in used:
-            raise ConfigError(
+            raise InputError(
                 f"[{kind}_settings.{asked}] fixes settings of an {kind} that the sweep does not run "
                 f"({', '.join(used)}); add {name!r} to {kind}s, or remove the table."
             )
         space = spaces[name]
         for key, value in settings.items():
             if key not in space:
-                raise ConfigError(
+                raise InputError(
                     f"{name} has no setting {key!r}; its settings are {', '.join(space) or 'none'}"
-                    f"{nearest(key, space)}"
+                    f"{did_you_mean(key, space)}"
                 )
             default = kind_of(space[key].default)
             if default in ("number", "whole number", "true or false", "text"):
-                check_kind(f"[{kind}_settings.{asked}]", key, value, default, ConfigError)
+                check_kind(f"[{kind}_settings.{asked}]", key, value, default, InputError)
         found[name] = {**found.get(name, {}), **settings}
     return found
 
@@ -240,7 +242,7 @@ def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any
     if values["pretrained"]:
         values.setdefault("freeze_statistics", profile.freeze_statistics)
         if values["backbone"] in WITHOUT_WEIGHTS:
-            raise ConfigError(
+            raise InputError(
                 f"On {dataset} the sweep would start from published weights, and {values['backbone']!r} has "
                 "none; add pretrained = false to [overrides]."
             )
@@ -255,7 +257,7 @@ def _seeds(asked: int | Sequence[int] | None, usual: int) -> list[int]:
 
 def _check_names(key: str, value: Any) -> None:
     if kind_of(value) != "list" or not value or not all(isinstance(name, str) and name for name in value):
-        raise ConfigError(f"The sweep has {key} = {value!r}; it must be a list of one name or more.")
+        raise InputError(f"The sweep has {key} = {value!r}; it must be a list of one name or more.")
 
 
 def _check_seeds(key: str, value: Any) -> None:
@@ -263,7 +265,7 @@ def _check_seeds(key: str, value: Any) -> None:
         return
     listed = list(_whole(value)) if kind_of(value) == "list" else []
     if not listed or len(listed) != len(value):
-        raise ConfigError(
+        raise InputError(
             f"The sweep has {key} = {value!r}; it must be a whole number of at least 1, or a list of seeds "
             "that are whole numbers from 0 on."
         )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from genie_dg._lookup import nearest
-from genie_dg.config import ConfigError
+from genie_dg.check import InputError, did_you_mean
 
 from .toml_file import kind_of
 
@@ -32,14 +31,14 @@ def tasks_of(
         named = [tuple(sorted({_domain(dataset, domains, one) for one in some})) for some in asked]
         for some in named:
             if len(some) == len(domains):
-                raise ConfigError(
+                raise InputError(
                     f"test_domains names all domains of {dataset} ({', '.join(domains)}); "
                     "leave one to train on."
                 )
         return list(dict.fromkeys(named))
     fewest = 3 if asked in ("leave-two-out", "both") else 2
     if len(domains) < fewest:
-        raise ConfigError(
+        raise InputError(
             f"test_domains = {asked!r} needs {fewest} domains or more, and {dataset} has {len(domains)}; "
             "choose another task or another data set."
         )
@@ -61,24 +60,26 @@ def _domain(dataset: str, domains: Sequence[str], one: str | int) -> int:
         if one.lower() in lower:
             return lower.index(one.lower())
     listed = ", ".join(f"{k} ({name})" for k, name in enumerate(domains))
-    raise ConfigError(f"{dataset} has no domain {one!r}; its domains are {listed}{nearest(str(one), domains)}")
+    raise InputError(
+        f"{dataset} has no domain {one!r}; its domains are {listed}{did_you_mean(str(one), domains)}"
+    )
 
 
 def check_tasks(value: Any) -> None:
     """Refuse what is neither a task nor a list of sets of domains."""
     if isinstance(value, str):
         if value not in TASKS:
-            raise ConfigError(
+            raise InputError(
                 f"The sweep has test_domains = {value!r}; the choice is {', '.join(TASKS)}, or a list of lists "
-                f"of domains{nearest(value, TASKS)}"
+                f"of domains{did_you_mean(value, TASKS)}"
             )
         return
     fits = kind_of(value) == "list" and len(value) > 0
     if not fits or not all(kind_of(some) == "list" and len(some) > 0 for some in value):
-        raise ConfigError(
+        raise InputError(
             f"The sweep has test_domains = {value!r}; it must be one of {', '.join(TASKS)}, or a list of lists "
             'of domains, such as [["sketch"], ["photo", 0]].'
         )
     for one in (one for some in value for one in some):
         if kind_of(one) not in ("text", "whole number"):
-            raise ConfigError(f"test_domains names the domain {one!r}; name domains by text or whole numbers.")
+            raise InputError(f"test_domains names the domain {one!r}; name domains by text or whole numbers.")

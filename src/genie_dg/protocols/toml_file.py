@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from genie_dg._lookup import nearest
+from genie_dg.check import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -61,4 +61,4 @@ def check_keys(where: str, given: Iterable[str], known: Iterable[str], fault: ty
     known = list(known)
     for key in given:
         if key not in known:
-            raise fault(f"{where} has no {key!r}; its keys are {', '.join(known)}{nearest(key, known)}")
+            raise fault(f"{where} has no {key!r}; its keys are {', '.join(known)}{did_you_mean(key, known)}")

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from genie_dg.config import RunConfig
 from genie_dg.results.schema import Run
+from genie_dg.runs.record import RunConfig
 
 SWITCHES = (
     "steps",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from genie_dg.config import RunConfig
+from genie_dg.runs.record import RunConfig
 
 from .schema import ResultsError
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from genie_dg.config import RunConfig, from_mapping
+from genie_dg.runs.record import RunConfig, from_mapping
 
 from .schema import LEADING, Numbers, ResultsError
 

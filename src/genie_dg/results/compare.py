@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
-from genie_dg._lookup import nearest
+from genie_dg.check import did_you_mean
 
 from .best_of import Budget, Split, blocks_of, budget, mean_best_of
 from .bootstrap import Interval, Trial, interval
@@ -137,7 +137,7 @@ def find_row(name: str, rows: Sequence[str]) -> str:
     for row in rows:
         if row.lower() == name.lower():
             return row
-    raise ResultsError(f"There is no row {name!r} (the choice is {', '.join(rows)}){nearest(name, rows)}")
+    raise ResultsError(f"There is no row {name!r} (the choice is {', '.join(rows)}){did_you_mean(name, rows)}")
 
 
 def baseline_of(row: str, rows: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 
-from genie_dg._lookup import nearest
+from genie_dg.check import did_you_mean
 
 from .schema import ResultsError
 from .table import Cell, Line, Table
@@ -48,7 +48,9 @@ def render(tables: Sequence[Table], form: str = "md") -> str:
         return "\n".join(_latex(table, _shown(tables)) for table in tables)
     if form == "csv":
         return _csv(tables)
-    raise ResultsError(f"{form!r} is no format; the choice is {', '.join(FORMATS)}{nearest(form, FORMATS)}")
+    raise ResultsError(
+        f"{form!r} is no format; the choice is {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}"
+    )
 
 
 def escape_markdown(text: str) -> str:

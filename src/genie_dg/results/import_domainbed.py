@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genie_dg.config import canonical
+from genie_dg.runs.record import canonical
 
 from ._domainbed import DOMAINS, accuracies, checked, clean, config_of, record_of
 from ._files import BROKEN, read_bytes

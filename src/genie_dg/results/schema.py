@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genie_dg.config import RunConfig
+from genie_dg.runs.record import RunConfig
 
 Numbers = NDArray[np.float64]
 """Records as rows."""

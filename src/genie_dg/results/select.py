@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genie_dg._lookup import nearest
+from genie_dg.check import did_you_mean
 
 from .schema import Numbers, ResultsError, Run, in_acc, out_acc
 
@@ -106,7 +106,7 @@ def select(runs: Sequence[Run], method: str = "training-domain") -> dict[Case, C
     """
     if method not in METHODS:
         raise ResultsError(
-            f"{method!r} is no selection method; the choice is {', '.join(METHODS)}{nearest(method, METHODS)}"
+            f"{method!r} is no selection method; the choice is {', '.join(METHODS)}{did_you_mean(method, METHODS)}"
         )
     by_case = cases(runs)
     if method != "leave-one-domain-out":

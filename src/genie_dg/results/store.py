@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from genie_dg.config import RunConfig
+from genie_dg.runs.record import RunConfig
 
 from ._files import BROKEN, config_of, loads, quick_numbers, read_bytes, why
 from .schema import LEADING, Numbers, ResultsError, Run, row_of

@@ -25,16 +25,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from genie_dg._lookup import Table, nearest
-from genie_dg._space import Choice, Power, Rule, Space, Uniform
+from genie_dg.check import InputError, did_you_mean
+from genie_dg.registry import Registry
+from genie_dg.search_space import Choice, LogUniform, Rule, Space, Uniform
 
-from ._profile import Profile, ProtocolError
+from ._profile import Profile
 from .domainbed import DOMAINBED
 from .draws import LARGE
 from .genie_paper import GENIE_PAPER
 from .toml_file import check_keys, check_kind, read_toml
 
-PROTOCOLS = Table("protocol", (DOMAINBED, GENIE_PAPER), Profile, "genie_dg.protocols")
+PROTOCOLS = Registry("protocol", (DOMAINBED, GENIE_PAPER), Profile, "genie_dg.protocols")
 """By name. ``PROTOCOLS.register(Profile(...))`` adds one."""
 
 FIELDS = {
@@ -70,26 +71,26 @@ def find_protocol(text: str, folder: Path | None = None) -> Profile:
 def load_protocol(path: str | Path) -> Profile:
     """The user's own protocol, from a file."""
     path = Path(path)
-    given = read_toml(path, ProtocolError)
+    given = read_toml(path, InputError)
     where = str(path)
-    check_keys(where, given, KEYS, ProtocolError)
+    check_keys(where, given, KEYS, InputError)
     for key in ("name", "base"):
         if key not in given:
-            raise ProtocolError(f"{where} has no {key!r}; a protocol has a name, and a base to start from.")
-        check_kind(where, key, given[key], "text", ProtocolError)
+            raise InputError(f"{where} has no {key!r}; a protocol has a name, and a base to start from.")
+        check_kind(where, key, given[key], "text", InputError)
     name, base = given["name"], PROTOCOLS[given["base"]]
     if name in PROTOCOLS:
-        raise ProtocolError(f"{where} is named {name!r}, as another protocol is; choose another name.")
+        raise InputError(f"{where} is named {name!r}, as another protocol is; choose another name.")
     changes: dict[str, Any] = {"name": name, "summary": f"{base.name}, changed"}
     for key in FIELDS.keys() & given.keys():
-        check_kind(where, key, given[key], FIELDS[key], ProtocolError)
+        check_kind(where, key, given[key], FIELDS[key], InputError)
         changes[key] = given[key]
     if "small_images" in given:
         changes["small_images"] = _names(where, given["small_images"])
     for key in {"steps", "checkpoint_every"} & given.keys():
         changes[key] = _by_set(where, key, given[key], getattr(base, key))
     for key in {"search", "defaults"} & given.keys():
-        check_kind(where, key, given[key], "table", ProtocolError)
+        check_kind(where, key, given[key], "table", InputError)
     rules = {key: _rule(where, key, value) for key, value in _flat(given.get("search", {})).items()}
     changes["search"] = {**base.search, **rules}
     changes["defaults"] = {**base.defaults, **_defaults(where, _flat(given.get("defaults", {})))}
@@ -103,25 +104,25 @@ def check_names(profile: Profile, algorithms: Mapping[str, Space], optimizers: M
         known += [f"{owner}.{key}" for key in space]
     for key in (*profile.search, *profile.defaults):
         if key not in known:
-            raise ProtocolError(
+            raise InputError(
                 f"The protocol {profile.name} names {key!r}, which no algorithm and no optimizer has; write "
-                f"<algorithm or optimizer>.<setting>, or one of {', '.join(LARGE)}{nearest(key, known)}"
+                f"<algorithm or optimizer>.<setting>, or one of {', '.join(LARGE)}{did_you_mean(key, known)}"
             )
 
 
 def _names(where: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ProtocolError(f"{where} has small_images = {value!r}; it must be a list of names of data sets.")
+        raise InputError(f"{where} has small_images = {value!r}; it must be a list of names of data sets.")
     return tuple(value)
 
 
 def _by_set(where: str, key: str, value: Any, base: Mapping[str, int]) -> dict[str, int]:
     """One number for all sets, or a table that is put over the base's."""
     if not isinstance(value, Mapping):
-        check_kind(where, key, value, "whole number", ProtocolError)
+        check_kind(where, key, value, "whole number", InputError)
         return {"default": value}
     for name, number in value.items():
-        check_kind(where, f"{key}.{name}", number, "whole number", ProtocolError)
+        check_kind(where, f"{key}.{name}", number, "whole number", InputError)
     return {**base, **value}
 
 
@@ -139,9 +140,9 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 def _defaults(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if isinstance(value, (list, Mapping)):
-            raise ProtocolError(f"{where} has defaults.{key} = {value!r}; it must be a single value.")
+            raise InputError(f"{where} has defaults.{key} = {value!r}; it must be a single value.")
         if isinstance(value, float):
-            check_kind(where, f"defaults.{key}", value, "number", ProtocolError)
+            check_kind(where, f"defaults.{key}", value, "number", InputError)
     return dict(given)
 
 
@@ -154,22 +155,22 @@ def _rule(where: str, key: str, value: Any) -> Rule | None:
         "{ uniform = [low, high] } or { choice = [values] }."
     )
     if not isinstance(value, Mapping):
-        raise ProtocolError(form)
+        raise InputError(form)
     words = [word for word in RULES if word in value]
     extra = set(value) - set(words) - ({"base", "whole"} if words == ["power"] else set())
     if len(words) != 1 or extra or not isinstance(value[words[0]], list):
-        raise ProtocolError(form)
+        raise InputError(form)
     numbers: list[Any] = value[words[0]]
     if words == ["choice"]:
         if not numbers:
-            raise ProtocolError(form)
+            raise InputError(form)
         return Choice(tuple(numbers))
     for number in [*numbers, value.get("base", 10.0)]:
-        check_kind(where, f"search.{key}", number, "number", ProtocolError)
-    check_kind(where, f"search.{key}.whole", value.get("whole", False), "true or false", ProtocolError)
+        check_kind(where, f"search.{key}", number, "number", InputError)
+    check_kind(where, f"search.{key}.whole", value.get("whole", False), "true or false", InputError)
     if len(numbers) != 2 or numbers[0] > numbers[1] or value.get("base", 10.0) <= 0:
-        raise ProtocolError(form)
+        raise InputError(form)
     low, high = numbers
     if words == ["uniform"]:
         return Uniform(low, high)
-    return Power(low, high, base=float(value.get("base", 10.0)), whole=value.get("whole", False))
+    return LogUniform(low, high, base=float(value.get("base", 10.0)), whole=value.get("whole", False))

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from genie_dg._lookup import PluginError, UnknownName
-from genie_dg._space import Power, Setting, Uniform, defaults
 from genie_dg._types import Group
 from genie_dg.bench.step import backward
 from genie_dg.optim.genie import GENIE
+from genie_dg.optim.registry import OPTIMIZERS, OptimizerRow, build_optimizer
 from genie_dg.optim.sam import SAM
-from genie_dg.optim.table import OPTIMIZERS, OptimizerRow, build_optimizer
+from genie_dg.registry import PluginError, UnknownName
+from genie_dg.search_space import LogUniform, Setting, Uniform, defaults
 
 NAMES = [
     "sgd",
@@ -98,7 +98,7 @@ def test_a_default_lies_in_its_range(name: str) -> None:
     for key, setting in OPTIMIZERS[name].space.items():
         if isinstance(setting.rule, Uniform):
             assert setting.rule.low <= setting.default <= setting.rule.high
-        elif isinstance(setting.rule, Power) and key != "weight_decay" and setting.default is not None:
+        elif isinstance(setting.rule, LogUniform) and key != "weight_decay" and setting.default is not None:
             assert (
                 setting.rule.base**setting.rule.low <= setting.default <= setting.rule.base**setting.rule.high
             )
@@ -106,9 +106,9 @@ def test_a_default_lies_in_its_range(name: str) -> None:
 
 def test_published_settings() -> None:
     adam, genie, sam = (OPTIMIZERS[name].space for name in ("adam", "genie", "sam"))
-    assert adam["lr"] == Setting(5e-5, Power(-5, -3.5), "published")
-    assert adam["weight_decay"] == Setting(0.0, Power(-6, -2), "published")
-    assert genie["lr"] == Setting(0.015, Power(-3, -1), "published")
+    assert adam["lr"] == Setting(5e-5, LogUniform(-5, -3.5), "published")
+    assert adam["weight_decay"] == Setting(0.0, LogUniform(-6, -2), "published")
+    assert genie["lr"] == Setting(0.015, LogUniform(-3, -1), "published")
     assert genie["beta"] == Setting(0.95, Uniform(0.9, 0.999), "published")
     assert genie["dropout"] == Setting(0.4, Uniform(0.1, 0.8), "published")
     assert sam["rho"].rule is not None
@@ -274,7 +274,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_table_itself_loads_no_library() -> None:
-    code = "import genie_dg.optim.table, genie_dg.optim.swad, sys; print('pytorch_optimizer' in sys.modules)"
+    code = "import genie_dg.optim.registry, genie_dg.optim.swad, sys; print('pytorch_optimizer' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "False"
 

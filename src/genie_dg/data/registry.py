@@ -13,7 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from genie_dg._lookup import Table, nearest
+from genie_dg.check import did_you_mean
+from genie_dg.registry import Registry
 
 from .catalog import PUBLISHED, PublishedSet
 from .domains import DataError, DomainSet, TensorDomain
@@ -114,7 +115,7 @@ _ROWS = (
     SetRow("ColoredMNIST", "files", "MNIST with colour tied to a noisy label (idx files)", _coloured_mnist),
 )
 
-SETS = Table("data set", _ROWS, SetRow, "genie_dg.data")
+SETS = Registry("data set", _ROWS, SetRow, "genie_dg.data")
 """By name, in the order of listings. ``SETS.register(SetRow(...))`` adds one."""
 
 
@@ -135,7 +136,7 @@ def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
         return open_folder(path)
     if path.is_file():
         return open_list(path)
-    hint = nearest(str(what), SETS)
+    hint = did_you_mean(str(what), SETS)
     raise DataError(
         f"{str(what)!r} is neither a folder, a list nor a set that is known ({', '.join(SETS)}){hint}"
     )

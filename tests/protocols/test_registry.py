@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg._lookup import UnknownName
-from genie_dg._space import Choice, Power, Uniform
-from genie_dg.algorithms.table import ALGORITHMS
-from genie_dg.config import ConfigError
-from genie_dg.optim.table import OPTIMIZERS
-from genie_dg.protocols import table
-from genie_dg.protocols._profile import ProtocolError
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.check import InputError
+from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.domainbed import DOMAINBED
-from genie_dg.protocols.table import check_names, find_protocol, load_protocol
+from genie_dg.protocols.registry import check_names, find_protocol, load_protocol
+from genie_dg.registry import UnknownName
+from genie_dg.search_space import Choice, LogUniform, Uniform
 
 HEAD = 'name = "mine"\nbase = "domainbed"\n'
 SPACES = (
@@ -47,10 +45,10 @@ def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -
     assert profile.checkpoint_every == {**DOMAINBED.checkpoint_every, "PACS": 50}
     assert profile.search == {
         "batch_size": None,
-        "adam.lr": Power(-5, -3),
+        "adam.lr": LogUniform(-5, -3),
         "genie.beta": Uniform(0.9, 0.99),
         "sam.rho": Choice((0.01, 0.05)),
-        "DANN.mlp_width": Power(5, 6, base=2.0, whole=True),
+        "DANN.mlp_width": LogUniform(5, 6, base=2.0, whole=True),
     }
     assert profile.defaults == {"adam.lr": 1e-4}
     assert (profile.eval_augment, profile.draws) == ("train", "by-name")
@@ -58,7 +56,7 @@ def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -
 
 
 def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
-    example = re.sub(r"^    ", "", str(table.__doc__).split("::\n", 1)[1], flags=re.M)
+    example = re.sub(r"^    ", "", str(registry.__doc__).split("::\n", 1)[1], flags=re.M)
     profile = load_protocol(written(tmp_path, example))
     assert (profile.name, profile.defaults) == ("short", {"adam.lr": 1e-4})
     check_names(profile, *SPACES)
@@ -68,7 +66,7 @@ def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
     text = 'name = "mine"\nbase = "genie-paper"\n[search]\n"genie.weight_decay" = { power = [-6, -2] }\n'
     profile = load_protocol(written(tmp_path, text))
     assert profile.search["MLDG.n_meta_test"] is None
-    assert profile.search["genie.weight_decay"] == Power(-6, -2)
+    assert profile.search["genie.weight_decay"] == LogUniform(-6, -2)
     assert "momentum" in profile.unused["genie"]
 
 
@@ -125,9 +123,9 @@ def test_what_a_file_cannot_say(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ProtocolError, match=r"none\.toml cannot be read \(No such file or directory\); name a"):
+    with pytest.raises(InputError, match=r"none\.toml cannot be read \(No such file or directory\); name a"):
         load_protocol(tmp_path / "none.toml")
-    assert issubclass(ProtocolError, ConfigError)
+    assert issubclass(InputError, InputError)
 
 
 @pytest.mark.parametrize(
@@ -135,5 +133,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> None:
     profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
-    with pytest.raises(ProtocolError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
+    with pytest.raises(InputError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
         check_names(profile, *SPACES)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from genie_dg._lookup import Table
+from genie_dg.registry import Registry
 
 from ._base import PaperRow
 from .claims_ledger import CLAIMS_ROW
 from .figures import ROWS as FIGURES
 from .tables import ROWS as TABLES
 
-PAPER = Table("part of the paper", (*TABLES, *FIGURES, CLAIMS_ROW), PaperRow, "genie_dg.paper")
+PAPER = Registry("part of the paper", (*TABLES, *FIGURES, CLAIMS_ROW), PaperRow, "genie_dg.paper")
 """By name, in the order of the paper."""

@@ -1,16 +1,17 @@
-"""Tables of named rows: one per room, open to the user's own rows.
+"""Registries of named rows: one for each package, open to the user's own rows.
 
-A table is a mapping from names to frozen rows. Outside packages add rows through entry points of the table's
-group, scripts with `Table.register`. A name that is not there is answered with the names that are, and the
-nearest one.
+A registry is a mapping from names to frozen rows. Outside packages add rows through entry points of the
+registry's group, scripts with `Registry.register`. An unknown name is answered with the known ones and the
+nearest match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
+
+from .check import InputError, did_you_mean
 
 
 class Named(Protocol):
@@ -23,72 +24,65 @@ class Named(Protocol):
 RowT = TypeVar("RowT", bound=Named)
 
 
-class UnknownName(ValueError, KeyError):
-    """A name is not in its table; the message lists the names and the nearest match."""
+class UnknownName(InputError, KeyError):
+    """A name is not in its registry; the message lists the names and the nearest match."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-class PluginError(ValueError):
-    """A row from outside does not fit its table."""
+class PluginError(InputError):
+    """A row from outside does not fit its registry."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint at the end of a refusal: ``"; did you mean 'adam'?"``, or a full stop."""
-    by_key = {key.lower(): key for key in known}
-    near = get_close_matches(name.lower(), by_key, n=1)
-    return f"; did you mean {by_key[near[0]]!r}?" if near else "."
+def with_defaults(owner: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults, with the given settings in their place; a name that is not a setting is refused.
 
-
-def settle(owner: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults with what was given put over them; a name that is not a setting is refused.
-
-    >>> settle("Adam", {"lr": 1e-3, "beta1": 0.9}, {"lr": 1.0})
+    >>> with_defaults("Adam", {"lr": 1e-3, "beta1": 0.9}, {"lr": 1.0})
     {'lr': 1.0, 'beta1': 0.9}
     """
     for name in given:
         if name not in defaults:
             known = ", ".join(defaults) if defaults else "none"
             raise UnknownName(
-                f"{owner} has no setting {name!r}; its settings are {known}{nearest(name, defaults)}"
+                f"{owner} has no setting {name!r}; its settings are {known}{did_you_mean(name, defaults)}"
             )
     return {**defaults, **given}
 
 
-class Table(Mapping[str, RowT], Generic[RowT]):
-    """Rows by name, in order; names are found in upper or lower case.
+class Registry(Mapping[str, RowT], Generic[RowT]):
+    """Rows by name, in order; upper and lower case do not matter.
 
     Args:
         kind: what a row is, for messages: ``"optimizer"``.
         rows: the rows of the package itself.
         row_type: what a row must be an instance of.
         group: the entry-point group in which other packages offer rows. Each entry point is a row, or a
-            function without arguments that makes one. They are loaded when the table is first listed or a name
-            is not among its own.
+            function without arguments that makes one. They are loaded when the registry is first listed or a
+            name is not among its own.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Fruit:
     ...     name: str
-    >>> table = Table("fruit", [Fruit("apple"), Fruit("pear")], Fruit, "example.fruit")
-    >>> table["Apple"], list(table)
+    >>> fruits = Registry("fruit", [Fruit("apple"), Fruit("pear")], Fruit, "example.fruit")
+    >>> fruits["Apple"], list(fruits)
     (Fruit(name='apple'), ['apple', 'pear'])
-    >>> table["aple"]
+    >>> fruits["aple"]
     Traceback (most recent call last):
-    genie_dg._lookup.UnknownName: 'aple' is no fruit; the choice is apple, pear; did you mean 'apple'?
+    genie_dg.registry.UnknownName: There is no fruit 'aple'; the choice is apple, pear; did you mean 'apple'?
     """
 
     def __init__(self, kind: str, rows: Iterable[RowT], row_type: type[RowT], group: str) -> None:
         self.kind, self.group, self._row_type = kind, group, row_type
         self._rows: dict[str, RowT] = {row.name: row for row in rows}
-        self._looked_outside = False
+        self._loaded = False
 
     def register(self, row: RowT) -> RowT:
         """Add one row and return it; registering the same row again changes nothing."""
         if not isinstance(row, self._row_type):
             raise PluginError(
-                f"{row!r} came as {self.kind}; a row of this table is a {self._row_type.__module__}."
+                f"Got {row!r} as {self.kind}; expected a {self._row_type.__module__}."
                 f"{self._row_type.__qualname__}."
             )
         taken = self._find(row.name)
@@ -100,26 +94,27 @@ class Table(Mapping[str, RowT], Generic[RowT]):
     def __getitem__(self, name: str) -> RowT:
         row = self._find(name)
         if row is None:
-            self._look_outside()
+            self._load_entry_points()
             row = self._find(name)
         if row is None:
             names = ", ".join(self._rows)
-            raise UnknownName(f"{name!r} is no {self.kind}; the choice is {names}{nearest(name, self._rows)}")
+            hint = did_you_mean(name, self._rows)
+            raise UnknownName(f"There is no {self.kind} {name!r}; the choice is {names}{hint}")
         return row
 
     def __iter__(self) -> Iterator[str]:
-        self._look_outside()
+        self._load_entry_points()
         return iter(tuple(self._rows))
 
     def __len__(self) -> int:
-        self._look_outside()
+        self._load_entry_points()
         return len(self._rows)
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
         if self._find(name) is None:
-            self._look_outside()
+            self._load_entry_points()
         return self._find(name) is not None
 
     def _find(self, name: str) -> RowT | None:
@@ -127,18 +122,18 @@ class Table(Mapping[str, RowT], Generic[RowT]):
             return self._rows[name]
         return next((row for key, row in self._rows.items() if key.lower() == name.lower()), None)
 
-    def _look_outside(self) -> None:
+    def _load_entry_points(self) -> None:
         """Load the rows of other packages, once."""
-        if self._looked_outside:
+        if self._loaded:
             return
-        self._looked_outside = True
+        self._loaded = True
         for point in entry_points(group=self.group):
             try:
-                found = point.load()
+                row = point.load()
             except Exception as error:
-                self._looked_outside = False
+                self._loaded = False
                 raise PluginError(
                     f"The entry point {point.name!r} of {self.group} ({point.value}) cannot be loaded "
-                    f"({type(error).__name__}: {error}); mend or uninstall the package that offers it."
+                    f"({type(error).__name__}: {error}); repair or uninstall the package that offers it."
                 ) from error
-            self.register(found if isinstance(found, self._row_type) else found())
+            self.register(row if isinstance(row, self._row_type) else row())

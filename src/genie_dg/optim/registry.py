@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from genie_dg._lookup import Table, settle
-from genie_dg._space import Choice, Power, Rule, Setting, Space, Uniform, defaults
 from genie_dg._types import Group
+from genie_dg.registry import Registry, with_defaults
+from genie_dg.search_space import Choice, LogUniform, Rule, Setting, Space, Uniform, defaults
 
 from . import _plain
 from ._plain import Groups
@@ -59,12 +59,12 @@ def ours(default: Any, rule: Rule | None = None) -> Setting:
     return Setting(default, rule, "ours")
 
 
-DECAY = published(0.0, Power(-6, -2))
-DOMAINBED = {"lr": published(5e-5, Power(-5, -3.5)), "weight_decay": DECAY}
-LIKE_ADAM = {"lr": ours(5e-5, Power(-5, -3.5)), "weight_decay": ours(0.0, Power(-6, -2))}
+DECAY = published(0.0, LogUniform(-6, -2))
+DOMAINBED = {"lr": published(5e-5, LogUniform(-5, -3.5)), "weight_decay": DECAY}
+LIKE_ADAM = {"lr": ours(5e-5, LogUniform(-5, -3.5)), "weight_decay": ours(0.0, LogUniform(-6, -2))}
 AROUND = {
     "base": ours("adam"),
-    "lr": ours(None, Power(-5, -3.5)),  # None: the default of the base; the rule is Adam's
+    "lr": ours(None, LogUniform(-5, -3.5)),  # None: the default of the base; the rule is Adam's
     "weight_decay": DECAY,
     "seed": ours(0),  # of a base that adds noise
 }
@@ -85,11 +85,11 @@ def build_optimizer(name: str, parameters_or_groups: Iterable[Tensor | Group], *
     0.001
     >>> build_optimizer("adam", [group], beta_1=0.5)
     Traceback (most recent call last):
-    genie_dg._lookup.UnknownName: adam has no setting 'beta_1'; its settings are lr, weight_decay, beta1, \
+    genie_dg.registry.UnknownName: adam has no setting 'beta_1'; its settings are lr, weight_decay, beta1, \
 beta2, eps; did you mean 'beta1'?
     """
     row = OPTIMIZERS[name]
-    settled = settle(row.name, defaults(row.space), settings)
+    settled = with_defaults(row.name, defaults(row.space), settings)
     if "base" in settled and settled["lr"] is None:
         settled["lr"] = _base_row(row.name, settled["base"]).space["lr"].default
     return row.build(_groups(row.name, parameters_or_groups, settled.get("lr")), **settled)
@@ -128,7 +128,7 @@ def _base(owner: str, groups: Groups, name: str, lr: float | None, weight_decay:
         given["weight_decay"] = weight_decay
     if "seed" in row.space:
         given["seed"] = seed
-    return row.build(groups, **settle(row.name, defaults(row.space), given))
+    return row.build(groups, **with_defaults(row.name, defaults(row.space), given))
 
 
 def build_sam(
@@ -164,7 +164,7 @@ ROWS = (
         _plain.build_sgd,
         "Robbins, Monro, A Stochastic Approximation Method, Annals of Mathematical Statistics, 1951",
         {
-            "lr": ours(1e-3, Power(-4, -2)),
+            "lr": ours(1e-3, LogUniform(-4, -2)),
             "weight_decay": DECAY,
             "momentum": ours(0.9),
             "nesterov": ours(False),
@@ -221,8 +221,8 @@ ROWS = (
         _plain.build_adahessian,
         "Yao et al., ADAHESSIAN: An Adaptive Second Order Optimizer for Machine Learning, AAAI, 2021",
         {
-            "lr": ours(1e-3, Power(-4, -2)),
-            "weight_decay": ours(0.0, Power(-6, -2)),
+            "lr": ours(1e-3, LogUniform(-4, -2)),
+            "weight_decay": ours(0.0, LogUniform(-6, -2)),
             **BETAS,
             "eps": published(1e-4),
             "hessian_power": published(1.0),
@@ -237,7 +237,7 @@ ROWS = (
         "msvag",
         _plain.build_msvag,
         "Balles, Hennig, Dissecting Adam: The Sign, Magnitude and Variance of Stochastic Gradients, ICML, 2018",
-        {"lr": ours(0.015, Power(-3, -1)), "weight_decay": DECAY, "beta": ours(0.9, Uniform(0.9, 0.999))},
+        {"lr": ours(0.015, LogUniform(-3, -1)), "weight_decay": DECAY, "beta": ours(0.9, Uniform(0.9, 0.999))},
         note="The range of lr is GENIE's, whose rule without mask and gate this is.",
     ),
     OptimizerRow(
@@ -274,7 +274,7 @@ ROWS = (
             **AROUND,
             "rho": ours(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
             "alpha": ours(0.5, Uniform(0.0, 1.0)),
-            "beta": ours(0.1, Power(-2, 0)),
+            "beta": ours(0.1, LogUniform(-2, 0)),
         },
         needs_closure=True,
         passes=4,
@@ -286,7 +286,7 @@ ROWS = (
         "Cho, Kim, Kim, One-Step Generalization Ratio Guided Optimization for Domain Generalization, "
         "ICML, 2025",
         {
-            "lr": published(0.015, Power(-3, -1)),
+            "lr": published(0.015, LogUniform(-3, -1)),
             "weight_decay": DECAY,
             "beta": published(0.95, Uniform(0.9, 0.999)),
             "dropout": published(0.4, Uniform(0.1, 0.8)),
@@ -302,5 +302,5 @@ ROWS = (
     ),
 )
 
-OPTIMIZERS = Table("optimizer", ROWS, OptimizerRow, "genie_dg.optimizers")
+OPTIMIZERS = Registry("optimizer", ROWS, OptimizerRow, "genie_dg.optimizers")
 """By name, in the order of listings. ``OPTIMIZERS.register(OptimizerRow(...))`` adds one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genie_dg._lookup import Table
+from genie_dg.registry import Registry
 
 from . import (
     and_mask,
@@ -55,5 +55,5 @@ _MODULES = (
     gsnr_dropout,
 )
 
-ALGORITHMS = Table("algorithm", [module.ROW for module in _MODULES], AlgorithmRow, "genie_dg.algorithms")
+ALGORITHMS = Registry("algorithm", [module.ROW for module in _MODULES], AlgorithmRow, "genie_dg.algorithms")
 """By name, in the order of listings. ``ALGORITHMS.register(AlgorithmRow(...))`` adds one."""

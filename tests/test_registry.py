@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg._lookup import PluginError, Table, UnknownName, nearest, settle
+from genie_dg.check import did_you_mean
+from genie_dg.registry import PluginError, Registry, UnknownName, with_defaults
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class Fruit:
     weight: float = 1.0
 
 
-def table(group: str = "genie_dg.none") -> Table[Fruit]:
-    return Table("fruit", [Fruit("apple"), Fruit("Pear")], Fruit, group)
+def table(group: str = "genie_dg.none") -> Registry[Fruit]:
+    return Registry("fruit", [Fruit("apple"), Fruit("Pear")], Fruit, group)
 
 
 def test_names_are_found_in_any_case_and_listed_in_order() -> None:
@@ -39,7 +40,7 @@ def test_an_unknown_name_is_answered_with_the_names_and_the_nearest() -> None:
         table()["aple"]
     with pytest.raises(UnknownName, match=r"^'zzz' is no fruit; the choice is apple, Pear\.$"):
         table()["zzz"]
-    assert nearest("pera", ["apple", "Pear"]) == "; did you mean 'Pear'?"
+    assert did_you_mean("pera", ["apple", "Pear"]) == "; did you mean 'Pear'?"
 
 
 def test_registering() -> None:
@@ -93,10 +94,10 @@ def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_settings_are_checked() -> None:
-    assert settle("Adam", {"lr": 1.0}, {"lr": 2.0}) == {"lr": 2.0}
+    assert with_defaults("Adam", {"lr": 1.0}, {"lr": 2.0}) == {"lr": 2.0}
     with pytest.raises(
         UnknownName, match=r"^Adam has no setting 'lrr'; its settings are lr, eps; did you mean 'lr'\?$"
     ):
-        settle("Adam", {"lr": 1.0, "eps": 0.0}, {"lrr": 2.0})
+        with_defaults("Adam", {"lr": 1.0, "eps": 0.0}, {"lrr": 2.0})
     with pytest.raises(UnknownName, match=r"^ERM has no setting 'x'; its settings are none\.$"):
-        settle("ERM", {}, {"x": 1})
+        with_defaults("ERM", {}, {"x": 1})

@@ -7,7 +7,7 @@ for digit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,11 +38,11 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Power:
+class LogUniform:
     """``base`` to the power of a uniform exponent: log-uniform. Whole numbers are cut, not rounded.
 
     >>> import numpy as np
-    >>> Power(-5, -3.5).draw(np.random.RandomState(0)) == 10 ** np.random.RandomState(0).uniform(-5, -3.5)
+    >>> LogUniform(-5, -3.5).draw(np.random.RandomState(0)) == 10 ** np.random.RandomState(0).uniform(-5, -3.5)
     True
     """
 
@@ -82,8 +82,3 @@ Space = Mapping[str, Setting]
 def defaults(space: Space) -> dict[str, Any]:
     """Every setting at its default."""
     return {name: setting.default for name, setting in space.items()}
-
-
-def names_of(spaces: Sequence[Space]) -> list[str]:
-    """The names of several spaces, each once, in order."""
-    return list(dict.fromkeys(name for space in spaces for name in space))

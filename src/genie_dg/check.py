@@ -1,0 +1,131 @@
+"""Checks on what a user gives, one function for each kind, each with one whole sentence when it refuses.
+
+A message says what was got, what was expected and, where it helps, what to do:
+``got lr=-1; expected a number above 0.``
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+
+class GenieError(Exception):
+    """An error whose message is one whole sentence for the user; the command line prints it and ends with 2."""
+
+
+class InputError(GenieError, ValueError):
+    """What was asked for cannot be done."""
+
+
+class MissingPackage(GenieError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a refusal: ``"; did you mean 'adam'?"``, or a full stop.
+
+    >>> did_you_mean("Adm", ["adam", "sgd"]), did_you_mean("x", ["adam"])
+    ("; did you mean 'adam'?", '.')
+    """
+    by_key = {key.lower(): key for key in known}
+    near = get_close_matches(name.lower(), by_key, n=1)
+    return f"; did you mean {by_key[near[0]]!r}?" if near else "."
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str], error: type[InputError] = InputError) -> str:
+    """A text that is one of a few.
+
+    >>> one_of("precision", "float23", ["float32", "bfloat16"])
+    Traceback (most recent call last):
+    genie_dg.check.InputError: got precision='float23'; expected float32 or bfloat16; did you mean 'float32'?
+    """
+    choice = list(allowed)
+    if value not in choice:
+        raise error(f"got {name}={short(value)}; expected {either(choice)}{did_you_mean(str(value), choice)}")
+    return str(value)
+
+
+def whole_number(
+    name: str, value: Any, low: int = 1, high: int | None = None, error: type[InputError] = InputError
+) -> int:
+    """A whole number from ``low`` to ``high``; True and False are not numbers.
+
+    >>> whole_number("steps", 0)
+    Traceback (most recent call last):
+    genie_dg.check.InputError: got steps=0; expected a whole number of at least 1.
+    """
+    fits = isinstance(value, int) and not isinstance(value, bool)
+    if not fits or value < low or (high is not None and value > high):
+        limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise error(f"got {name}={short(value)}; expected a whole number {limits}.")
+    return int(value)
+
+
+def number(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    error: type[InputError] = InputError,
+) -> float:
+    """A finite number between two ends, which belong to the range unless it is open there.
+
+    >>> number("lr", -1, 0, open_low=True)
+    Traceback (most recent call last):
+    genie_dg.check.InputError: got lr=-1; expected a number above 0.
+    >>> number("p", 1.0, 0, 1, open_high=True)
+    Traceback (most recent call last):
+    genie_dg.check.InputError: got p=1.0; expected a number of at least 0 and below 1.
+    """
+    fits = is_number(value)
+    above = fits and (value > low if open_low else value >= low)
+    below = fits and (value < high if open_high else value <= high)
+    if not (above and below):
+        ends = [f"{'above' if open_low else 'of at least'} {low:g}"] if low > -math.inf else []
+        ends += [f"{'below' if open_high else 'at most'} {high:g}"] if high < math.inf else []
+        raise error(
+            f"got {name}={short(value)}; expected a {' '.join(['number', ' and '.join(ends)]).strip()}."
+        )
+    return float(value)
+
+
+def boolean(name: str, value: Any, error: type[InputError] = InputError) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if not isinstance(value, bool):
+        raise error(f"got {name}={short(value)}; expected true or false.")
+    return value
+
+
+def folder(path: Path, what_to_do: str, error: type[InputError] = InputError) -> Path:
+    """A folder that is there."""
+    if not path.is_dir():
+        raise error(f"{path} is not a folder; {what_to_do}.")
+    return path
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def either(names: Iterable[str]) -> str:
+    """Names as a choice.
+
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def short(value: Any, most: int = 60) -> str:
+    """A value as it would be typed, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

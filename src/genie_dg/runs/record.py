@@ -1,0 +1,207 @@
+"""What a run is and what it leaves: its configuration and identity, and the rows of its files, as typed records.
+
+Paths, devices, numbers of workers and progress bars are not part of a configuration: the same science has the
+same ``run_id`` wherever it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from genie_dg.check import InputError, number, one_of, short, whole_number
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+"""What the forward pass computes in; weights are float32 always."""
+
+EVAL_AUGMENT = ("none", "train", "train-in")
+"""Which parts of training domains are evaluated with the training augmentation."""
+
+ORACLES = ("last", "best")
+"""Which record test-domain validation may look at: the last one of a run, or the best one."""
+
+LATER = {"oracle": ""}
+"""Fields that came after the first runs were stored, with the value that stands for what these did. A field
+with that value is left out of the text of a configuration, so runs from before keep their identity."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training.
+
+    Args:
+        dataset: a name of the registry of data sets, or the name of the user's own folder.
+        test_domains: indices of the domains that are not trained on.
+        algorithm, optimizer, backbone: names of their registries.
+        algorithm_settings, optimizer_settings: hyper-parameters; what is not named has its default.
+        batch_size: samples of each training domain in a step.
+        dropout: before the head.
+        pretrained: start from published weights.
+        freeze_statistics: keep batch-norm statistics; ``None`` for "when pretrained".
+        image_size: pictures are resized to this; samples in memory keep their size.
+        augment: DomainBed's training augmentation, for pictures in files.
+        eval_augment: which parts of training domains are evaluated with the training augmentation: ``"none"``,
+            ``"train"`` (both, as DomainBed does) or ``"train-in"`` (the part that trains, as SWAD does).
+        steps, checkpoint_every: length, and how often the run is evaluated and saved.
+        swad: average weights densely over the flat part of the validation loss.
+        precision: of the forward pass.
+        data_digest: of the samples (`DomainSet.digest`), for data whose name does not say which they are.
+        weights_digest: of the local file of weights, when there is one.
+        trial_seed: fixes splits, initial weights and batches.
+        hparams_seed: which draw of the search this is; 0 for the defaults.
+        protocol: the name of the rules that made this configuration.
+        oracle: which record test-domain validation looks at, ``"last"`` or ``"best"``; empty for the rule that
+            the protocol's name stands for. See `oracle_rule`.
+    """
+
+    dataset: str
+    test_domains: tuple[int, ...]
+    algorithm: str = "ERM"
+    optimizer: str = "genie"
+    backbone: str = "cnn"
+    algorithm_settings: Mapping[str, Any] = field(default_factory=dict)
+    optimizer_settings: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = 32
+    dropout: float = 0.0
+    pretrained: bool = False
+    freeze_statistics: bool | None = None
+    image_size: int = 224
+    augment: bool = True
+    eval_augment: str = "none"
+    steps: int = 1000
+    checkpoint_every: int = 100
+    swad: bool = False
+    precision: str = "float32"
+    data_digest: str = ""
+    weights_digest: str = ""
+    trial_seed: int = 0
+    hparams_seed: int = 0
+    protocol: str = "custom"
+    oracle: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "steps", "checkpoint_every", "image_size"):
+            whole_number(name, getattr(self, name))
+        number("dropout", self.dropout, 0, 1, open_high=True)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("eval_augment", self.eval_augment, EVAL_AUGMENT)
+        if self.oracle:
+            one_of("oracle", self.oracle, ORACLES)
+        if not self.test_domains:
+            raise InputError("No test domain was named; name at least one domain that is not trained on.")
+        object.__setattr__(self, "test_domains", tuple(sorted(set(self.test_domains))))
+
+    @property
+    def run_id(self) -> str:
+        """Sixteen hexadecimal digits that name this science.
+
+        >>> RunConfig("digits", (1, 0)).run_id == RunConfig("digits", (0, 1)).run_id
+        True
+        >>> RunConfig("digits", (0,)).run_id == RunConfig("digits", (0,), dropout=0.5).run_id
+        False
+        """
+        return hashlib.sha256(canonical(self).encode("utf-8")).hexdigest()[:16]
+
+
+def canonical(config: RunConfig) -> str:
+    """The configuration as JSON with sorted keys: equal configurations, equal text."""
+    values = {name: x for name, x in asdict(config).items() if name not in LATER or x != LATER[name]}
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_mapping(data: Mapping[str, Any]) -> RunConfig:
+    """A configuration from what `canonical` wrote, or from TOML; unknown keys are refused.
+
+    >>> config = RunConfig("digits", (0,), optimizer_settings={"lr": 0.1})
+    >>> from_mapping(json.loads(canonical(config))) == config
+    True
+    """
+    known = {f.name for f in fields(RunConfig)}
+    strange = sorted(set(data) - known)
+    if strange:
+        raise InputError(
+            f"A run has no {', '.join(map(repr, strange))}; its keys are {', '.join(sorted(known))}."
+        )
+    values = dict(data)
+    values["test_domains"] = tuple(values.get("test_domains", ()))
+    return RunConfig(**values)
+
+
+def oracle_rule(protocol: str, oracle: str = "") -> str:
+    """Which record of a run test-domain validation looks at: ``"last"`` or ``"best"``.
+
+    >>> oracle_rule("domainbed"), oracle_rule("genie-paper/changed"), oracle_rule("mine", "best")
+    ('last', 'best', 'best')
+    """
+    return oracle or ("best" if protocol.partition("/")[0] == "genie-paper" else "last")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One evaluation of a run, a line of ``records.jsonl``.
+
+    Args:
+        step: after which it was made, from 0.
+        epoch: how often the smallest training domain has been seen.
+        loss: the mean training loss since the last record.
+        validation_loss: the mean loss on the held-back parts of the training domains.
+        in_acc, out_acc: by domain, accuracy on the 80 % part and on the held-back 20 %.
+        swad: the record is of SWAD's averaged weights.
+    """
+
+    step: int
+    epoch: float | None
+    loss: float | None
+    validation_loss: float | None
+    in_acc: tuple[float, ...]
+    out_acc: tuple[float, ...]
+    swad: bool = False
+
+    def validation(self, test_domains: Sequence[int]) -> float:
+        """The mean accuracy on the held-back parts of the training domains.
+
+        >>> Record(0, 0.0, None, None, (0.0, 0.0), (0.5, 0.75)).validation([1])
+        0.5
+        """
+        values = [x for k, x in enumerate(self.out_acc) if k not in test_domains]
+        return sum(values) / len(values)
+
+    def test(self, test_domains: Sequence[int]) -> float:
+        """The mean accuracy on the 80 % parts of the test domains."""
+        return sum(self.in_acc[k] for k in test_domains) / len(test_domains)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        values = {**asdict(self), "in_acc": list(self.in_acc), "out_acc": list(self.out_acc)}
+        if not self.swad:
+            del values["swad"]
+        return values
+
+
+def record_from(data: Mapping[str, Any], domains: int) -> Record:
+    """A record from a line of JSON; what is not a record of so many domains is refused.
+
+    >>> record_from({"step": 5, "in_acc": [0.5, 0.25], "out_acc": [1, 0]}, 2).out_acc
+    (1.0, 0.0)
+    """
+    step = whole_number("step", data.get("step"), 0, 2**53 - 1)
+    losses = {
+        name: None if data.get(name) is None else number(name, data[name], -1e300, 1e300)
+        for name in ("epoch", "loss", "validation_loss")
+    }
+    return Record(
+        step,
+        **losses,
+        in_acc=_accuracies("in_acc", data.get("in_acc"), domains),
+        out_acc=_accuracies("out_acc", data.get("out_acc"), domains),
+        swad=bool(data.get("swad", False)),
+    )
+
+
+def _accuracies(name: str, values: Any, domains: int) -> tuple[float, ...]:
+    if not isinstance(values, (list, tuple)) or len(values) != domains:
+        raise InputError(f"got {name}={short(values)}; expected a list of {domains} accuracies.")
+    return tuple(number(f"an accuracy in {name}", value, 0, 1) for value in values)
