@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._errors import UserError, require
+from genie_dg.check import InputError
+
+from ._shared import require
 
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet, FileDomain
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return int(ACTIONS[arguments.action](arguments))
     except DataError as error:
-        raise UserError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -94,7 +96,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     name = next((n for n in SETS if n.lower() == str(arguments.what).lower()), None)
     facts = PUBLISHED.get(name) if name else None
     if name is not None and facts is None:
-        raise UserError(f"{name} is made by this package and needs no check; give a published set or a folder.")
+        raise InputError(f"{name} is made by this package and needs no check; give a published set or a folder.")
     root = folder_of(facts.name, arguments.root, facts.folders) if facts else Path(arguments.what)
     with _bar("looking at pictures", None) as progress:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)
@@ -120,7 +122,7 @@ def _file_domains(found: DomainSet) -> list[FileDomain]:
 
     domains = [domain for domain in found.domains if isinstance(domain, FileDomain)]
     if not domains:
-        raise UserError(f"{found.name} is in memory already and needs no cache; give a set of files.")
+        raise InputError(f"{found.name} is in memory already and needs no cache; give a set of files.")
     return domains
 
 

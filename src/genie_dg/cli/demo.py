@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Collection
 from pathlib import Path
 
-from ._errors import UserError, require, unknown
+from genie_dg.check import InputError, one_of
+
+from ._shared import require
 
 PROTOCOL = """# What is searched in the demo. The network starts from random weights, so the learning rates
 # lie above those for fine-tuning a pretrained one; their ranges, a factor of ten each, were set in a pilot
@@ -76,10 +78,9 @@ def pick(text: str, known: Collection[str]) -> list[str]:
     """The names in a comma-separated list, each once, all of them known."""
     names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not names:
-        raise UserError(f"The list of optimizers is empty; the choice is {', '.join(known)}.")
+        raise InputError(f"The list of optimizers is empty; the choice is {', '.join(known)}.")
     for name in names:
-        if name not in known:
-            raise unknown("optimizer", name, known)
+        one_of("optimizer", name, known)
     return names
 
 
@@ -108,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
             encoding="utf-8",
         )
     except OSError as error:
-        raise UserError(
+        raise InputError(
             f"{out} cannot be written ({error.strerror}); choose another folder with --out."
         ) from error
     code = main.main(["sweep", str(file), "--out", str(out), "--device", "cpu"])

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ._errors import UserError, require
+from ._shared import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,14 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import, and say how much; problems of single files go to stderr."""
-    require("Importing", "bench", {"numpy": "numpy"})
-    from genie_dg.results.import_domainbed import import_domainbed
-    from genie_dg.results.schema import ResultsError
+    require("Importing", "bench", {"numpy": "numpy", "polars": "polars", "msgspec": "msgspec"})
+    from genie_dg.results.domainbed import import_domainbed
 
-    try:
-        done = import_domainbed(arguments.source, arguments.out)
-    except ResultsError as error:
-        raise UserError(str(error)) from error
+    done = import_domainbed(arguments.source, arguments.out)
     for problem in done.problems:
         print(f"genie-dg: {problem}", file=sys.stderr)
     print(f"{done.written} runs imported into {arguments.out}, {done.present} were there already.")

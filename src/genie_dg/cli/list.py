@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ._errors import require, unknown
+from genie_dg.check import one_of
+
+from ._shared import require
 
 KINDS = ("algorithms", "optimizers", "backbones", "data")
 
@@ -22,8 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from genie_dg.bench.listing import rows_of
 
-    if arguments.kind and arguments.kind not in KINDS:
-        raise unknown("kind", arguments.kind, KINDS)
+    if arguments.kind:
+        one_of("kind", arguments.kind, KINDS)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=160)

@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from genie_dg import __version__
-
-from ._errors import UserError, unknown
+from genie_dg.check import GenieError, InputError, one_of
 
 VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
@@ -38,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse, except that a mistake becomes one sentence instead of a usage text."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
+        raise InputError(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -59,12 +58,12 @@ def build_parser() -> argparse.ArgumentParser:
 def check_verb(argv: Sequence[str]) -> None:
     """Refuse a missing or unknown verb; what follows a known verb is argparse's affair."""
     if not argv:
-        raise UserError(
+        raise InputError(
             f"No verb was given; the choice is {', '.join(VERBS)}, and genie-dg --help explains them."
         )
     verb = next((word for word in argv if not word.startswith("-")), None)
-    if verb is not None and verb not in VERBS:
-        raise unknown("verb", verb, VERBS)
+    if verb is not None:
+        one_of("verb", verb, VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
-    except UserError as error:
+    except GenieError as error:
         print(f"genie-dg: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

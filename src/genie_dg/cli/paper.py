@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ._errors import UserError, require, unknown
+from genie_dg.check import InputError, one_of
+
+from ._shared import require
 
 SCALES = ("smoke", "cpu", "paper")
 
@@ -31,8 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make what was asked for; every part leaves its files in its own folder."""
     require("The paper", "bench", {"numpy": "numpy", "sklearn": "scikit-learn", "rich": "rich"})
     require("The paper", "report", {"matplotlib": "matplotlib"})
-    if arguments.scale not in SCALES:
-        raise unknown("scale", arguments.scale, SCALES)
+    one_of("--scale", arguments.scale, SCALES)
     import torch
 
     from genie_dg.paper._base import Request
@@ -42,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         for row in PAPER.values():
             print(f"{row.name:15} {row.where:24} {row.summary}")
         return 0
-    if arguments.name != "all" and arguments.name not in PAPER:
-        raise unknown("part of the paper", arguments.name, ["all", "list", *PAPER])
+    one_of("name", arguments.name, ["all", "list", *PAPER])
     if arguments.scale == "smoke":
         torch.set_num_threads(1)  # its networks are too small to share
     rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
                     Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers, say, tick)
                 )
         except (ValueError, ImportError, OSError) as error:
-            raise UserError(str(error)) from error
+            raise InputError(str(error)) from error
         print(made.text)
         for file in made.files:
             print(f"wrote {file}")

@@ -6,7 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ._errors import UserError, require
+from genie_dg.check import InputError
+
+from ._shared import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,17 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in problems:
             print(f"genie-dg: {problem}", file=sys.stderr)
         if not runs:
-            raise UserError(
+            raise InputError(
                 f"There are no runs in {', '.join(map(str, arguments.runs))}; name a folder that genie-dg "
                 "train, sweep or import wrote."
             )
         page = report(runs, problems, mix=arguments.mix_protocols)
     except ResultsError as error:
-        raise UserError(str(error)) from error
+        raise InputError(str(error)) from error
     try:
         arguments.output.write_bytes(page.encode("utf-8", "replace"))
     except OSError as error:
-        raise UserError(
+        raise InputError(
             f"{arguments.output} cannot be written ({error.strerror}); name another file."
         ) from error
     print(f"{len(runs)} runs in {arguments.output}; open it in a browser.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ._errors import UserError, require
+from genie_dg.check import InputError
+
+from ._shared import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,13 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
     from .sweep import describe, hours
 
     if not arguments.runs.is_dir():
-        raise UserError(f"{arguments.runs} is no folder; name the folder that genie-dg sweep wrote to (--out).")
+        raise InputError(f"{arguments.runs} is no folder; name the folder that genie-dg sweep wrote to (--out).")
     try:
         sweeps = remembered(arguments.runs)
     except InputError as error:
-        raise UserError(str(error)) from error
+        raise InputError(str(error)) from error
     if not sweeps:
-        raise UserError(
+        raise InputError(
             f"{arguments.runs} holds no sweep; start one with genie-dg sweep FILE.toml --out FOLDER."
         )
     for name, configs in sweeps.items():

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._errors import UserError, require
+from genie_dg.check import InputError, one_of
+
+from ._shared import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,19 +64,16 @@ ENGINES = ("local", "ray", "here")
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
     require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
-    from genie_dg.check import InputError
+    from genie_dg.check import InputError, one_of
     from genie_dg.data.domains import DataError
     from genie_dg.registry import PluginError, UnknownName
     from genie_dg.runs.folder import RunError
 
-    if arguments.engine not in ENGINES:
-        from ._errors import unknown
-
-        raise unknown("engine", arguments.engine, ENGINES)
+    one_of("--engine", arguments.engine, ENGINES)
     try:
         return _sweep(arguments)
     except (InputError, DataError, PluginError, UnknownName, RunError, ValueError) as error:
-        raise UserError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def _sweep(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._errors import UserError, require
+from genie_dg.check import InputError
+
+from ._shared import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _train(arguments)
     except (InputError, DataError, PluginError, UnknownName, Busy, RunError, NotFinite) as error:
-        raise UserError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -177,7 +179,7 @@ def device_of(text: str) -> str:
         torch.empty(0, device=text)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
+        raise InputError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
     return text
 
 

@@ -1,1 +1,11 @@
-"""From the records of runs to tables, without torch: read, select, count, write."""
+"""What runs have in common: one frame, one selection, tables and comparisons; no torch.
+
+``genie_dg.results.load("runs")`` reads a folder of runs as a polars frame with a row for each run, `records`
+opens it into a row for each record.
+"""
+
+from __future__ import annotations
+
+from .frame import load, records
+
+__all__ = ["load", "records"]

@@ -1,8 +1,7 @@
 """Two rows of a table beside each other: paired differences, tuning budgets, and the noise they must exceed.
 
-A row is "<algorithm> + <optimizer>". A split is (data set, test domains, trial). In a split a row has draws,
-one run each; the draw with the highest validation accuracy is selected, of equals the one with the largest
-seed. What is compared is the test accuracy of the selected draws. Accuracies are from 0 to 1.
+A split is (data set, test domains, trial). In a split a row has draws, one run each; training-domain validation
+selects one, and the test accuracies of the selected draws are compared. Accuracies are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
+import polars as pl
+
 from genie_dg.check import did_you_mean
 
-from .best_of import Budget, Split, blocks_of, budget, mean_best_of
-from .bootstrap import Interval, Trial, interval
-from .schema import ResultsError, Run, in_acc, out_acc
-from .select import Row, mean_of, row_of_run
+from .frame import ResultsError
+from .select import best_records
+from .stats import Budget, Interval, Split, Trial, blocks_of, budget, interval, mean_best_of
+from .tables import check_protocols
 
 BASELINE = "adam"
 """The optimizer that others are compared with when nothing else is asked for."""
@@ -25,13 +26,17 @@ BASELINE = "adam"
 SAME = 1e-9
 """Test accuracies that differ by no more than this are a tie."""
 
+ALL = "all"
+"""The name of a comparison over several data sets."""
+
 
 @dataclass(frozen=True)
 class Candidate:
     """One run as training-domain validation sees it: one draw of one row in one split.
 
     Args:
-        row: "<algorithm> + <optimizer>", and in brackets what else tells rows apart; see `candidates`.
+        row: the name of its row.
+        algorithm, optimizer: of the row.
         dataset, test_domains, trial: the split.
         draw: the seed of the hyper-parameters.
         validation: the highest mean ``out_acc`` of the training domains over the run's records.
@@ -39,7 +44,7 @@ class Candidate:
         steps: of training.
         protocol: whose rules the run follows.
         science: what the run is, up to its trial; runs of equal science are repeats of each other.
-        run_id: orders runs of one draw.
+        run, folder: the run, and where it is.
         spread: the largest minus the smallest test accuracy of the last quarter of the records.
     """
 
@@ -53,8 +58,11 @@ class Candidate:
     steps: int = 0
     protocol: str = ""
     science: str = ""
-    run_id: str = ""
+    run: str = ""
+    folder: str = ""
     spread: float | None = None
+    algorithm: str = ""
+    optimizer: str = ""
 
     @property
     def split(self) -> Split:
@@ -62,50 +70,20 @@ class Candidate:
         return self.dataset, self.test_domains, self.trial
 
 
-def candidates(runs: Iterable[Run]) -> list[Candidate]:
-    """One candidate for each complete run that has a record and a training domain, by (row, split, draw).
-
-    With SWAD the one record of the averaged weights counts, and the algorithm is called "ERM+SWAD". Where runs
-    have several backbones, names end in "(backbone)"; where a row has several protocols, in its protocol too.
-    """
-    usable = [run for run in runs if run.done and run.judged is not None and len(run.judged) and _sources(run)]
-    rows = {run.run_id: row_of_run(run) for run in usable}
-    backbones = len({row.backbone for row in rows.values()}) > 1
-    protocols: dict[Row, set[str]] = defaultdict(set)
-    for row in rows.values():
-        protocols[replace(row, protocol="")].add(row.protocol)
-    found = []
-    for run in usable:
-        row = rows[run.run_id]
-        several = len(protocols[replace(row, protocol="")]) > 1
-        marks = [row.backbone] * backbones + [row.protocol] * several
-        name = f"{row.algorithm} + {row.optimizer}" + (f" ({', '.join(marks)})" if marks else "")
-        found.append(_candidate(name, run))
-    return sorted(found, key=lambda c: (c.row, c.split, c.draw, c.run_id))
-
-
-def _sources(run: Run) -> list[int]:
-    return [k for k in range(len(run.domains)) if k not in run.config.test_domains]
-
-
-def _candidate(row: str, run: Run) -> Candidate:
-    config, judged = run.config, run.numbers if run.judged is None else run.judged
-    validations = mean_of(out_acc(judged), _sources(run))
-    best = int(validations.argmax())  # the first of equals
-    return Candidate(
-        row=row,
-        dataset=config.dataset,
-        test_domains=config.test_domains,
-        trial=config.trial_seed,
-        draw=config.hparams_seed,
-        validation=float(validations[best]),
-        test=float(mean_of(in_acc(judged), config.test_domains)[best]),
-        steps=config.steps,
-        protocol=config.protocol,
-        science=replace(config, trial_seed=0).run_id,
-        run_id=run.run_id,
-        spread=last_spread(mean_of(run.in_acc, config.test_domains).tolist()),
+def candidates(frame: pl.DataFrame) -> list[Candidate]:
+    """One candidate for each complete run that has a record and a training domain, by (row, split, draw)."""
+    best = best_records(frame).with_columns(
+        science=pl.col("config").str.replace(r'"trial_seed":\d+', '"trial_seed":0'),
+        # of a run with SWAD the last record is that of the average, which is not part of its curve
+        curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
     )
+    columns = ("row", "dataset", "test_domains", "trial", "draw", "value", "score", "steps", "protocol")
+    rest = ("science", "run", "folder", "curve", "algorithm", "optimizer")
+    listed = [
+        Candidate(row, dataset, tuple(test), *more, spread=last_spread(curve), algorithm=name, optimizer=by)
+        for row, dataset, test, *more, curve, name, by in best.select(*columns, *rest).iter_rows()
+    ]
+    return sorted(listed, key=lambda c: (c.row, c.split, c.draw, c.run))
 
 
 def last_spread(tests: Sequence[float]) -> float | None:
@@ -118,18 +96,8 @@ def last_spread(tests: Sequence[float]) -> float | None:
     return max(last) - min(last) if len(last) > 1 else None
 
 
-def check_protocols(found: Iterable[Candidate], mix: bool = False) -> None:
-    """Refuse runs of several protocols, whose numbers mean different things, unless ``mix``."""
-    names = sorted({c.protocol for c in found})
-    if len(names) > 1 and not mix:
-        raise ResultsError(
-            f"The runs follow several protocols ({', '.join(names)}), whose numbers are not comparable; "
-            "give runs of one protocol, or ask for --mix-protocols."
-        )
-
-
 def find_row(name: str, rows: Sequence[str]) -> str:
-    """The row of this name, in upper or lower case; another name is refused with the nearest one.
+    """The row of this name, in upper or lower case; an unknown name is refused with the nearest one.
 
     >>> find_row("erm + Genie", ["ERM + adam", "ERM + genie"])
     'ERM + genie'
@@ -137,38 +105,47 @@ def find_row(name: str, rows: Sequence[str]) -> str:
     for row in rows:
         if row.lower() == name.lower():
             return row
-    raise ResultsError(f"There is no row {name!r} (the choice is {', '.join(rows)}){did_you_mean(name, rows)}")
-
-
-def baseline_of(row: str, rows: Sequence[str]) -> str | None:
-    """What a row is compared with unless told: Adam with its algorithm, otherwise the first row; never itself.
-
-    >>> rows = ["ERM + adam", "ERM + genie", "CORAL + genie"]
-    >>> [baseline_of(row, rows) for row in rows]
-    [None, 'ERM + adam', 'ERM + adam']
-    """
-    algorithm, _, rest = row.partition(" + ")
-    adam = f"{algorithm} + {BASELINE}{''.join(rest.partition(' (')[1:])}"
-    choice = adam if adam in rows and adam != row else rows[0]
-    return None if choice == row else choice
+    raise ResultsError(f"There is no row {name!r}; the choice is {', '.join(rows)}{did_you_mean(name, rows)}")
 
 
 Grouped = dict[str, dict[Split, list[Candidate]]]
 """By row and split the draws, from the worst validation to the best: the last one is selected."""
 
 
-def group(found: Iterable[Candidate]) -> Grouped:
+def group(listed: Iterable[Candidate]) -> Grouped:
     """Sort candidates by row and split, one for each draw.
 
     Runs with one draw's seed but other settings, as by hand, are draws each. Of repeats the first counts.
     """
     first: dict[tuple[str, Split, int, str], Candidate] = {}
-    for c in found:
+    for c in listed:
         first.setdefault((c.row, c.split, c.draw, c.science), c)
     grouped: Grouped = {}
-    for c in sorted(first.values(), key=lambda c: (c.row, c.split, c.validation, c.draw, c.run_id)):
+    for c in sorted(first.values(), key=lambda c: (c.row, c.split, c.validation, c.draw, c.run)):
         grouped.setdefault(c.row, {}).setdefault(c.split, []).append(c)
     return grouped
+
+
+def pairs_of(rows: Sequence[str], grouped: Grouped, baseline: str | None = None) -> list[tuple[str, str]]:
+    """Each row with what it is compared with; no row with itself, no two rows twice.
+
+    Unless told, that is Adam with the same algorithm (and backbone and protocol, where they tell rows apart),
+    otherwise the first row.
+    """
+    kinds = {row: next(iter(grouped[row].values()))[0] for row in rows}
+    pairs: list[tuple[str, str]] = []
+    for row in rows:
+        wanted = kinds[row].algorithm, BASELINE, _marks(kinds[row])
+        adam = [r for r, c in kinds.items() if (c.algorithm, c.optimizer, _marks(c)) == wanted and r != row]
+        other = baseline or [*adam, rows[0]][0]
+        if other != row and (other, row) not in pairs:
+            pairs.append((row, other))
+    return pairs
+
+
+def _marks(candidate: Candidate) -> str:
+    """What stands in a row's name after algorithm and optimizer."""
+    return candidate.row.removeprefix(f"{candidate.algorithm} + {candidate.optimizer}")
 
 
 def budget_of(splits: Mapping[Split, Sequence[Candidate]]) -> Budget:
@@ -195,9 +172,10 @@ class Comparison:
     """A row against a baseline over the splits they share.
 
     Args:
+        dataset: whose splits; ``"all"`` for several data sets.
         pairs: one for each shared split.
         mean: of the differences; every split counts the same.
-        interval: see `bootstrap`; ``None`` where there is nothing to resample.
+        interval: see `stats`; ``None`` where there is nothing to resample.
         wins, ties, losses: in how many splits the row is better, equal (within 1e-9), worse.
         budgets: of the row and of the baseline, in the shared splits.
         notes: whole sentences about what cannot be computed or is not alike.
@@ -213,14 +191,15 @@ class Comparison:
     losses: int
     budgets: tuple[Budget, Budget]
     notes: tuple[str, ...]
+    dataset: str = ""
 
 
 def compare(grouped: Grouped, row: str, baseline: str, resamples: int = 2000, seed: int = 0) -> Comparison:
     """Paired differences of the selected test accuracies, their mean, its interval, and who wins how often.
 
-    >>> found = [Candidate("ERM + adam", "d", (0,), t, 0, 0.9, 0.5) for t in (0, 1)]
-    >>> found += [Candidate("ERM + genie", "d", (0,), t, 0, 0.9, 0.5 + t / 4) for t in (0, 1)]
-    >>> result = compare(group(found), "ERM + genie", "ERM + adam")
+    >>> listed = [Candidate("ERM + adam", "d", (0,), t, 0, 0.9, 0.5) for t in (0, 1)]
+    >>> listed += [Candidate("ERM + genie", "d", (0,), t, 0, 0.9, 0.5 + t / 4) for t in (0, 1)]
+    >>> result = compare(group(listed), "ERM + genie", "ERM + adam")
     >>> result.mean, result.wins, result.ties, result.losses
     (0.125, 1, 1, 0)
     """
@@ -239,17 +218,7 @@ def compare(grouped: Grouped, row: str, baseline: str, resamples: int = 2000, se
     budgets = (budget_of(ours), budget_of(theirs))
     wins = sum(pair.difference > SAME for pair in pairs)
     losses = sum(pair.difference < -SAME for pair in pairs)
-    notes = [
-        *_other_rules({row: ours, baseline: theirs}),
-        *_other_budgets(row, baseline, budgets),
-        *_not_covered(blocks),
-    ]
-    for name in (row, baseline):
-        alone = len(grouped[name]) - len(shared)
-        if alone:
-            notes.insert(
-                0, f"{alone} of {len(grouped[name])} splits of {name} are not shared and are left out."
-            )
+    names = sorted({split[0] for split in shared})
     return Comparison(
         row=row,
         baseline=baseline,
@@ -260,8 +229,22 @@ def compare(grouped: Grouped, row: str, baseline: str, resamples: int = 2000, se
         ties=len(pairs) - wins - losses,
         losses=losses,
         budgets=budgets,
-        notes=tuple(notes),
+        notes=(
+            *_not_shared(grouped, (baseline, row), len(shared)),
+            *_other_rules({row: ours, baseline: theirs}),
+            *_other_budgets(row, baseline, budgets),
+            *_not_covered(blocks),
+        ),
+        dataset=names[0] if len(names) == 1 else ALL,
     )
+
+
+def _not_shared(grouped: Grouped, rows: Sequence[str], shared: int) -> list[str]:
+    return [
+        f"{len(grouped[row]) - shared} of {len(grouped[row])} splits of {row} are not shared and are left out."
+        for row in rows
+        if len(grouped[row]) > shared
+    ]
 
 
 def _other_rules(rows: Mapping[str, Mapping[Split, Sequence[Candidate]]]) -> list[str]:
@@ -271,8 +254,8 @@ def _other_rules(rows: Mapping[str, Mapping[Split, Sequence[Candidate]]]) -> lis
     }
     if len(set(names.values())) == 1:
         return []
-    told = " and ".join(f"{row} follows {name}" for row, name in names.items())
-    return [f"{told}; numbers of different protocols mean different things."]
+    both = " and ".join(f"{row} follows {name}" for row, name in names.items())
+    return [f"{both}; numbers of different protocols mean different things."]
 
 
 def _other_budgets(row: str, baseline: str, budgets: tuple[Budget, Budget]) -> list[str]:
@@ -328,7 +311,7 @@ class Noise:
     within_most: float | None
 
 
-def noise_floor(found: Iterable[Candidate]) -> Noise:
+def noise_floor(listed: Iterable[Candidate]) -> Noise:
     r"""The noise between and within runs.
 
     Runs that are the same but for their trial, or re-runs of one trial, are repeats. With groups g of
@@ -339,7 +322,7 @@ def noise_floor(found: Iterable[Candidate]) -> Noise:
     >>> round(noise_floor(runs).between, 6)
     0.141421
     """
-    kept = list(dict.fromkeys(found))  # a copy of a run is no repeat
+    kept = list(dict.fromkeys(listed))  # a copy of a run is not a repeat
     groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for c in kept:
         groups[c.row, c.dataset, c.test_domains, c.draw, c.science].append(c.test)
@@ -355,3 +338,79 @@ def noise_floor(found: Iterable[Candidate]) -> Noise:
         within=sum(spreads) / len(spreads) if spreads else None,
         within_most=max(spreads, default=None),
     )
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """All that is compared of some rows.
+
+    Args:
+        rows: their names.
+        grouped: their draws.
+        differences: of each pair, by data set and then over all of them where there are several.
+        best_of: by row, the expected test accuracy of the best of k = 1, 2, ... draws.
+        noise: by row.
+        notes: whole sentences about what is left out.
+    """
+
+    rows: list[str]
+    grouped: Grouped
+    differences: list[Comparison]
+    best_of: dict[str, list[float]]
+    noise: dict[str, Noise]
+    notes: list[str]
+
+
+def compare_all(
+    frame: pl.DataFrame,
+    rows: Sequence[str] = (),
+    baseline: str = "",
+    *,
+    resamples: int = 2000,
+    seed: int = 0,
+    mix: bool = False,
+) -> Comparisons:
+    """Every row against its baseline.
+
+    Args:
+        frame: from `genie_dg.results.frame.load`.
+        rows: names of the rows; all when empty.
+        baseline: what to compare with; by default see `pairs_of`.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+        mix: compare across protocols all the same.
+    """
+    listed = candidates(frame)
+    notes = []
+    if len(listed) < len(frame):
+        notes.append(
+            f"{len(frame) - len(listed)} of {len(frame)} runs are left out: not complete, or without a domain "
+            "to validate on."
+        )
+    known = sorted({c.row for c in listed})
+    chosen = [find_row(name, known) for name in rows or known]
+    base = find_row(baseline, known) if baseline else None
+    shown = list(dict.fromkeys([*chosen, *([] if base is None else [base])]))
+    if len(shown) < 2:
+        one = f"There is one row, {shown[0]!r}," if shown else "There is no complete run,"
+        raise ResultsError(f"{one} and a comparison needs two rows; name or run another.")
+    check_protocols(frame.filter(pl.col("row").is_in(shown), pl.col("done")), mix)
+    listed = [c for c in listed if c.row in shown]
+    grouped = group(listed)
+    pairs = pairs_of(shown, grouped, base)
+    near = [(a, b) for a, b in pairs if grouped[a].keys() & grouped[b].keys()]
+    notes += [f"{a} and {b} share no split and are not compared." for a, b in pairs if (a, b) not in near]
+    differences = [c for a, b in near or pairs for c in _by_dataset(grouped, a, b, resamples, seed)]
+    noise = {row: noise_floor(c for c in listed if c.row == row) for row in shown}
+    return Comparisons(shown, grouped, differences, best_of_rows(grouped, shown), noise, notes)
+
+
+def _by_dataset(grouped: Grouped, row: str, baseline: str, resamples: int, seed: int) -> list[Comparison]:
+    """A comparison for each data set that two rows share, and one over all of them where there are several."""
+    whole = compare(grouped, row, baseline, resamples, seed)
+    names = sorted({pair.split[0] for pair in whole.pairs})
+    parts = []
+    for name in names if len(names) > 1 else ():
+        part = {r: {s: d for s, d in splits.items() if s[0] == name} for r, splits in grouped.items()}
+        parts.append(replace(compare(part, row, baseline, resamples, seed), dataset=name))
+    return [*parts, whole]

@@ -1,4 +1,4 @@
-"""Which run, and which record of it, counts: DomainBed's three rules, as functions of records.
+"""Which run, and which record of it, counts: DomainBed's three rules, as a function of the frame.
 
 Fixed are data set, row (algorithm, optimizer, backbone, protocol), test domains T and trial. With S the
 training domains, a run's value at a record and its score there are
@@ -8,227 +8,227 @@ training domains, a run's value at a record and its score there are
     oracle                 value = mean of out_acc[t] over t in T
     score                  in_acc[t] for each t in T
 
-The first record with the highest value stands for its run (the oracle of some protocols sees the last record
-only: `ORACLE`). Then the run with the highest value is chosen; at a tie the one with the largest hparams seed.
-Runs that are not complete take no part.
+The first record with the highest value stands for its run (where the run's oracle rule is "last", the oracle
+sees the last record only). Then the run with the highest value is chosen; at a tie the one with the largest
+draw. Runs that are not complete take no part; of a run with SWAD the average alone counts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
-from genie_dg.check import did_you_mean
+from genie_dg.check import one_of
 
-from .schema import Numbers, ResultsError, Run, in_acc, out_acc
+from .frame import Numbers, ResultsError
 
 METHODS = ("training-domain", "leave-one-domain-out", "oracle")
 """The methods by name."""
 
-ORACLE = {"domainbed": "last", "genie-paper": "best"}
-"""Which records the oracle sees, by protocol: "last" for the last one only, "best" for all; else "last"."""
 
-
-@dataclass(frozen=True, order=True)
-class Row:
-    """What a row of a table stands for; with SWAD the algorithm is called ``ERM+SWAD``."""
-
-    algorithm: str
-    optimizer: str
-    backbone: str
-    protocol: str
-
-
-@dataclass(frozen=True, order=True)
-class Case:
+class Case(NamedTuple):
     """One choice to make: the runs of a row that leave out the same domains in the same trial."""
 
     dataset: str
     domains: tuple[str, ...]
-    row: Row
+    algorithm: str
+    optimizer: str
+    backbone: str
+    protocol: str
     test_domains: tuple[int, ...]
     trial: int
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """What was chosen.
+CASE = list(Case._fields)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen in a case, or why nothing was.
 
     Args:
-        run, step: the run, and the step of the record.
+        row: the name of the row.
+        run, folder: the run, and where it is.
+        step: of the record.
         value: what the method saw.
         scores: ``in_acc`` of the test domains, in order.
         draws: how many runs could have been chosen.
         note: which runs could not, and why; empty when all could.
+        missing: why nothing was chosen; empty when something was.
     """
 
-    run: Run
-    step: int
-    value: float
-    scores: tuple[float, ...]
-    draws: int
+    row: str
+    run: str = ""
+    folder: str = ""
+    step: int = -1
+    value: float = 0.0
+    scores: tuple[float, ...] = ()
+    draws: int = 0
     note: str = ""
+    missing: str = ""
+
+    @property
+    def score(self) -> float:
+        """The mean of the scores."""
+        return sum(self.scores) / len(self.scores)
 
 
-@dataclass(frozen=True)
-class Missing:
-    """Nothing could be chosen, for a reason."""
+def best_records(frame: pl.DataFrame, method: str = "training-domain") -> pl.DataFrame:
+    """Of each run that may be chosen the record that stands for it: `Case` columns, value, step and scores.
 
-    reason: str
-
-
-def row_of_run(run: Run) -> Row:
-    """The row that a run belongs to."""
-    config = run.config
-    algorithm = f"{config.algorithm}+SWAD" if config.swad else config.algorithm
-    return Row(algorithm, config.optimizer, config.backbone, config.protocol)
-
-
-def cases(runs: Sequence[Run]) -> dict[Case, list[Run]]:
-    """Runs by case; within a case by hparams seed, then by run_id."""
-    found: dict[Case, list[Run]] = {}
-    for run in runs:
-        config = run.config
-        case = Case(config.dataset, run.domains, row_of_run(run), config.test_domains, config.trial_seed)
-        found.setdefault(case, []).append(run)
-    for members in found.values():
-        members.sort(key=lambda run: (run.config.hparams_seed, run.run_id))
-    return found
+    The method is ``training-domain`` or ``oracle``.
+    """
+    value = "validation" if method == "training-domain" else "test_validation"
+    usable = frame.filter(usable_runs(), pl.col(value).list.last().is_not_nan())
+    last = pl.col("averaged") | ((pl.col("oracle") == "last") & (method == "oracle"))
+    at = pl.when(last).then(pl.col("step").list.len().cast(pl.Int64) - 1)
+    at = at.otherwise(pl.col(value).list.arg_max().cast(pl.Int64))
+    usable = usable.with_columns(at=at)
+    return usable.with_columns(
+        value=pl.col(value).list.get(pl.col("at")),
+        chosen_step=pl.col("step").list.get(pl.col("at")),
+        score=pl.col("test").list.get(pl.col("at")),
+    )
 
 
-def select(runs: Sequence[Run], method: str = "training-domain") -> dict[Case, Chosen | Missing]:
+def usable_runs() -> pl.Expr:
+    """Complete runs with a record that selection looks at."""
+    return pl.col("done") & (pl.col("step").list.len() > 0) & (~pl.col("swad") | pl.col("averaged"))
+
+
+def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, Choice]:
     """The choice of a method for every case that it is defined for.
 
     Leave-one-domain-out answers for cases with one test domain, the other two for all.
     """
-    if method not in METHODS:
-        raise ResultsError(
-            f"{method!r} is no selection method; the choice is {', '.join(METHODS)}{did_you_mean(method, METHODS)}"
-        )
-    by_case = cases(runs)
-    if method != "leave-one-domain-out":
-        return {case: _alone(case, members, method) for case, members in by_case.items()}
-    return {
-        case: _in_turn(case, members, by_case)
-        for case, members in by_case.items()
-        if len(case.test_domains) == 1
-    }
+    one_of("selection", method, METHODS, ResultsError)
+    notes = _left_out(frame)
+    if method == "leave-one-domain-out":
+        return _by_partners(frame, notes)
+    choices = {case: Choice(row, missing=note or "no run") for case, (row, note) in notes.items()}
+    for case in choices:
+        if method == "training-domain" and len(case.test_domains) == len(case.domains):
+            choices[case] = Choice(choices[case].row, missing="no domain was trained on")
+    best = best_records(frame, method).sort("draw", "run", maintain_order=True)
+    best = best.with_columns(draws=pl.len().over(CASE))
+    best = best.filter(pl.col("value") == pl.col("value").max().over(CASE))
+    best = best.unique(CASE, keep="last", maintain_order=True)
+    columns = ["row", "run", "folder", "chosen_step", "value", "at", "in_acc", "draws"]
+    for case, values in zip(cases(best), best.select(columns).iter_rows(), strict=True):
+        row, run, folder, step, value, at, accuracies, draws = values
+        scores = tuple(accuracies[at * len(case.domains) + k] for k in case.test_domains)
+        choices[case] = Choice(row, run, folder, step, value, scores, draws, notes[case][1])
+    return choices
 
 
-def mean_of(columns: Numbers, which: Sequence[int]) -> Numbers:
-    """The mean of some columns, added from left to right.
-
-    >>> mean_of(np.array([[0.5, 0.0, 1.0]]), [0, 2]).tolist()
-    [0.75]
-    """
-    total = columns[:, which[0]]
-    for k in which[1:]:
-        total = total + columns[:, k]
-    return total / len(which)
+def cases(frame: pl.DataFrame) -> Iterator[Case]:
+    """The case of each run of a frame."""
+    for dataset, domains, *row, test_domains, trial in frame.select(CASE).iter_rows():
+        yield Case(dataset, tuple(domains), *row, tuple(test_domains), trial)
 
 
-def _alone(case: Case, members: Sequence[Run], method: str) -> Chosen | Missing:
-    """Training-domain and oracle: each run is judged by its own records."""
-    candidates, left_out = _complete(members)
-    sources = [k for k in range(len(case.domains)) if k not in case.test_domains]
-    if method == "training-domain" and not sources:
-        return Missing("no domain was trained on")
-    last_only = method == "oracle" and ORACLE.get(case.row.protocol.partition("/")[0], "last") == "last"
-    best: tuple[float, Run, Numbers] | None = None
-    for run, numbers in candidates:
-        if last_only:
-            numbers = numbers[-1:]
-        values = mean_of(out_acc(numbers), sources if method == "training-domain" else case.test_domains)
-        at = int(values.argmax())
-        if best is None or values[at] >= best[0]:
-            best = float(values[at]), run, numbers[at]
-    return _answer(case, best, len(candidates), left_out)
+def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
+    """For each case its row, and words for the runs that cannot be chosen."""
+    ordered = frame.sort("draw", "run", maintain_order=True)
+    last = pl.col("failures").filter(~pl.col("done") & (pl.col("failures").list.len() > 0)).last()
+    counted = ordered.group_by(CASE, maintain_order=True).agg(
+        pl.col("row").first(),
+        pl.len().alias("runs"),
+        (~pl.col("done")).sum().alias("unfinished"),
+        (pl.col("done") & ~usable_runs()).sum().alias("empty"),
+        last.list.last().alias("failure"),
+    )
+    notes = {}
+    numbers = counted.select("row", "runs", "unfinished", "empty", "failure").iter_rows()
+    for case, (row, runs, unfinished, empty, failure) in zip(cases(counted), numbers, strict=True):
+        words = [f"{unfinished} of {runs} runs unfinished"] if unfinished else []
+        words += [f"{empty} of {runs} runs without records"] if empty else []
+        if failure is not None and failure.strip():
+            words.append(f"the last failure was: {failure.splitlines()[0][:120].rstrip('.')}")
+        notes[case] = row, ", ".join(words)
+    return notes
 
 
-def _in_turn(case: Case, members: Sequence[Run], by_case: Mapping[Case, list[Run]]) -> Chosen | Missing:
+class _Candidate(NamedTuple):
+    """A run as leave-one-domain-out sees it: the steps of its records and their accuracies by domain."""
+
+    run: str
+    folder: str
+    draw: int
+    settings: str
+    steps: Numbers
+    in_acc: Numbers
+
+
+def _by_partners(frame: pl.DataFrame, notes: dict[Case, tuple[str, str]]) -> dict[Case, Choice]:
     """Leave-one-domain-out: a run is judged by its partners, which leave out one more domain each."""
+    small = frame.filter(usable_runs(), pl.col("test_domains").list.len() <= 2)
+    small = small.sort("draw", "run", maintain_order=True)
+    candidates: dict[Case, list[_Candidate]] = {}
+    columns = ["run", "folder", "draw", "config", "step", "in_acc", "averaged"]
+    for case, values in zip(cases(small), small.select(columns).iter_rows(), strict=True):
+        run, folder, draw, config, step, in_acc, averaged = values
+        first = len(step) - 1 if averaged else 0
+        accuracies = np.asarray(in_acc).reshape(len(step), -1)
+        one = _Candidate(run, folder, draw, settings_of(config), np.asarray(step)[first:], accuracies[first:])
+        candidates.setdefault(case, []).append(one)
+    single = {case: words for case, words in notes.items() if len(case.test_domains) == 1}
+    return {case: _in_turn(case, candidates, row, note) for case, (row, note) in single.items()}
+
+
+def _in_turn(case: Case, candidates: dict[Case, list[_Candidate]], row: str, left_out: str) -> Choice:
     if len(case.domains) < 3:
-        return Missing("leave-one-domain-out needs at least two training domains")
-    candidates, left_out = _complete(members)
-    partners: dict[int, dict[str, Numbers]] = {}
-    for other in range(len(case.domains)):
-        if other not in case.test_domains:
-            pair = tuple(sorted((*case.test_domains, other)))
-            of_pair = by_case.get(Case(case.dataset, case.domains, case.row, pair, case.trial), [])
-            partners[other] = {draw_of(run): numbers for run, numbers in _complete(of_pair)[0]}
-    best: tuple[float, Run, Numbers] | None = None
-    draws, lacking = 0, []
-    for run, numbers in candidates:
-        draw = draw_of(run)
-        absent = [case.domains[k] for k, found in partners.items() if draw not in found]
+        return Choice(row, missing="leave-one-domain-out needs at least two training domains")
+    partners = {}
+    for other in (k for k in range(len(case.domains)) if k not in case.test_domains):
+        pair = case._replace(test_domains=tuple(sorted((*case.test_domains, other))))
+        partners[other] = {one.settings: one for one in candidates.get(pair, ())}
+    best, draws, lacking = None, 0, []
+    for one in candidates.get(case, ()):
+        absent = [case.domains[k] for k, known in partners.items() if one.settings not in known]
         if absent:
-            lacking.append((run.config.hparams_seed, ", ".join(absent)))
+            lacking.append((one.draw, ", ".join(absent)))
             continue
-        own, values = _common(numbers, {k: found[draw] for k, found in partners.items()})
-        if not len(own):
-            lacking.append((run.config.hparams_seed, "any domain at the same step"))
+        at, values = _common(one, {k: known[one.settings] for k, known in partners.items()})
+        if not len(at):
+            lacking.append((one.draw, "any domain at the same step"))
             continue
         draws += 1
-        at = int(values.argmax())
-        if best is None or values[at] >= best[0]:
-            best = float(values[at]), run, own[at]
-    told = [left_out] if left_out else []
-    if lacking:
-        seed, names = lacking[0]
-        count = (
-            f"{len(lacking)} of {len(candidates)} draws lack complete runs that also leave out one more domain"
-        )
-        told.append(f"{count} (hparams seed {seed}: {names})")
-    return _answer(case, best, draws, "; ".join(told))
-
-
-def _common(numbers: Numbers, others: Mapping[int, Numbers]) -> tuple[Numbers, Numbers]:
-    """The records of a run at the steps that all partners have, and the value at each."""
-    steps = numbers[:, 0]
-    for partner in others.values():
-        steps = np.intersect1d(steps, partner[:, 0], assume_unique=True)
-    total = np.zeros(len(steps))
-    for k, partner in others.items():
-        total = total + in_acc(partner)[np.searchsorted(partner[:, 0], steps), k]
-    return numbers[np.searchsorted(numbers[:, 0], steps)], total / len(others)
-
-
-def _answer(case: Case, best: tuple[float, Run, Numbers] | None, draws: int, told: str) -> Chosen | Missing:
+        place = int(values.argmax())
+        if best is None or values[place] >= best[0]:
+            best = float(values[place]), one, int(at[place])
+    note = "; ".join(filter(None, [left_out, _lacking(lacking, len(candidates.get(case, ())))]))
     if best is None:
-        return Missing(told or "no run")
-    value, run, record = best
-    scores = in_acc(record[None])[0]
-    return Chosen(run, int(record[0]), value, tuple(float(scores[k]) for k in case.test_domains), draws, told)
+        return Choice(row, missing=note or "no run")
+    value, one, place = best
+    scores = tuple(float(one.in_acc[place, k]) for k in case.test_domains)
+    return Choice(row, one.run, one.folder, int(one.steps[place]), value, scores, draws, note)
 
 
-def _complete(members: Sequence[Run]) -> tuple[list[tuple[Run, Numbers]], str]:
-    """The runs that may be chosen, with the records that are judged, and words for the others."""
-    usable: list[tuple[Run, Numbers]] = []
-    failure, unfinished, empty = "", 0, 0
-    for run in members:
-        numbers = run.judged
-        if not run.done:
-            unfinished += 1
-            failure = run.failures[-1] if run.failures else failure
-        elif numbers is None or not len(numbers):
-            empty += 1
-        else:
-            usable.append((run, numbers))
-    if len(usable) == len(members):
-        return usable, ""
-    words = [f"{unfinished} of {len(members)} runs unfinished"] if unfinished else []
-    words += [f"{empty} of {len(members)} runs without records"] if empty else []
-    words += [f"the last failure was: {failure.splitlines()[0][:120].rstrip('.')}"] if failure.strip() else []
-    return usable, ", ".join(words)
+def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
+    if not lacking:
+        return ""
+    seed, names = lacking[0]
+    count = f"{len(lacking)} of {of} draws lack complete runs that also leave out one more domain"
+    return f"{count} (hparams seed {seed}: {names})"
 
 
-def draw_of(run: Run) -> str:
-    """What partners of leave-one-domain-out have in common: hparams seed, settings and length."""
-    c = run.config
-    settings = [dict(c.algorithm_settings), dict(c.optimizer_settings)]
-    return json.dumps(
-        [c.hparams_seed, *settings, c.batch_size, c.dropout, c.steps], sort_keys=True, default=str
-    )
+def _common(one: _Candidate, others: dict[int, _Candidate]) -> tuple[Numbers, Numbers]:
+    """The places of a run's records at the steps that all partners have, and the value at each."""
+    steps = reduce(np.intersect1d, (partner.steps for partner in others.values()), one.steps)
+    columns = (p.in_acc[np.searchsorted(p.steps, steps), k] for k, p in others.items())
+    return np.searchsorted(one.steps, steps), reduce(add, columns, np.zeros(len(steps))) / len(others)
+
+
+def settings_of(config: str) -> str:
+    """What partners of leave-one-domain-out have in common: draw, settings and length."""
+    data: dict[str, Any] = json.loads(config)
+    names = ("hparams_seed", "algorithm_settings", "optimizer_settings", "batch_size", "dropout", "steps")
+    return json.dumps([data.get(name) for name in names], sort_keys=True)

@@ -1,4 +1,4 @@
-"""What a run is and what it leaves: its configuration and identity, and the rows of its files, as typed records.
+"""What a run is and what it leaves: its configuration, its identity and the rows of its files, typed.
 
 Paths, devices, numbers of workers and progress bars are not part of a configuration: the same science has the
 same ``run_id`` wherever it runs.

@@ -1,0 +1,258 @@
+"""DomainBed's result folders as run folders of ours, so that both fill the same tables.
+
+A folder of DomainBed holds ``results.jsonl``, one line for each checkpoint with ``args``, ``hparams``,
+``step``, ``epoch``, ``loss``, ``env<i>_in_acc``, ``env<i>_out_acc``, and at the end ``done``. It becomes a
+folder ``<run_id>`` with ``config.json``, ``meta.json``, ``records.jsonl`` and ``done``. Hyper-parameters that
+our configuration has a place for go there; ``meta.json`` keeps all arguments and hyper-parameters as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from genie_dg.check import InputError, folder, whole_number
+from genie_dg.files import json_line, read_lines, write_whole
+from genie_dg.runs import folder as names
+from genie_dg.runs.record import Record, RunConfig, canonical, record_from
+
+from .frame import ResultsError
+
+DOMAINS: Mapping[str, tuple[str, ...]] = {
+    "PACS": ("art_painting", "cartoon", "photo", "sketch"),
+    "VLCS": ("Caltech101", "LabelMe", "SUN09", "VOC2007"),
+    "OfficeHome": ("Art", "Clipart", "Product", "Real World"),
+    "TerraIncognita": ("location_100", "location_38", "location_43", "location_46"),
+    "DomainNet": ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+    "RotatedMNIST": ("0", "15", "30", "45", "60", "75"),
+    "ColoredMNIST": ("+90%", "+80%", "-90%"),
+}
+"""The domains of DomainBed's data sets, in its order; those of other sets are numbered."""
+
+SMALL = ("RotatedMNIST", "ColoredMNIST", "Debug28")
+"""Data sets of small images: DomainBed's own network, 28 pixels, no augmentation."""
+
+CHECKPOINTS: Mapping[str, int] = {"DomainNet": 1000, **dict.fromkeys(SMALL, 100)}
+"""How often DomainBed evaluates when it is not told; every 300 steps for data sets that are not here."""
+
+_ADVERSARIAL = (
+    "lambda weight_decay_d d_steps_per_g_step grad_penalty beta1 lr_d mlp_width mlp_depth mlp_dropout"
+)
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    algorithm: tuple(listed.split())
+    for algorithm, listed in {
+        "IRM": "irm_lambda irm_penalty_anneal_iters",
+        "VREx": "vrex_lambda vrex_penalty_anneal_iters",
+        "GroupDRO": "groupdro_eta",
+        "Mixup": "mixup_alpha",
+        "MLDG": "mldg_beta n_meta_test",
+        "MMD": "mmd_gamma",
+        "CORAL": "mmd_gamma",
+        "DANN": _ADVERSARIAL,
+        "CDANN": _ADVERSARIAL,
+        "MTL": "mtl_ema",
+        "SagNet": "sag_w_adv",
+        "RSC": "rsc_f_drop_factor rsc_b_drop_factor",
+        "Fish": "meta_lr",
+        "Fishr": "lambda penalty_anneal_iters ema",
+        "ANDMask": "tau",
+        "SANDMask": "tau k",
+        "IGA": "penalty",
+    }.items()
+}
+"""By algorithm DomainBed's names of its hyper-parameters; ours are the same, but for ``lambda_``."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did: folders written, folders that were there already, and a sentence for each problem."""
+
+    written: int
+    present: int
+    problems: tuple[str, ...]
+
+
+def import_domainbed(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> Imported:
+    """Import every folder at or below ``source`` that holds ``results.jsonl``.
+
+    The same import again changes nothing, except that records of a run that has gone on since are added. A
+    folder that holds anything else under the run's name is left as it is, with a sentence about it.
+    """
+    folder(Path(source), "name one that holds DomainBed's result folders", ResultsError)
+    problems: list[str] = []
+    seen: dict[str, str] = {}
+    written = present = 0
+    for path, children, files in os.walk(source):
+        children.sort()
+        if "results.jsonl" not in files:
+            continue
+        converted = convert(path, names.DONE in files, problems)
+        if converted is None:
+            continue
+        run_id, contents = converted
+        if run_id in seen:
+            problems.append(f"{path} and {seen[run_id]} are runs of one configuration; the second is left out.")
+            continue
+        seen[run_id] = path
+        try:
+            new = write_run(Path(out) / run_id, contents)
+        except ResultsError as error:
+            problems.append(str(error))
+            continue
+        written, present = written + new, present + (not new)
+    if not seen and not problems:
+        raise ResultsError(
+            f"{os.fspath(source)} has no results.jsonl in it or below; name the folder that DomainBed wrote."
+        )
+    return Imported(written, present, tuple(problems))
+
+
+def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, bytes]] | None:
+    """One folder of DomainBed: the run_id, and what our files of it hold; ``None`` when nothing can be read."""
+    file = os.path.join(path, "results.jsonl")
+    attempt = _last_attempt(file, problems)
+    if not attempt:
+        problems.append(f"{file} has no record; the folder is left out.")
+        return None
+    count = len(_accuracies(attempt[0], "in"))
+    records = []
+    for line in attempt:
+        try:
+            records.append(_record(line, count))
+        except InputError as error:
+            problems.append(f"Step {line['step']} of {file} is not a record ({error}); it is left out.")
+    args, hparams = attempt[-1]["args"], attempt[-1]["hparams"]
+    try:
+        config = _config(args, hparams)
+    except (ValueError, KeyError, TypeError) as error:
+        problems.append(f"{file} is of no run that can be read ({error!r}); the folder is left out.")
+        return None
+    known = DOMAINS.get(config.dataset, ())
+    meta = {
+        "domains": list(known) if len(known) == count else [f"domain {k}" for k in range(count)],
+        "imported_from": "DomainBed",
+        "args": _finite(args),
+        "hparams": _finite(hparams),
+    }
+    contents = {
+        names.CONFIG: canonical(config) + "\n",
+        names.META: json.dumps(meta, indent=1, sort_keys=True, allow_nan=False) + "\n",
+        names.RECORDS: "".join(json_line(record.to_json()) for record in records),
+    }
+    if done:
+        contents[names.DONE] = ""
+    return config.run_id, {name: text.encode("utf-8") for name, text in contents.items()}
+
+
+def _last_attempt(file: str, problems: list[str]) -> list[dict[str, Any]]:
+    """The lines of the last attempt: DomainBed starts again at step 0 in the same file."""
+    lines, unread = read_lines(file)
+    problems += unread
+    usable = []
+    for line in lines:
+        try:
+            usable.append(_checked(line))
+        except InputError as error:
+            problems.append(f"A line of {file} is not a record of DomainBed ({error}); it is left out.")
+    start = max((k for k in range(1, len(usable)) if usable[k]["step"] <= usable[k - 1]["step"]), default=0)
+    if start:
+        problems.append(f"{file} has {start} records of earlier attempts; those of the last one are kept.")
+    return usable[start:]
+
+
+def _checked(line: dict[str, Any]) -> dict[str, Any]:
+    if not all(isinstance(line.get(key), dict) for key in ("args", "hparams")):
+        raise InputError("it has no args and hparams")
+    whole_number("step", line.get("step"), 0)
+    if not _accuracies(line, "in"):
+        raise InputError("it has no env0_in_acc")
+    return line
+
+
+def _accuracies(line: Mapping[str, Any], part: str) -> list[Any]:
+    values: list[Any] = []
+    while f"env{len(values)}_{part}_acc" in line:
+        values.append(line[f"env{len(values)}_{part}_acc"])
+    return values
+
+
+def _record(line: Mapping[str, Any], domains: int) -> Record:
+    """One line of DomainBed as a record of ours; it measured no validation loss, and a loss of NaN is none."""
+    data = {name: line.get(name) for name in ("step", "epoch", "loss")}
+    data = {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in data.items()}
+    return record_from({**data, **{f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}}, domains)
+
+
+def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
+    """DomainBed's arguments as a configuration of ours.
+
+    DomainBed trains with Adam. A run that held back another share than 20 %, or had samples of the test domain
+    for adaptation, follows other rules; its protocol is called ``domainbed-other``.
+    """
+    small, algorithm = args["dataset"] in SMALL, str(args["algorithm"])
+    usual = (args.get("holdout_fraction", 0.2), args.get("uda_holdout_fraction", 0)) == (0.2, 0)
+    usual = usual and args.get("task", "domain_generalization") == "domain_generalization"
+    generator = "_g" if "lr_g" in hparams and SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split()) else ""
+    stepping = {"lr": f"lr{generator}", "weight_decay": f"weight_decay{generator}"}
+    settings = [name for name in SETTINGS.get(algorithm, ()) if name in hparams]
+    return RunConfig(
+        dataset=str(args["dataset"]),
+        test_domains=tuple(int(k) for k in args["test_envs"]),
+        algorithm=algorithm,
+        optimizer="adam",
+        backbone="cnn" if small else "resnet18" if hparams.get("resnet18") else "resnet50",
+        algorithm_settings={"lambda_" if name == "lambda" else name: hparams[name] for name in settings},
+        optimizer_settings={ours: hparams[name] for ours, name in stepping.items() if name in hparams},
+        batch_size=int(hparams.get("batch_size", 64 if small else 32)),
+        dropout=float(hparams.get("resnet_dropout", 0.0)),
+        pretrained=not small,
+        image_size=28 if small else 224,
+        augment=not small and bool(hparams.get("data_augmentation", True)),
+        eval_augment="none" if small else "train",
+        steps=int(args.get("steps") or 5001),
+        checkpoint_every=int(args.get("checkpoint_freq") or CHECKPOINTS.get(args["dataset"], 300)),
+        trial_seed=int(args["trial_seed"]),
+        hparams_seed=int(args["hparams_seed"]),
+        protocol="domainbed" if usual else "domainbed-other",
+    )
+
+
+def _finite(value: Any) -> Any:
+    """The same without NaN and infinity, which JSON has not: numbers become null, inside of others text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {
+            key: str(x) if isinstance(x, float) and not math.isfinite(x) else _finite(x)
+            for key, x in value.items()
+        }
+    return [_finite(x) for x in value] if isinstance(value, (list, tuple)) else value
+
+
+def write_run(path: Path, contents: Mapping[str, bytes]) -> bool:
+    """Write a run's folder; ``False`` when it is there already. Nothing else is ever overwritten.
+
+    A folder may grow: records that begin with those that are there replace them.
+    """
+    files = (names.CONFIG, names.META, names.RECORDS, names.DONE)
+    there = {name: (path / name).read_bytes() if (path / name).exists() else None for name in files}
+    if any(there[name] not in (None, contents[name]) for name in (names.CONFIG, names.META)):
+        raise ResultsError(
+            f"{path} holds another run of this name; it is left as it is, so move it away first."
+        )
+    before, now = there[names.RECORDS] or b"", contents[names.RECORDS]
+    if before != now and (there[names.DONE] is not None or not now.startswith(before)):
+        raise ResultsError(f"{path} holds other records; it is left as it is, so move it away first.")
+    missing = {name: data for name, data in contents.items() if there[name] != data}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
+    for name, data in missing.items():  # in this order: `done` comes last
+        write_whole(path / name, data)
+    return bool(missing)

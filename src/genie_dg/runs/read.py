@@ -1,0 +1,394 @@
+"""Read run folders, whatever state they are in, as columns of numbers.
+
+Only the files that `genie_dg.runs.folder` names are opened, only as JSON; a path inside them is never followed.
+What cannot be read is told in one sentence each and loses nothing else: a broken record leaves the other
+records, a broken ``meta.json`` leaves the numbers, a broken configuration leaves the other runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from multiprocessing import get_context
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from genie_dg.check import InputError
+from genie_dg.files import read_lines
+
+from . import folder as names
+from .record import Record, RunConfig, from_mapping, oracle_rule, record_from
+
+Numbers = NDArray[np.float64]
+
+CHUNK = 250
+"""Folders that are read together."""
+PARALLEL = 16 * CHUNK
+"""From so many folders on all cores read, where the system can fork."""
+MOST_BYTES = 2**26
+"""Of one file: a larger one is not a file of a run."""
+
+_hints = get_type_hints(RunConfig)
+Config: Any = msgspec.defstruct(
+    "Config", [(f.name, _hints[f.name]) for f in fields(RunConfig)][:2]
+    + [(f.name, _hints[f.name], f.default_factory() if callable(f.default_factory) else f.default)
+       for f in fields(RunConfig)[2:]],
+    forbid_unknown_fields=True, gc=False,
+)  # fmt: skip
+"""The fields of `RunConfig` as msgspec decodes them."""
+
+
+class Line(msgspec.Struct, gc=False):
+    """A line of ``records.jsonl`` as msgspec decodes it; `record_from` says what it must be."""
+
+    step: int
+    epoch: float | None
+    loss: float | None
+    validation_loss: float | None
+    in_acc: list[float]
+    out_acc: list[float]
+
+
+_config = msgspec.json.Decoder(Config)
+_line = msgspec.json.Decoder(Line)
+_any = msgspec.json.Decoder()
+BROKEN = (ValueError, RecursionError, TypeError, KeyError, OverflowError)
+"""What reading a damaged file raises."""
+
+
+PER_RUN = (
+    "run", "folder", "done", "failures", "dataset", "domains", "algorithm", "optimizer", "backbone", "protocol",
+    "oracle", "test_domains", "trial", "draw", "steps", "swad", "averaged", "config",
+)  # fmt: skip
+"""What is known of each run besides its records; ``config`` is the text of ``config.json``."""
+PER_RECORD = ("step", "epoch", "loss", "validation_loss")
+"""The numbers of a record that are not accuracies; one that is missing is NaN."""
+
+
+@dataclass
+class Runs:
+    """Some runs as columns.
+
+    Args:
+        runs: by name of `PER_RUN` one value a run.
+        count: by run, how many records it has, that of SWAD's average, the last one, among them.
+        records: by name of `PER_RECORD` one value a record.
+        in_acc, out_acc: accuracies, record by record and in each domain by domain.
+        averaged: by record, whether it is that of SWAD's averaged weights.
+        problems: a sentence for each file or line that cannot be read.
+    """
+
+    runs: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in PER_RUN})
+    count: list[int] = field(default_factory=list)
+    records: dict[str, list[Numbers]] = field(default_factory=lambda: {name: [] for name in PER_RECORD})
+    in_acc: list[Numbers] = field(default_factory=list)
+    out_acc: list[Numbers] = field(default_factory=list)
+    averaged: list[bool] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def extend(self, other: Runs) -> None:
+        """Add other runs."""
+        for name in PER_RUN:
+            self.runs[name] += other.runs[name]
+        for name in PER_RECORD:
+            self.records[name] += other.records[name]
+        for name in ("count", "in_acc", "out_acc", "averaged", "problems"):
+            getattr(self, name).extend(getattr(other, name))
+
+
+def run_folders(folder: str) -> list[str]:
+    """The folders of runs in a folder, sorted; the folder itself when it is that of a run."""
+    try:
+        if os.path.exists(os.path.join(folder, names.CONFIG)):
+            return [folder]
+        with os.scandir(folder) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir())
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be read ({error.strerror}); name a folder that holds the folders of runs."
+        ) from error
+
+
+def read_runs(folders: Sequence[str]) -> Runs:
+    """The runs of some folders, in order."""
+    chunks = [folders[at : at + CHUNK] for at in range(0, len(folders), CHUNK)]
+    runs = Runs()
+    for part in _read_chunks(chunks) if len(folders) >= PARALLEL else map(_read_chunk, chunks):
+        runs.extend(part)
+    return runs
+
+
+def _read_chunks(chunks: Sequence[Sequence[str]]) -> Iterator[Runs]:
+    """On all cores: most of the time goes to opening files, which the system does side by side."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    if cores == 1:
+        yield from map(_read_chunk, chunks)
+        return
+    with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
+        yield from pool.map(_read_chunk, chunks)
+
+
+def _read_chunk(folders: Sequence[str]) -> Runs:
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is a cycle; the collector would look at all records again and again
+    try:
+        return _read_quickly(folders) or _read_carefully(folders)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read_quickly(folders: Sequence[str]) -> Runs | None:
+    """The runs of a chunk; ``None`` when some line must be looked at by itself."""
+    runs, lines = Runs(), list[list[Line]]()
+    try:
+        for path in folders:
+            _read_run(path, runs, lines, _quick_lines)
+    except msgspec.DecodeError:
+        return None
+    _add_columns(runs, lines)
+    return runs if _in_order(runs, lines) else None
+
+
+def _read_carefully(folders: Sequence[str]) -> Runs:
+    runs, lines = Runs(), list[list[Line]]()
+    for path in folders:
+        _read_run(path, runs, lines, _checked_lines)
+    _add_columns(runs, lines)
+    return runs
+
+
+def _in_order(runs: Runs, lines: Sequence[Sequence[Line]]) -> bool:
+    """Whether all records are what `record_from` asks for, looked at column by column."""
+    flat = list(chain.from_iterable(lines))
+    if not flat:
+        return True
+    domains = np.repeat([len(some) for some in runs.runs["domains"]], runs.count)
+    for name in ("in_acc", "out_acc"):
+        values: Numbers = getattr(runs, name)[-1]
+        sizes = np.fromiter(map(len, map(attrgetter(name), flat)), dtype=np.int64)
+        if not ((sizes == domains).all() and values.min() >= 0 and values.max() <= 1):
+            return False
+    steps, owner = runs.records["step"][-1], np.repeat(np.arange(len(runs.count)), runs.count)
+    later = (owner[1:] == owner[:-1]) & ~np.array(runs.averaged)[1:]
+    return bool((np.diff(steps)[later] > 0).all() and steps.min() >= 0 and steps.max() < 2**53)
+
+
+LineReader = Callable[[str, bytes, int, list[str]], list[Line]]
+
+
+def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader) -> None:
+    """Add one run; what is not a run adds nothing, or a sentence."""
+    text = _bytes(f"{folder}/{names.CONFIG}", runs.problems)
+    if text is None:
+        _without_config(folder, runs.problems)
+        return
+    try:
+        config = _config.decode(text)
+        if min(config.test_domains, default=-1) < 0 or min(config.steps, config.batch_size) < 1:
+            from_mapping(_any.decode(text))  # says what is wrong
+            raise InputError("test_domains is not a list of indices")
+    except BROKEN as error:
+        runs.problems.append(f"{folder}/{names.CONFIG} cannot be read ({reason(error)}); the run is left out.")
+        return
+    records = _bytes(f"{folder}/{names.RECORDS}", runs.problems) or b""
+    domains = _domains(folder, records, runs.problems)
+    if domains is None or not all(k < len(domains) for k in config.test_domains):
+        known = "no domains" if domains is None else f"{len(domains)} domains"
+        runs.problems.append(
+            f"{folder} has {known} but test domains {list(config.test_domains)}; the run is left out."
+        )
+        return
+    done = os.path.exists(f"{folder}/{names.DONE}")
+    own = read(f"{folder}/{names.RECORDS}", records, len(domains), runs.problems)
+    average = _average(folder, len(domains), done, runs.problems) if config.swad else []
+    digest = hashlib.sha256(text.strip()).hexdigest()[:16]
+    same = folder.endswith(digest)  # named by the digest of its configuration, so it need not be asked
+    runs.count.append(len(own) + len(average))
+    runs.averaged += [False] * len(own) + [True] * len(average)
+    lines.append(own + average)
+    values = (
+        digest if same else from_mapping(_any.decode(text)).run_id,
+        folder,
+        done,
+        () if done else _failures(folder, runs.problems),
+        sys.intern(config.dataset),
+        domains,
+        sys.intern(f"{config.algorithm}+SWAD" if config.swad else config.algorithm),
+        sys.intern(config.optimizer),
+        sys.intern(config.backbone),
+        sys.intern(config.protocol),
+        oracle_rule(config.protocol, config.oracle),
+        tuple(sorted(set(config.test_domains))),
+        config.trial_seed,
+        config.hparams_seed,
+        config.steps,
+        config.swad,
+        bool(average),
+        text.strip().decode("utf-8"),
+    )
+    for name, value in zip(PER_RUN, values, strict=True):
+        runs.runs[name].append(value)
+
+
+def _add_columns(runs: Runs, lines: Sequence[Sequence[Line]]) -> None:
+    """The records of a chunk, column by column; each column is filled in one pass without a Python loop."""
+    flat = list(chain.from_iterable(lines))
+    for name in PER_RECORD:
+        runs.records[name].append(np.array(list(map(attrgetter(name), flat)), dtype=np.float64))
+    for name in ("in_acc", "out_acc"):
+        values = chain.from_iterable(map(attrgetter(name), flat))
+        getattr(runs, name).append(np.fromiter(values, dtype=np.float64))
+
+
+def _bytes(path: str, problems: list[str]) -> bytes | None:
+    """A whole file; ``None`` when there is none or it cannot be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        problems.append(f"{path} cannot be read ({error.strerror}); it counts as missing.")
+        return None
+    try:
+        parts = [os.read(handle, 2**16)]
+        while len(parts[-1]) >= 2**16 or (len(parts) > 1 and parts[-1]):
+            parts.append(os.read(handle, 2**24))
+            if sum(map(len, parts)) > MOST_BYTES:
+                raise OSError(0, f"it has more than {MOST_BYTES >> 20} MB")
+        return b"".join(parts)
+    except OSError as error:
+        problems.append(f"{path} cannot be read ({error.strerror}); it counts as missing.")
+        return None
+    finally:
+        os.close(handle)
+
+
+def _without_config(folder: str, problems: list[str]) -> None:
+    if os.path.exists(f"{folder}/results.jsonl"):
+        problems.append(f"{folder} is a run of DomainBed; read it with genie-dg import first.")
+    elif os.path.exists(f"{folder}/{names.RECORDS}"):
+        problems.append(f"{folder} has records but no {names.CONFIG}; the run is left out.")
+
+
+_known_domains: dict[bytes, tuple[str, ...]] = {}
+"""What the text of a ``meta.json`` says; runs of one sweep share it."""
+
+
+def _domains(folder: str, records: bytes, problems: list[str]) -> tuple[str, ...] | None:
+    """The domains by name, or numbered, as many as the first whole record has."""
+    text = _bytes(f"{folder}/{names.META}", problems) or b""
+    if text in _known_domains:
+        return _known_domains[text]
+    try:
+        listed = _any.decode(text)["domains"]
+        if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
+            raise InputError("its domains are not a list of names")
+    except BROKEN as error:
+        problems.append(f"{folder}/{names.META} cannot be read ({reason(error)}); its domains are numbered.")
+        return _numbered(records)
+    return _known_domains.setdefault(text, tuple(sys.intern(name) for name in listed))
+
+
+def _numbered(records: bytes) -> tuple[str, ...] | None:
+    for line in records.split(b"\n"):
+        try:
+            return tuple(f"domain {k}" for k in range(len(_any.decode(line)["in_acc"])))
+        except BROKEN:
+            continue
+    return None
+
+
+def _quick_lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:
+    """The records of a run in one go; `_in_order` looks at them later."""
+    lines: list[Line] = _line.decode_lines(text)
+    return lines
+
+
+def _checked_lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:
+    """The records of a run one by one, and a sentence for each line that is none."""
+    lines, before = list[Line](), -1
+    for number, line in enumerate(text.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = record_from(_object(line), domains)
+            if record.step <= before:
+                raise InputError(f"step {record.step} comes after step {before}")
+        except BROKEN as error:
+            problems.append(f"Line {number} of {path} is not a record ({reason(error)}); it is left out.")
+        else:
+            before = record.step
+            lines.append(_as_line(record))
+    return lines
+
+
+def _as_line(record: Record) -> Line:
+    scalars = record.step, record.epoch, record.loss, record.validation_loss
+    return Line(*scalars, list(record.in_acc), list(record.out_acc))
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    data = _any.decode(text)
+    if not isinstance(data, dict):
+        raise InputError("not an object")
+    return data
+
+
+def _average(folder: str, domains: int, done: bool, problems: list[str]) -> list[Line]:
+    """The record of SWAD's averaged weights, when it is there."""
+    text = _bytes(f"{folder}/{names.AVERAGE}", problems)
+    if text is None:
+        if done:
+            problems.append(f"{folder} is a complete run with SWAD but has no {names.AVERAGE}; it is not used.")
+        return []
+    try:
+        return [_as_line(record_from(_object(text), domains))]
+    except BROKEN as error:
+        problems.append(f"{folder}/{names.AVERAGE} is not a record ({reason(error)}); the run is not used.")
+        return []
+
+
+def _failures(folder: str, problems: list[str]) -> tuple[str, ...]:
+    lines, unread = read_lines(f"{folder}/{names.FAILURES}")
+    problems += unread
+    return tuple(str(line.get("reason", "no reason given")) for line in lines)
+
+
+def watched(folder: str) -> list[dict[str, Any]]:
+    """What a run was watched for, one entry a record, by step; a step that was done twice counts once."""
+    lines, _ = read_lines(f"{folder}/{names.WATCH}")
+    return list({line["step"]: line for line in lines if type(line.get("step")) is int}.values())
+
+
+def seconds(folder: str) -> dict[int, float]:
+    """Seconds that each record took, with the steps before it, by step; the last time counts."""
+    lines, _ = read_lines(f"{folder}/{names.TIMINGS}")
+    return {line["step"]: float(line["seconds"]) for line in lines if line.keys() >= {"step", "seconds"}}
+
+
+def versions(folders: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What each ``meta.json`` says besides the domains; one that cannot be read says nothing."""
+    for path in folders:
+        try:
+            data = _object(_bytes(f"{path}/{names.META}", []) or b"")
+        except BROKEN:
+            continue
+        yield {key: value for key, value in data.items() if key != "domains"}
+
+
+def reason(error: BaseException) -> str:
+    """Why a file cannot be read, in few words."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    return (str(error).rstrip(".") or type(error).__name__)[:160]
