@@ -21,13 +21,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import InputError, did_you_mean
-from genie_dg.runs.record import RunConfig
+from genie_dg.check import InputError, did_you_mean, one_of
+from genie_dg.runs.record import RunConfig, oracle_rule
 from genie_dg.search_space import Space
 
 from ._profile import NAME, Profile
@@ -63,7 +63,7 @@ class SweepConfig:
     Args:
         name: of the sweep.
         protocol: the name of the rules, or the path of a file of your own.
-        datasets, algorithms, optimizers: names of their tables; every combination is run.
+        datasets, algorithms, optimizers: names of their registries; every combination is run.
         test_domains: leave-one-out, leave-two-out, both, single-source, or a list of sets of domains, each by
             name or index.
         hparams: seeds of the draws; a number n stands for 0 to n - 1, ``None`` for the protocol's number.
@@ -111,16 +111,18 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sweep must know of the tables and the data.
+    """What a sweep must know of the registries and the data.
 
     Args:
         domains: for each data set the names of its domains, in order.
         algorithms, optimizers: by name, the settings of each row.
+        small_images: the data sets whose samples are small pictures.
     """
 
     domains: Mapping[str, Sequence[str]]
     algorithms: Mapping[str, Space]
     optimizers: Mapping[str, Space]
+    small_images: tuple[str, ...] = ()
 
 
 def load_sweep(path: str | Path) -> SweepConfig:
@@ -133,7 +135,7 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
 
     >>> sweep_from({"name": "a", "protocol": "domainbed", "datasets": ["PACS"], "algorithm": ["ERM"]})
     Traceback (most recent call last):
-    genie_dg.runs.record.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
+    genie_dg.check.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings; did \
 you mean 'algorithms'?
     """
@@ -153,9 +155,10 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
     Args:
         sweep: what is asked for.
         profile: the protocol it names.
-        facts: of the tables and the data.
+        facts: of the registries and the data.
     """
     check_names(profile, facts.algorithms, facts.optimizers)
+    profile = replace(profile, small_images=(*profile.small_images, *facts.small_images))
     datasets = _known("data set", sweep.datasets, facts.domains)
     algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
     optimizers = _known("optimizer", sweep.optimizers, facts.optimizers)
@@ -164,7 +167,7 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
     tasks = {name: tasks_of(sweep.test_domains, name, facts.domains[name]) for name in datasets}
     of_sets = {name: _of_set(sweep, profile, name) for name in datasets}
     seeds = product(_seeds(sweep.hparams, profile.hparams), _seeds(sweep.trials, profile.trials))
-    found = []
+    configs = []
     for (hparams, trial), dataset, algorithm, optimizer in product(seeds, datasets, algorithms, optimizers):
         drawn = draw(
             profile,
@@ -181,30 +184,23 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
         shared["optimizer_settings"] = {**drawn.optimizer_settings, **of_optimizers.get(optimizer, {})}
         shared |= {"algorithm": algorithm, "optimizer": optimizer}
         shared |= {"trial_seed": trial, "hparams_seed": hparams}
-        found += [RunConfig(dataset, task, **shared) for task in tasks[dataset]]
-    return found
+        configs += [RunConfig(dataset, task, **shared) for task in tasks[dataset]]
+    return configs
 
 
 def _known(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names as their table spells them, each once."""
+    """Names as their registry spells them, each once."""
     known = list(known)
     by_lower = {name.lower(): name for name in known}
-    found = []
-    for name in asked:
-        match = name if name in known else by_lower.get(name.lower())
-        if match is None:
-            raise InputError(
-                f"{name!r} is no {kind}; the choice is {', '.join(known)}{did_you_mean(name, known)}"
-            )
-        found.append(match)
-    return list(dict.fromkeys(found))
+    names = [name if name in known else by_lower.get(name.lower(), name) for name in asked]
+    return list(dict.fromkeys(one_of(kind, name, known) for name in names))
 
 
 def _fixed(
     kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], spaces: Mapping[str, Space]
 ) -> dict[str, dict[str, Any]]:
-    """The fixed settings, by name as the table spells it; they must be of what the sweep runs."""
-    found: dict[str, dict[str, Any]] = {}
+    """The fixed settings, by name as the registry spells it; they must be of what the sweep runs."""
+    fixed: dict[str, dict[str, Any]] = {}
     for asked, settings in given.items():
         (name,) = _known(kind, [asked], spaces)
         if name not in used:
@@ -222,8 +218,8 @@ def _fixed(
             default = kind_of(space[key].default)
             if default in ("number", "whole number", "true or false", "text"):
                 check_kind(f"[{kind}_settings.{asked}]", key, value, default, InputError)
-        found[name] = {**found.get(name, {}), **settings}
-    return found
+        fixed[name] = {**fixed.get(name, {}), **settings}
+    return fixed
 
 
 def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any]:
@@ -239,6 +235,8 @@ def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any
         "eval_augment": profile.eval_augment if sweep.overrides.get("augment", True) else "none",
         **sweep.overrides,
     }
+    if profile.oracle != oracle_rule(values["protocol"]):
+        values["oracle"] = profile.oracle
     if values["pretrained"]:
         values.setdefault("freeze_statistics", profile.freeze_statistics)
         if values["backbone"] in WITHOUT_WEIGHTS:
