@@ -22,8 +22,8 @@ SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "schedules", "_interva
 SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 
 
-TAUGHT = ["_given", "_draws", "_penalties", "_distances", "_adversary", "irm", "groupdro", "mixup", "mtl"]
-TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
+TAUGHT = ["gradients", "_mixing", "_penalties", "_adversary", "irm", "groupdro", "mixup", "mtl"]
+TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gsnr_dropout", "vrex"]
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,8 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
         "genie_dg._moments",
         "genie_dg.registry",
         "genie_dg.search_space",
+        "genie_dg.student_t",
+        "genie_dg.check",
         "genie_dg._types",
         "genie_dg.runs.record",
     ]

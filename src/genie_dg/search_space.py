@@ -29,13 +29,15 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """A number between ``low`` and ``high``."""
+    """A number between ``low`` and ``high``. Whole numbers are cut, not rounded."""
 
     low: float
     high: float
+    whole: bool = False
 
-    def draw(self, random: Source) -> float:
-        return float(random.uniform(self.low, self.high))
+    def draw(self, random: Source) -> float | int:
+        value = random.uniform(self.low, self.high)
+        return int(value) if self.whole else float(value)
 
 
 @dataclass(frozen=True)
