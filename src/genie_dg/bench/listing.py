@@ -1,10 +1,10 @@
-"""The four tables as lines of text."""
+"""The four registries as lines of text."""
 
 from __future__ import annotations
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.registry import SETS
-from genie_dg.models.backbones import BACKBONES
+from genie_dg.models.backbones import listing as list_backbones
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.search_space import Space
 
@@ -16,8 +16,7 @@ def rows_of(kind: str) -> list[tuple[str, str]]:
     if kind == "optimizers":
         return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in OPTIMIZERS.values()]
     if kind == "backbones":
-        found = [(row.name, row.summary) for row in BACKBONES.values()]
-        return [*found, ("timm/NAME", 'any model of timm by its name (pip install "genie-dg[timm]")')]
+        return list_backbones()
     return [(row.name, row.summary) for row in SETS.values()]
 
 
