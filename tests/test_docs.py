@@ -18,7 +18,7 @@ from genie_dg.diagnostics._isolation import own_randomness
 ROOT = Path(__file__).parent.parent
 
 
-SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "schedules", "_intervals", "sharpness", "updates"]
+SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "monitor", "sharpness", "updates"]
 SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 
 

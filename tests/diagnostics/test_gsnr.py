@@ -94,7 +94,8 @@ def test_parameters_without_variance() -> None:
 def test_too_few_gradients_to_correct() -> None:
     moments = GradientMoments("domain", 1, 3, {"w": torch.ones(1)}, {"w": torch.ones(1)})
     with pytest.raises(
-        MeasurementError, match="can be corrected from 4 gradients on, and 3 came along the axis 'domain'"
+        MeasurementError,
+        match="Got 3 gradients along the axis 'domain'; expected 4 or more to correct the bias",
     ):
         gsnr(moments)
     assert gsnr(moments, corrected=False).values["w"].item() == 2.0

@@ -129,8 +129,8 @@ def test_the_same_seed_deals_the_same_pairs() -> None:
     [
         ({"n": 20}, "2 draws of n=20 need 80 samples that are not used twice, and the pool holds 48"),
         ({"n": 6, "draws": 5}, "5 draws of n=6 need 60 samples"),
-        ({"n": 0}, "n=0 came"),
-        ({"n": 6, "mode": "other"}, "mode='other' is not one of"),
+        ({"n": 0}, "got n=0; expected a whole number"),
+        ({"n": 6, "mode": "other"}, "got mode='other'; expected"),
         (
             {"n": 6, "held_out": (torch.zeros(6, 6), torch.zeros(6).long())},
             "need 12 samples that are not used twice",

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from genie_dg.diagnostics import sharpness
-from genie_dg.diagnostics._problem import MeasurementError
+from genie_dg.diagnostics import MeasurementError, sharpness
 from genie_dg.diagnostics.sharpness import first_order_flatness, loss_rise
 from tests.diagnostics.models import CASES, Case, loss
 
@@ -346,13 +345,13 @@ def kink(model: Any, x: Tensor) -> Tensor:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"radius": 0.0}, r"radius=0.0 is no radius .* above zero"),
-    ({"radius": -1.0}, r"radius=-1.0 is no radius"),
-    ({"radius": math.inf}, r"radius=inf is no radius"),
-    ({"radius": math.nan}, r"radius=nan is no radius"),
-    ({"steps": 0}, r"steps=0 is not a count"),
+    ({"radius": 0.0}, r"got radius=0.0; expected a number above 0"),
+    ({"radius": -1.0}, r"got radius=-1.0; expected"),
+    ({"radius": math.inf}, r"got radius=inf; expected"),
+    ({"radius": math.nan}, r"got radius=nan; expected"),
+    ({"steps": 0}, r"got steps=0; expected a whole number"),
     ({"relative": True}, r"All weights are zero and relative=True"),
-    ({"mode": "evla"}, r"mode='evla' is not one of"),
+    ({"mode": "evla"}, r"got mode='evla'; expected eval, dropout or train; did you mean 'eval'\?$"),
     ({"loss": lambda model, x: model.vector() * x}, r"returned shape \(5,\)"),
     ({"loss": lambda model, x: 1.0}, r"returned a float"),
     ({"loss": lambda model, x: model.vector().sum() + math.nan}, r"is nan, not finite, at the weights"),
@@ -373,7 +372,7 @@ def test_what_is_refused(measure: Callable[..., Any], change: dict[str, Any], se
     request = {"loss": quadratic, "batch": (torch.ones(1, dtype=torch.float64),), "radius": 0.1, **change}
     with pytest.raises(MeasurementError, match=sentence) as caught:
         measure(model, **request)
-    assert str(caught.value).endswith(".")
+    assert str(caught.value).endswith((".", "?"))
     assert ". " not in str(caught.value)
 
 
@@ -381,9 +380,9 @@ def test_what_only_loss_rise_refuses() -> None:
     model, hessians = bowl(torch.zeros(5, dtype=torch.float64), EIGENVALUES)
     with pytest.raises(MeasurementError, match="The gradient is exactly zero"):
         loss_rise(model, quadratic, (hessians,), 0.1)
-    with pytest.raises(MeasurementError, match="direction='up' is not one of 'gradient', 'ascent', 'random'"):
+    with pytest.raises(MeasurementError, match="got direction='up'; expected gradient, ascent or random"):
         loss_rise(model, quadratic, (hessians,), 0.1, direction="up")  # type: ignore[arg-type]
-    with pytest.raises(MeasurementError, match="draws=True is not a count"):
+    with pytest.raises(MeasurementError, match="got draws=True; expected a whole number"):
         loss_rise(model, quadratic, (hessians,), 0.1, direction="random", draws=True)
 
 

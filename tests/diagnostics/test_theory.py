@@ -13,8 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from genie_dg.diagnostics import claims, theory
-from genie_dg.diagnostics._problem import MeasurementError
+from genie_dg.diagnostics import MeasurementError, claims, theory
 from genie_dg.diagnostics.theory import PRECONDITIONERS, genie_osgr, osgr, signal_to_noise, weights
 
 SGD, ADAM, SVAG, GENIE = (PRECONDITIONERS[name] for name in ("sgd", "adam", "svag", "genie"))
@@ -334,19 +333,19 @@ ONE = torch.ones(2)
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "n": (
         lambda: osgr(ONE, ONE, SGD, 0),
-        "n=0 is not a positive finite number; give the number of samples of one draw.",
+        "got n=0; expected a number above 0.",
     ),
     "infinite n": (
         lambda: genie_osgr(ONE, math.inf),
-        "n=inf is not a positive finite number; give the number of samples of one draw.",
+        "got n=inf; expected a number above 0.",
     ),
     "n of the predicate": (
         lambda: claims.dominance_holds(ONE, ONE, SGD, 0, drop=False),
-        "n=0 is not a positive finite number; give the number of samples of one draw.",
+        "got n=0; expected a number above 0.",
     ),
     "n of the example": (
         lambda: claims.dropped_term_counterexample(-1.0),
-        "n=-1.0 is not a positive finite number; give the number of samples of one draw.",
+        "got n=-1.0; expected a number above 0.",
     ),
     "shapes": (
         lambda: theory.second_moment(torch.ones(2), torch.ones(3), 1),
