@@ -158,10 +158,10 @@ def variance_twin(losses: Sequence[Tensor], layer: nn.Linear) -> list[Tensor]:
     """Sample by sample with autograd; a list over the entries of the layer, each with its graph."""
     rows = []
     for loss in losses:
-        found = torch.autograd.grad(
+        slopes = torch.autograd.grad(
             loss, [p for p in (layer.weight, layer.bias) if p is not None], create_graph=True
         )
-        rows.append(torch.cat([g.flatten() for g in found]))
+        rows.append(torch.cat([g.flatten() for g in slopes]))
     entries = []
     for j in range(len(rows[0])):
         mean = sum((row[j] for row in rows), torch.zeros((), dtype=torch.float64)) / len(rows)
@@ -313,8 +313,8 @@ def iga_twin(network: nn.Module, data: DomainBatch, penalty: float) -> float:
     losses = [domain_loss(network, data, d) for d in range(len(data))]
     rows = []
     for loss in losses:
-        found = torch.autograd.grad(loss, list(network.parameters()))
-        rows.append(torch.cat([g.flatten() for g in found]).tolist())
+        slopes = torch.autograd.grad(loss, list(network.parameters()))
+        rows.append(torch.cat([g.flatten() for g in slopes]).tolist())
     trace = 0.0
     for column in zip(*rows, strict=True):
         mean = sum(column) / len(column)

@@ -354,8 +354,8 @@ def test_the_spaces_are_the_published_ones() -> None:
         "mmd_gamma": LogUniform(-1, 1),
     }
     assert coral.ROW.space == mmd.ROW.space
-    found = {name: setting.default for row in ROWS for name, setting in row.space.items()}
-    assert list(found.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
+    by_name = {name: setting.default for row in ROWS for name, setting in row.space.items()}
+    assert list(by_name.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
 
 
 @pytest.mark.parametrize("domains", [1, 3])

@@ -125,7 +125,7 @@ def test_a_run_is_the_same_to_the_bit(name: str, kind: str, where: str) -> None:
 
 
 def test_the_network_of_that_test_is_easily_disturbed() -> None:
-    """Without the care of this room the same measurement changes the run."""
+    """Without the care of this package the same measurement changes the run."""
 
     def careless(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         def gauge(step: int) -> dict[str, float]:

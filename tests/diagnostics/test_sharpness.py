@@ -59,12 +59,12 @@ def test_gradient_direction_on_a_quadratic(radius: float) -> None:
     g = hessian @ START
     norm = g.norm().item()
     expected = radius * norm + 0.5 * radius**2 * (g @ hessian @ g).item() / norm**2
-    found = loss_rise(model, quadratic, (hessians,), radius)
-    assert found.value == pytest.approx(expected, rel=1e-9)
-    assert found.highest == found.value
-    assert found.gradient_norm == pytest.approx(norm)
-    assert found.loss == pytest.approx((START @ hessian @ START).item() / 2)
-    assert (found.radius, found.direction) == (radius, "gradient")
+    result = loss_rise(model, quadratic, (hessians,), radius)
+    assert result.value == pytest.approx(expected, rel=1e-9)
+    assert result.highest == result.value
+    assert result.gradient_norm == pytest.approx(norm)
+    assert result.loss == pytest.approx((START @ hessian @ START).item() / 2)
+    assert (result.radius, result.direction) == (radius, "gradient")
 
 
 @pytest.mark.parametrize("radius", [1e-3, 0.3, 5.0])
@@ -95,8 +95,8 @@ def test_the_ball_maximum_away_from_the_minimum() -> None:
 
     rise = (values * (w + farthest(values)).square()).sum() / 2 - (values * w.square()).sum() / 2
     steepest = (values * (w + farthest(values**2))).norm()
-    found = loss_rise(model, quadratic, (hessians,), RADIUS, direction="ascent", steps=100)
-    assert found.value == pytest.approx(rise.item(), rel=1e-9)
+    result = loss_rise(model, quadratic, (hessians,), RADIUS, direction="ascent", steps=100)
+    assert result.value == pytest.approx(rise.item(), rel=1e-9)
     flat = first_order_flatness(model, quadratic, (hessians,), RADIUS, steps=100)
     assert flat.value == pytest.approx(RADIUS * steepest.item(), rel=1e-9)
 
@@ -104,18 +104,18 @@ def test_the_ball_maximum_away_from_the_minimum() -> None:
 def test_ascent_finds_an_interior_maximum() -> None:
     """The top of a hill lies inside the ball: full steps overshoot and must be shortened."""
     model, hessians = bowl(START, [-1.0, -2.0, -2.0, -3.0, -1.0])
-    found = loss_rise(model, quadratic, (hessians,), 10.0, direction="ascent", steps=200)
-    assert found.value == pytest.approx(-found.loss, rel=1e-6)
+    result = loss_rise(model, quadratic, (hessians,), 10.0, direction="ascent", steps=200)
+    assert result.value == pytest.approx(-result.loss, rel=1e-6)
     assert loss_rise(model, quadratic, (hessians,), 10.0).value < 0
 
 
 def test_random_mean_on_a_quadratic() -> None:
     """E[e' H e] = radius^2 trace(H) / n on the sphere; no draw beats the largest eigenvalue."""
     model, hessians = bowl(torch.zeros(5, dtype=torch.float64), EIGENVALUES)
-    found = loss_rise(model, quadratic, (hessians,), 0.5, direction="random", draws=1000)
-    assert found.value == pytest.approx(0.25 * sum(EIGENVALUES) / 5 / 2, rel=0.05)
-    assert found.value < found.highest <= 0.25 * 8.0 / 2
-    assert found.highest > 0.25 * 8.0 / 2 * 0.95
+    result = loss_rise(model, quadratic, (hessians,), 0.5, direction="random", draws=1000)
+    assert result.value == pytest.approx(0.25 * sum(EIGENVALUES) / 5 / 2, rel=0.05)
+    assert result.value < result.highest <= 0.25 * 8.0 / 2
+    assert result.highest > 0.25 * 8.0 / 2 * 0.95
 
 
 def test_relative_radius_is_a_multiple_of_the_weights() -> None:
@@ -135,8 +135,8 @@ def test_one_weight_can_turn_around() -> None:
         return (x * (model[0] ** 2 + 0.1 * model[0] ** 3)).sum()
 
     for seed in range(6):
-        found = loss_rise(model, slanted, (torch.ones(1),), 1.0, direction="ascent", steps=30, seed=seed)
-        assert found.value in (pytest.approx(1.1), pytest.approx(0.9))
+        result = loss_rise(model, slanted, (torch.ones(1),), 1.0, direction="ascent", steps=30, seed=seed)
+        assert result.value in (pytest.approx(1.1), pytest.approx(0.9))
 
 
 # -- slow twins on the networks: copied models, plain autograd, float64 ---
@@ -185,10 +185,10 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_gradient_direction_matches_its_twin(case: Case) -> None:
     g = flat_gradient(moved(case.model, here(case)), case.data)
     expected = twin_loss(case, RADIUS * g / g.norm()) - twin_loss(case, here(case))
-    found = loss_rise(case.model, loss, case.data, RADIUS)
-    assert found.value == pytest.approx(expected, rel=1e-9)
-    assert found.gradient_norm == pytest.approx(g.norm().item(), rel=1e-9)
-    assert found.loss == pytest.approx(twin_loss(case, here(case)), rel=1e-12)
+    result = loss_rise(case.model, loss, case.data, RADIUS)
+    assert result.value == pytest.approx(expected, rel=1e-9)
+    assert result.gradient_norm == pytest.approx(g.norm().item(), rel=1e-9)
+    assert result.loss == pytest.approx(twin_loss(case, here(case)), rel=1e-12)
 
 
 def test_random_directions_match_their_twin(case: Case) -> None:
@@ -198,9 +198,9 @@ def test_random_directions_match_their_twin(case: Case) -> None:
         pieces = [torch.randn(p.shape, generator=generator, dtype=torch.float64) for p in trainable(case.model)]
         u = torch.cat([piece.flatten() for piece in pieces])
         rises.append(twin_loss(case, RADIUS * u / u.norm()) - twin_loss(case, here(case)))
-    found = loss_rise(case.model, loss, case.data, RADIUS, direction="random", draws=4, seed=5)
-    assert found.value == pytest.approx(sum(rises) / 4, rel=1e-9)
-    assert found.highest == pytest.approx(max(rises), rel=1e-9)
+    result = loss_rise(case.model, loss, case.data, RADIUS, direction="random", draws=4, seed=5)
+    assert result.value == pytest.approx(sum(rises) / 4, rel=1e-9)
+    assert result.highest == pytest.approx(max(rises), rel=1e-9)
 
 
 def twin_ascent(height: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, steps: int) -> float:
@@ -224,10 +224,10 @@ def test_ascent_matches_its_twin_and_beats_the_other_directions(case: Case) -> N
         return twin_loss(case, e), flat_gradient(moved(case.model, e), case.data)
 
     expected = twin_ascent(height, here(case), 12) - twin_loss(case, here(case))
-    found = loss_rise(case.model, loss, case.data, RADIUS, direction="ascent", steps=12)
-    assert found.value == pytest.approx(expected, rel=1e-7)
-    assert found.value > loss_rise(case.model, loss, case.data, RADIUS).value
-    assert found.value > loss_rise(case.model, loss, case.data, RADIUS, direction="random").highest
+    result = loss_rise(case.model, loss, case.data, RADIUS, direction="ascent", steps=12)
+    assert result.value == pytest.approx(expected, rel=1e-7)
+    assert result.value > loss_rise(case.model, loss, case.data, RADIUS).value
+    assert result.value > loss_rise(case.model, loss, case.data, RADIUS, direction="random").highest
 
 
 def test_flatness_matches_its_twin(case: Case) -> None:
@@ -241,9 +241,9 @@ def test_flatness_matches_its_twin(case: Case) -> None:
         return g.norm().item(), (ahead - behind) / 2e-5
 
     expected = RADIUS * twin_ascent(height, here(case), 8)
-    found = first_order_flatness(case.model, loss, case.data, RADIUS, steps=8)
-    assert found.value == pytest.approx(expected, rel=1e-6)
-    assert found.value > RADIUS * found.gradient_norm * 1.01
+    result = first_order_flatness(case.model, loss, case.data, RADIUS, steps=8)
+    assert result.value == pytest.approx(expected, rel=1e-6)
+    assert result.value > RADIUS * result.gradient_norm * 1.01
 
 
 def test_fused_attention_kernels_do_not_matter() -> None:
@@ -263,8 +263,8 @@ def test_fused_attention_kernels_do_not_matter() -> None:
         return out
 
     torch.manual_seed(0)
-    found = first_order_flatness(Attention(), square, (torch.randn(3, 2, 6, 4).double(),), 0.1)
-    assert found.value > 0.1 * found.gradient_norm
+    result = first_order_flatness(Attention(), square, (torch.randn(3, 2, 6, 4).double(),), 0.1)
+    assert result.value > 0.1 * result.gradient_norm
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -316,10 +316,10 @@ def test_the_model_is_as_before(case: Case, mode: Any) -> None:
 def test_noise_of_the_model_is_no_rise(name: str) -> None:
     """A tiny ball shows a tiny rise: dropout masks and statistics are the same at both of its points."""
     case = CASES[name]()
-    found = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train")
-    assert abs(found.highest) < 1e-5
+    result = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train")
+    assert abs(result.highest) < 1e-5
     other = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train", seed=1)
-    assert other.value != found.value
+    assert other.value != result.value
 
 
 def test_as_floats_is_plain() -> None:
@@ -403,8 +403,8 @@ def test_a_loss_with_parameters_of_its_own_keeps_them_still() -> None:
             return self.scale * quadratic(model, x)
 
     model, hessians = bowl(START, EIGENVALUES)
-    found = loss_rise(model, Weighted(), (hessians,), 0.1)
-    assert found.value == pytest.approx(2 * loss_rise(model, quadratic, (hessians,), 0.1).value)
+    result = loss_rise(model, Weighted(), (hessians,), 0.1)
+    assert result.value == pytest.approx(2 * loss_rise(model, quadratic, (hessians,), 0.1).value)
 
 
 def test_docstring_examples() -> None:

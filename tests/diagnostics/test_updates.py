@@ -187,8 +187,8 @@ def test_the_recorder_matches_weights_kept_by_hand(name: str, bins: int) -> None
             loss(case.model, *case.data).backward()
             optimizer.step()
         moved = (flat(case.model) - before).abs()
-        found = recorder.record(step)
-        assert found == pytest.approx(
+        numbers = recorder.record(step)
+        assert numbers == pytest.approx(
             {
                 "norm": moved.norm().item(),
                 "mean": moved.mean().item(),
@@ -200,7 +200,7 @@ def test_the_recorder_matches_weights_kept_by_hand(name: str, bins: int) -> None
             },
             rel=1e-12,
         )
-        assert all(type(value) is float for value in found.values())
+        assert all(type(value) is float for value in numbers.values())
         rows.append(moved.tolist())
     heatmap = recorder.heatmap()
     n, groups = len(rows[0]), min(bins, len(rows[0]))

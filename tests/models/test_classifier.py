@@ -154,9 +154,9 @@ def test_frozen_statistics_stay_while_weights_learn() -> None:
 
 def test_frozen_from_the_start_and_after_copies() -> None:
     network = tiny(frozen=True)
-    for made in (network, copy.deepcopy(network).train(), network.eval().train()):
-        assert not made.get_submodule("featurizer.norm").training
-        assert made.training
+    for copied in (network, copy.deepcopy(network).train(), network.eval().train()):
+        assert not copied.get_submodule("featurizer.norm").training
+        assert copied.training
     assert not network.eval().training
     assert tiny().get_submodule("featurizer.norm").training
 
