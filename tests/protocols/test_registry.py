@@ -16,10 +16,7 @@ from genie_dg.registry import UnknownName
 from genie_dg.search_space import Choice, LogUniform, Uniform
 
 HEAD = 'name = "mine"\nbase = "domainbed"\n'
-SPACES = (
-    {name: row.space for name, row in ALGORITHMS.items()},
-    {name: row.space for name, row in OPTIMIZERS.items()},
-)
+ROWS = (ALGORITHMS, OPTIMIZERS)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -52,14 +49,14 @@ def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -
     }
     assert profile.defaults == {"adam.lr": 1e-4}
     assert (profile.eval_augment, profile.draws) == ("train", "by-name")
-    check_names(profile, *SPACES)
+    check_names(profile, *ROWS)
 
 
 def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     example = re.sub(r"^    ", "", str(registry.__doc__).split("::\n", 1)[1], flags=re.M)
     profile = load_protocol(written(tmp_path, example))
     assert (profile.name, profile.defaults) == ("short", {"adam.lr": 1e-4})
-    check_names(profile, *SPACES)
+    check_names(profile, *ROWS)
 
 
 def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
@@ -134,4 +131,4 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> None:
     profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
     with pytest.raises(InputError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
-        check_names(profile, *SPACES)
+        check_names(profile, *ROWS)

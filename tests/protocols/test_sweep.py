@@ -30,8 +30,10 @@ FACTS = Facts(
         "digits": ["0 degrees", "15 degrees", "30 degrees"],
         "two": ["a", "b"],
     },
-    {name: row.space for name, row in ALGORITHMS.items()},
-    {name: row.space for name, row in OPTIMIZERS.items()},
+    ALGORITHMS,
+    OPTIMIZERS,
+    ("digits",),
+    ("cnn", "mlp"),
 )
 BASE = {
     "name": "s",

@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from genie_dg._types import MAIN
-from genie_dg.algorithms._base import Algorithm, AlgorithmRow
+from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe

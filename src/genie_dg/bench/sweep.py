@@ -10,7 +10,7 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import SETS, open_data
-from genie_dg.models.backbones import find_backbone
+from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
@@ -52,9 +52,10 @@ def plan(path: Path, options: RunOptions) -> Plan:
     sets = {data.name: data for data in opened.values()}
     facts = Facts(
         {name: [domain.name for domain in data.domains] for name, data in sets.items()},
-        {name: row.space for name, row in ALGORITHMS.items()},
-        {name: row.space for name, row in OPTIMIZERS.items()},
+        ALGORITHMS,
+        OPTIMIZERS,
         tuple(name for name, entry in entries.items() if entry in SETS and SETS[entry].small_images),
+        tuple(name for name, row in BACKBONES.items() if not row.pretrained),
     )
     digests = {name: data.digest() for name, data in sets.items()}
     configs = expand(replace(sweep, datasets=list(sets)), profile, facts)

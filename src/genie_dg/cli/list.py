@@ -44,7 +44,7 @@ def rows_of(kind: str) -> list[tuple[str, str]]:
     """Names and one line about each: ``kind`` is algorithms, optimizers, backbones or data."""
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.data.registry import SETS
-    from genie_dg.models.backbones import BACKBONES
+    from genie_dg.models.backbones import listing as list_backbones
     from genie_dg.optim.registry import OPTIMIZERS
 
     if kind == "algorithms":
@@ -52,8 +52,7 @@ def rows_of(kind: str) -> list[tuple[str, str]]:
     if kind == "optimizers":
         return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in OPTIMIZERS.values()]
     if kind == "backbones":
-        listed = [(row.name, row.summary) for row in BACKBONES.values()]
-        return [*listed, ("timm/NAME", 'any model of timm by its name (pip install "genie-dg[timm]")')]
+        return list_backbones()
     return [(row.name, row.summary) for row in SETS.values()]
 
 

@@ -102,7 +102,8 @@ def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, consol
     seconds = seconds_of(planned, options_from(arguments))
     console.print(
         f"About {duration(seconds)} one after another, {duration(seconds / workers)} with {workers} at a time, "
-        "if they do not slow one another down (a few steps of ERM were timed; algorithms cost different amounts)."
+        "if they do not slow one another down (a few steps of ERM were timed; algorithms cost different "
+        "amounts)."
     )
     return 0
 

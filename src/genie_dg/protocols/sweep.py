@@ -28,10 +28,9 @@ from typing import Any
 
 from genie_dg.check import InputError, did_you_mean, one_of
 from genie_dg.runs.record import RunConfig, oracle_rule
-from genie_dg.search_space import Space
 
 from ._profile import NAME, Profile
-from .draws import draw
+from .draws import Searched, SearchedAlgorithm, draw
 from .registry import check_names
 from .tasks import check_tasks, tasks_of
 from .toml_file import check_keys, check_kind, kind_of, read_toml
@@ -51,9 +50,6 @@ OVERRIDES = {
     "eval_augment": "text",
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
-
-WITHOUT_WEIGHTS = ("cnn", "mlp")
-"""Networks for which no pretrained weights are published."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +111,16 @@ class Facts:
 
     Args:
         domains: for each data set the names of its domains, in order.
-        algorithms, optimizers: by name, the settings of each row.
+        algorithms, optimizers: by name, their rows.
         small_images: the data sets whose samples are small pictures.
+        without_weights: the networks for which no pretrained weights are published.
     """
 
     domains: Mapping[str, Sequence[str]]
-    algorithms: Mapping[str, Space]
-    optimizers: Mapping[str, Space]
+    algorithms: Mapping[str, SearchedAlgorithm]
+    optimizers: Mapping[str, Searched]
     small_images: tuple[str, ...] = ()
+    without_weights: tuple[str, ...] = ()
 
 
 def load_sweep(path: str | Path) -> SweepConfig:
@@ -165,20 +163,12 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
     of_algorithms = _fixed("algorithm", sweep.algorithm_settings, algorithms, facts.algorithms)
     of_optimizers = _fixed("optimizer", sweep.optimizer_settings, optimizers, facts.optimizers)
     tasks = {name: tasks_of(sweep.test_domains, name, facts.domains[name]) for name in datasets}
-    of_sets = {name: _of_set(sweep, profile, name) for name in datasets}
+    of_sets = {name: _of_set(sweep, profile, facts, name) for name in datasets}
     seeds = product(_seeds(sweep.hparams, profile.hparams), _seeds(sweep.trials, profile.trials))
     configs = []
     for (hparams, trial), dataset, algorithm, optimizer in product(seeds, datasets, algorithms, optimizers):
-        drawn = draw(
-            profile,
-            dataset,
-            algorithm,
-            optimizer,
-            hparams,
-            trial,
-            facts.algorithms[algorithm],
-            facts.optimizers[optimizer],
-        )
+        rows = facts.algorithms[algorithm], facts.optimizers[optimizer]
+        drawn = draw(profile, dataset, *rows, hparams, trial)
         shared = {"batch_size": drawn.batch_size, "dropout": drawn.dropout, **of_sets[dataset]}
         shared["algorithm_settings"] = {**drawn.algorithm_settings, **of_algorithms.get(algorithm, {})}
         shared["optimizer_settings"] = {**drawn.optimizer_settings, **of_optimizers.get(optimizer, {})}
@@ -197,18 +187,18 @@ def _known(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
 
 
 def _fixed(
-    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], spaces: Mapping[str, Space]
+    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], rows: Mapping[str, Searched]
 ) -> dict[str, dict[str, Any]]:
     """The fixed settings, by name as the registry spells it; they must be of what the sweep runs."""
     fixed: dict[str, dict[str, Any]] = {}
     for asked, settings in given.items():
-        (name,) = _known(kind, [asked], spaces)
+        (name,) = _known(kind, [asked], rows)
         if name not in used:
             raise InputError(
                 f"[{kind}_settings.{asked}] fixes settings of an {kind} that the sweep does not run "
                 f"({', '.join(used)}); add {name!r} to {kind}s, or remove the table."
             )
-        space = spaces[name]
+        space = rows[name].space
         for key, value in settings.items():
             if key not in space:
                 raise InputError(
@@ -222,7 +212,7 @@ def _fixed(
     return fixed
 
 
-def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any]:
+def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) -> dict[str, Any]:
     """The fields that the protocol fixes for a data set, with the overrides of the sweep put over them."""
     backbone, pretrained = profile.backbone_of(dataset)
     values: dict[str, Any] = {
@@ -239,7 +229,7 @@ def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any
         values["oracle"] = profile.oracle
     if values["pretrained"]:
         values.setdefault("freeze_statistics", profile.freeze_statistics)
-        if values["backbone"] in WITHOUT_WEIGHTS:
+        if values["backbone"] in facts.without_weights:
             raise InputError(
                 f"On {dataset} the sweep would start from published weights, and {values['backbone']!r} has "
                 "none; add pretrained = false to [overrides]."
