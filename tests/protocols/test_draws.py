@@ -262,7 +262,7 @@ def test_draws_differ_between_seeds_and_trials(profile: Profile) -> None:
 
 
 def test_negative_seeds_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^trial_seed=-1 came; seeds count from 0\.$"):
+    with pytest.raises(InputError, match=r"^got trial_seed=-1; expected a whole number of at least 0\.$"):
         drawn(DOMAINBED, "ERM", "adam", 1, -1)
 
 
