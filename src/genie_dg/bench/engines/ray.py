@@ -94,7 +94,7 @@ def with_whole_paths(job: Job) -> Job:
         return str(Path(path).absolute()) if path else ""
 
     data = whole(job.data) if job.data not in SETS and Path(job.data).exists() else job.data
-    places = {name: whole(getattr(job.options, name)) for name in ("out", "root", "cache")}
+    places = {name: whole(getattr(job.options, name)) for name in ("out", "root", "cache", "weights")}
     plugin = tuple(whole(file) for file in job.options.plugin)
     return replace(job, data=data).changed(**places, plugin=plugin)
 
