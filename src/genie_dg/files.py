@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def write_whole(path: Path, data: bytes) -> None:
         part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise FileError(
             f"{path} cannot be written ({error.strerror}); free some space or choose another folder, and start "
             "the same command again: nothing that was saved is lost."
@@ -72,10 +73,13 @@ def json_line(data: Mapping[str, Any]) -> str:
 
 
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
-    """Add one JSON object as the last line, synced."""
+    """Add one JSON object as the last line, synced; a torn line before it stays a line of its own."""
     try:
-        with path.open("ab") as file:
-            file.write(json_line(data).encode("utf-8"))
+        with path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 1, 0))
+            torn = file.read(1) not in (b"", b"\n")
+            file.write(b"\n" * torn + json_line(data).encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

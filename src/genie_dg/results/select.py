@@ -81,10 +81,16 @@ class Choice:
 
 
 def best_records(frame: pl.DataFrame, method: str = "training-domain") -> pl.DataFrame:
-    """Of each run that may be chosen the record that stands for it: `Case` columns, value, step and scores.
+    """The runs that may be chosen, each with the place ``at`` of the record that stands for it.
 
-    The method is ``training-domain`` or ``oracle``.
+    ``chosen_step``, ``value`` (what the method sees) and ``score`` (the test accuracy) are of that record. The
+    method is ``training-domain`` or ``oracle``.
     """
+    return _best_records(frame.lazy(), method).collect()
+
+
+def _best_records(frame: pl.LazyFrame, method: str) -> pl.LazyFrame:
+    """The same before it is computed, so that columns that nobody asks for are never touched."""
     value = "validation" if method == "training-domain" else "test_validation"
     usable = frame.filter(usable_runs(), pl.col(value).list.last().is_not_nan())
     last = pl.col("averaged") | ((pl.col("oracle") == "last") & (method == "oracle"))
@@ -116,14 +122,16 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
     for case in choices:
         if method == "training-domain" and len(case.test_domains) == len(case.domains):
             choices[case] = Choice(choices[case].row, missing="no domain was trained on")
-    best = best_records(frame, method).sort("draw", "run", maintain_order=True)
-    best = best.with_columns(draws=pl.len().over(CASE))
+    domains = pl.col("domains").list.len()
+    accuracies = pl.col("in_acc").list.slice(pl.col("at") * domains, domains).alias("accuracies")
+    columns = ["row", "run", "folder", "chosen_step", "value", "accuracies", "draws"]
+    best = _best_records(frame.lazy(), method).with_columns(accuracies, draws=pl.len().over(CASE))
+    best = best.select(*CASE, *columns, "draw").sort("draw", "run", maintain_order=True)
     best = best.filter(pl.col("value") == pl.col("value").max().over(CASE))
-    best = best.unique(CASE, keep="last", maintain_order=True)
-    columns = ["row", "run", "folder", "chosen_step", "value", "at", "in_acc", "draws"]
-    for case, values in zip(cases(best), best.select(columns).iter_rows(), strict=True):
-        row, run, folder, step, value, at, accuracies, draws = values
-        scores = tuple(accuracies[at * len(case.domains) + k] for k in case.test_domains)
+    chosen = best.unique(CASE, keep="last", maintain_order=True).collect()
+    for case, values in zip(cases(chosen), chosen.select(columns).iter_rows(), strict=True):
+        row, run, folder, step, value, of_domains, draws = values
+        scores = tuple(of_domains[k] for k in case.test_domains)
         choices[case] = Choice(row, run, folder, step, value, scores, draws, notes[case][1])
     return choices
 
@@ -136,14 +144,18 @@ def cases(frame: pl.DataFrame) -> Iterator[Case]:
 
 def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
     """For each case its row, and words for the runs that cannot be chosen."""
-    ordered = frame.sort("draw", "run", maintain_order=True)
+    ordered = frame.lazy().sort("draw", "run", maintain_order=True)
     last = pl.col("failures").filter(~pl.col("done") & (pl.col("failures").list.len() > 0)).last()
-    counted = ordered.group_by(CASE, maintain_order=True).agg(
-        pl.col("row").first(),
-        pl.len().alias("runs"),
-        (~pl.col("done")).sum().alias("unfinished"),
-        (pl.col("done") & ~usable_runs()).sum().alias("empty"),
-        last.list.last().alias("failure"),
+    counted = (
+        ordered.group_by(CASE, maintain_order=True)
+        .agg(
+            pl.col("row").first(),
+            pl.len().alias("runs"),
+            (~pl.col("done")).sum().alias("unfinished"),
+            (pl.col("done") & ~usable_runs()).sum().alias("empty"),
+            last.list.last().alias("failure"),
+        )
+        .collect()
     )
     notes = {}
     numbers = counted.select("row", "runs", "unfinished", "empty", "failure").iter_rows()

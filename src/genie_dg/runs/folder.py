@@ -4,9 +4,9 @@ A run's folder holds ``config.json`` (what the run is), ``meta.json`` (versions 
 (one line for each evaluation), ``checkpoint.pt`` (all that is needed to go on), ``timings.jsonl`` (how long
 things took, which is never the same twice and so not part of the records), ``watch.jsonl`` (what it was watched
 for), ``failures.jsonl`` (why attempts ended), at the end ``model.pt`` (the weights), with SWAD ``swad.json``
-and ``swad.pt`` (record and weights of the average), and ``done``. Records beyond those that the checkpoint counts
-are cut off when a run goes on, so a run that was killed at any moment leaves the same records as one that was
-not.
+and ``swad.pt`` (record and weights of the average), and ``done``. Records beyond those that the checkpoint
+counts are cut off when a run goes on, so a run that was killed at any moment leaves the same records as one
+that was not.
 """
 
 from __future__ import annotations

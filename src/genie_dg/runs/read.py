@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from itertools import chain
 from multiprocessing import get_context
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import numpy as np
@@ -86,6 +86,7 @@ class Runs:
         in_acc, out_acc: accuracies, record by record and in each domain by domain.
         averaged: by record, whether it is that of SWAD's averaged weights.
         problems: a sentence for each file or line that cannot be read.
+        damaged: the folders that these are about.
     """
 
     runs: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in PER_RUN})
@@ -95,6 +96,7 @@ class Runs:
     out_acc: list[Numbers] = field(default_factory=list)
     averaged: list[bool] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
 
     def extend(self, other: Runs) -> None:
         """Add other runs."""
@@ -102,7 +104,7 @@ class Runs:
             self.runs[name] += other.runs[name]
         for name in PER_RECORD:
             self.records[name] += other.records[name]
-        for name in ("count", "in_acc", "out_acc", "averaged", "problems"):
+        for name in ("count", "in_acc", "out_acc", "averaged", "problems", "damaged"):
             getattr(self, name).extend(getattr(other, name))
 
 
@@ -121,21 +123,31 @@ def run_folders(folder: str) -> list[str]:
 
 def read_runs(folders: Sequence[str]) -> Runs:
     """The runs of some folders, in order."""
-    chunks = [folders[at : at + CHUNK] for at in range(0, len(folders), CHUNK)]
     runs = Runs()
-    for part in _read_chunks(chunks) if len(folders) >= PARALLEL else map(_read_chunk, chunks):
+    for part in in_parallel(_read_chunks, folders):
         runs.extend(part)
     return runs
 
 
-def _read_chunks(chunks: Sequence[Sequence[str]]) -> Iterator[Runs]:
-    """On all cores: most of the time goes to opening files, which the system does side by side."""
+T = TypeVar("T")
+
+
+def in_parallel(work: Callable[[Sequence[str]], list[T]], folders: Sequence[str]) -> list[T]:
+    """Some work on many folders, on all cores: most of its time goes to files, found side by side.
+
+    Few folders, or a system that cannot fork, are worked on here.
+    """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    if cores == 1:
-        yield from map(_read_chunk, chunks)
-        return
+    if cores == 1 or len(folders) < PARALLEL:
+        return work(folders)
+    size = -(-len(folders) // (4 * cores) // CHUNK) * CHUNK or CHUNK
+    chunks = [folders[at : at + size] for at in range(0, len(folders), size)]
     with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
-        yield from pool.map(_read_chunk, chunks)
+        return list(chain.from_iterable(pool.map(work, chunks)))
+
+
+def _read_chunks(folders: Sequence[str]) -> list[Runs]:
+    return [_read_chunk(folders[at : at + CHUNK]) for at in range(0, len(folders), CHUNK)]
 
 
 def _read_chunk(folders: Sequence[str]) -> Runs:
@@ -150,22 +162,15 @@ def _read_chunk(folders: Sequence[str]) -> Runs:
 
 def _read_quickly(folders: Sequence[str]) -> Runs | None:
     """The runs of a chunk; ``None`` when some line must be looked at by itself."""
-    runs, lines = Runs(), list[list[Line]]()
     try:
-        for path in folders:
-            _read_run(path, runs, lines, _quick_lines)
-    except msgspec.DecodeError:
+        runs, lines = _read_all(folders, _quick_lines)
+    except BROKEN:
         return None
-    _add_columns(runs, lines)
     return runs if _in_order(runs, lines) else None
 
 
 def _read_carefully(folders: Sequence[str]) -> Runs:
-    runs, lines = Runs(), list[list[Line]]()
-    for path in folders:
-        _read_run(path, runs, lines, _checked_lines)
-    _add_columns(runs, lines)
-    return runs
+    return _read_all(folders, _checked_lines)[0]
 
 
 def _in_order(runs: Runs, lines: Sequence[Sequence[Line]]) -> bool:
@@ -187,6 +192,17 @@ def _in_order(runs: Runs, lines: Sequence[Sequence[Line]]) -> bool:
 LineReader = Callable[[str, bytes, int, list[str]], list[Line]]
 
 
+def _read_all(folders: Sequence[str], read: LineReader) -> tuple[Runs, list[list[Line]]]:
+    """The runs of some folders, and their records as they were decoded."""
+    runs, lines = Runs(), list[list[Line]]()
+    for path in folders:
+        before = len(runs.problems)
+        _read_run(path, runs, lines, read)
+        runs.damaged += [path] * (len(runs.problems) > before)
+    _add_columns(runs, lines)
+    return runs, lines
+
+
 def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader) -> None:
     """Add one run; what is not a run adds nothing, or a sentence."""
     text = _bytes(f"{folder}/{names.CONFIG}", runs.problems)
@@ -194,10 +210,7 @@ def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader
         _without_config(folder, runs.problems)
         return
     try:
-        config = _config.decode(text)
-        if min(config.test_domains, default=-1) < 0 or min(config.steps, config.batch_size) < 1:
-            from_mapping(_any.decode(text))  # says what is wrong
-            raise InputError("test_domains is not a list of indices")
+        config, run_id = _identified(folder, text)
     except BROKEN as error:
         runs.problems.append(f"{folder}/{names.CONFIG} cannot be read ({reason(error)}); the run is left out.")
         return
@@ -212,13 +225,11 @@ def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader
     done = os.path.exists(f"{folder}/{names.DONE}")
     own = read(f"{folder}/{names.RECORDS}", records, len(domains), runs.problems)
     average = _average(folder, len(domains), done, runs.problems) if config.swad else []
-    digest = hashlib.sha256(text.strip()).hexdigest()[:16]
-    same = folder.endswith(digest)  # named by the digest of its configuration, so it need not be asked
     runs.count.append(len(own) + len(average))
     runs.averaged += [False] * len(own) + [True] * len(average)
     lines.append(own + average)
     values = (
-        digest if same else from_mapping(_any.decode(text)).run_id,
+        run_id,
         folder,
         done,
         () if done else _failures(folder, runs.problems),
@@ -239,6 +250,20 @@ def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader
     )
     for name, value in zip(PER_RUN, values, strict=True):
         runs.runs[name].append(value)
+
+
+def _identified(folder: str, text: bytes) -> tuple[Any, str]:
+    """A configuration and its identity; what no run can have is refused."""
+    config = _config.decode(text)
+    if min(config.test_domains, default=-1) < 0:
+        raise InputError("test_domains is not a list of indices")
+    whole = config.trial_seed, config.hparams_seed, config.steps
+    if max(map(abs, whole)) >= 2**63:
+        raise InputError("a seed or the number of steps has more than 64 bits")
+    digest = hashlib.sha256(text.strip()).hexdigest()[:16]
+    if folder.endswith(digest):  # named by the digest of its configuration, so it was checked when written
+        return config, digest
+    return config, from_mapping(_any.decode(text)).run_id
 
 
 def _add_columns(runs: Runs, lines: Sequence[Sequence[Line]]) -> None:

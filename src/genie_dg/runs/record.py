@@ -189,7 +189,7 @@ def record_from(data: Mapping[str, Any], domains: int) -> Record:
     """
     step = whole_number("step", data.get("step"), 0, 2**53 - 1)
     losses = {
-        name: None if data.get(name) is None else number(name, data[name], -1e300, 1e300)
+        name: None if data.get(name) is None else number(name, data[name])
         for name in ("epoch", "loss", "validation_loss")
     }
     return Record(
