@@ -190,7 +190,7 @@ def test_an_index_as_large_as_domainnets(tmp_path: Path) -> None:
 
 
 def variant_of_domainnet(found: Any) -> str:
-    from genie_dg.data.catalog import PUBLISHED
+    from genie_dg.data.published.catalog import PUBLISHED
 
     return variant_of(PUBLISHED["DomainNet"], found)
 

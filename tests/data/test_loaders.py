@@ -17,7 +17,7 @@ from genie_dg.data.domains import DataError, FileDomain, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder
 from genie_dg.data.loaders import Evaluation, Training
 from genie_dg.data.sampling import Sampler
-from genie_dg.data.workers import Workers, keep_freed_memory
+from genie_dg.data.threads import Workers, keep_freed_memory
 from tests.data.pictures import KINDS, folder, write
 
 FINISH = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]

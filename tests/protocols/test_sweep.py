@@ -13,7 +13,7 @@ import pytest
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
-from genie_dg.data.catalog import PUBLISHED
+from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols import sweep as sweep_module
 from genie_dg.protocols.domainbed import DOMAINBED

@@ -68,10 +68,10 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _download(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.download import download, progress_bars
+    from genie_dg.data.published.download import download, progress_bars
 
-    with progress_bars() as report:
-        place = download(arguments.name, arguments.root, report=report, say=print)
+    with progress_bars() as progress:
+        place = download(arguments.name, arguments.root, progress=progress, say=print)
     print(f"It is in {place}; genie-dg data verify {arguments.name} --root {arguments.root} checks it.")
     return 0
 
@@ -87,9 +87,9 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.catalog import PUBLISHED
+    from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.registry import SETS, folder_of
-    from genie_dg.data.verify import verify
+    from genie_dg.data.published.verify import verify
 
     name = next((n for n in SETS if n.lower() == str(arguments.what).lower()), None)
     facts = PUBLISHED.get(name) if name else None

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from genie_dg.check import InputError
+
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 Labels: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
 
-class DataError(ValueError):
-    """What came is not usable as data; the message says what came, what is allowed and what to do."""
+class DataError(InputError):
+    """What was given is not usable as data; the message says what was got, what is allowed and what to do."""
 
 
 class Domain(Protocol):

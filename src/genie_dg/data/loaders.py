@@ -19,7 +19,7 @@ from .augment_opencv import OpenCVPainter
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
 from .sampling import AUGMENTATION, InOrder, Sampler, stream
-from .workers import shared_workers
+from .threads import shared_workers
 
 Batch = tuple[Tensor, Tensor]
 ENGINES: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}

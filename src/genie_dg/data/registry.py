@@ -16,9 +16,9 @@ import numpy as np
 from genie_dg.check import did_you_mean
 from genie_dg.registry import Registry
 
-from .catalog import PUBLISHED, PublishedSet
 from .domains import DataError, DomainSet, TensorDomain
 from .image_folders import open_folder, open_list
+from .published.catalog import PUBLISHED, PublishedSet
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _rotated_digits(root: Path | None) -> DomainSet:
 
 
 def _coloured_digits(root: Path | None) -> DomainSet:
-    from .coloured import coloured_digits
+    from .coloured_digits import coloured_digits
 
     return coloured_digits()
 
@@ -54,13 +54,13 @@ def _styleshapes(root: Path | None) -> DomainSet:
 
 
 def _rotated_mnist(root: Path | None) -> DomainSet:
-    from .mnist import rotated_mnist
+    from .published.mnist import rotated_mnist
 
     return rotated_mnist(folder_of("RotatedMNIST", root, ("MNIST", "mnist")))
 
 
 def _coloured_mnist(root: Path | None) -> DomainSet:
-    from .mnist import coloured_mnist_from
+    from .published.mnist import coloured_mnist_from
 
     return coloured_mnist_from(folder_of("ColoredMNIST", root, ("MNIST", "mnist")))
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..domains import DataError
 from .archives import ArchiveError, Progress, safe_parts
-from .catalog import PUBLISHED, PublishedSet
-from .domains import DataError
+from .catalog import PUBLISHED
 
 TERRA = PUBLISHED["TerraIncognita"]
 LOCATIONS = tuple(domain.removeprefix("location_") for domain in TERRA.domains)
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TerraReport:
+class TerraSummary:
     """What was built.
 
     Args:
@@ -125,11 +125,6 @@ def _file_name(name: str) -> str:
     raise DataError(f"The annotations name the file {name!r}; a plain file name without folders is allowed.")
 
 
-def variant_of(counts: Mapping[str, int], published: PublishedSet = TERRA) -> str:
-    """The published variant of a set that has these counts by domain, or an empty string."""
-    return published.variant_of(counts)
-
-
 def _sizes(images: Path) -> dict[str, int]:
     try:
         with os.scandir(images) as entries:
@@ -159,7 +154,7 @@ def build(
     *,
     link: bool = False,
     progress: Progress | None = None,
-) -> TerraReport:
+) -> TerraSummary:
     """Put every image at ``target/location_<id>/<category>/``; what is there already is left alone.
 
     Args:
@@ -196,5 +191,5 @@ def build(
             progress(done, len(places))
     if not counts:
         raise DataError(f"{images} has none of the {len(places):,} images that the annotations name there.")
-    found = {domain: counts[domain] for domain in TERRA.domains}
-    return TerraReport(found, tuple(missing), written, variant_of(found))
+    present = {domain: counts[domain] for domain in TERRA.domains}
+    return TerraSummary(present, tuple(missing), written, TERRA.variant_of(present))

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .coloured import coloured_mnist, deal
-from .digits import ANGLES
-from .domains import DataError, DomainSet, TensorDomain
+from ..coloured_digits import coloured_mnist, deal
+from ..digits import ANGLES
+from ..domains import DataError, DomainSet, TensorDomain
 
 DIGITS: tuple[str, ...] = tuple(str(digit) for digit in range(10))
 
