@@ -12,9 +12,9 @@ import pytest
 import torch
 from torchvision.datasets import ImageFolder
 
-from genie_dg.data.domains import DataError
+from genie_dg.data.domains import DataError, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder, open_list
-from genie_dg.data.registry import SETS, open_data, variant_of
+from genie_dg.data.registry import SETS, open_data, published_variant, row_of
 from genie_dg.data.splits import splits
 from tests.data.pictures import KINDS, folder, write
 
@@ -192,7 +192,18 @@ def test_an_index_as_large_as_domainnets(tmp_path: Path) -> None:
 def variant_of_domainnet(found: Any) -> str:
     from genie_dg.data.published.catalog import PUBLISHED
 
-    return variant_of(PUBLISHED["DomainNet"], found)
+    return published_variant(PUBLISHED["DomainNet"], found)
+
+
+@pytest.mark.parametrize("name", [name for name, row in SETS.items() if row.kind == "embedded"])
+def test_a_row_says_what_is_opened(name: str) -> None:
+    row, data = SETS[name], open_data(name)
+    assert data.name == (row.set_name or row.name)
+    assert row_of(data.name) is row
+    assert tuple(domain.name for domain in data.domains) == row.domain_names
+    assert row.small_images
+    assert all(isinstance(domain, TensorDomain) for domain in data.domains)
+    assert row_of("my_pictures") is None
 
 
 def test_open_data_by_name(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 DomainBed draws from every training domain with replacement, without end. Here the batch of step t is computed
 from (seed, domain, t) by a counter-based generator, so the state of a sampler is one number, any step can be
-asked
-for, and two runs with different optimizers see the same batches.
+asked for, and two runs with different optimizers see the same batches.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from genie_dg.check import whole_number
 
 from .domains import DataError, Labels
 
@@ -54,11 +55,9 @@ class Sampler:
     _classes: list[Labels] = field(init=False, repr=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        if len(self.positions) == 0 or self.batch_size < 1:
-            raise DataError(
-                f"{len(self.positions)} samples and batch_size={self.batch_size} came for domain "
-                f"{self.domain}; both must be 1 or more."
-            )
+        whole_number("batch_size", self.batch_size, error=DataError)
+        if len(self.positions) == 0:
+            raise DataError(f"Domain {self.domain} has no sample to draw; give at least one position.")
         if self.labels is not None:
             chosen = self.labels[self.positions]
             self._classes = [self.positions[chosen == k] for k in np.unique(chosen)]

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from genie_dg.check import number, whole_number
+
 from .domains import DataError, DomainSet, TensorDomain
 
 HUES = 7
@@ -227,17 +229,15 @@ def styleshapes(
         classes: how many of the seven classes, in alphabetical order.
 
     Example:
-        >>> few = styleshapes(size=32, per_class=2)
-        >>> [domain.name for domain in few.domains], len(few), few.domains[0].read(0).shape
+        >>> small = styleshapes(size=32, per_class=2)
+        >>> [domain.name for domain in small.domains], len(small), small.domains[0].read(0).shape
         (['art', 'cartoon', 'photo', 'sketch'], 56, torch.Size([3, 32, 32]))
     """
-    if size < 16 or per_class < 1 or not 0 <= seed < 2**48 or not 2 <= classes <= len(CLASSES):
-        raise DataError(
-            f"styleshapes got size={size}, per_class={per_class}, seed={seed} and classes={classes}; it needs "
-            f"a size from 16, per_class from 1, a seed from 0 to 2**48 - 1 and 2 to {len(CLASSES)} classes."
-        )
-    if not 0 <= spurious <= 1:
-        raise DataError(f"styleshapes got spurious={spurious}; it is a probability from 0 to 1.")
+    whole_number("size", size, 16, error=DataError)
+    whole_number("per_class", per_class, error=DataError)
+    whole_number("seed", seed, 0, 2**48 - 1, DataError)
+    whole_number("classes", classes, 2, len(CLASSES), DataError)
+    number("spurious", spurious, 0, 1, error=DataError)
     labels = np.repeat(np.arange(classes, dtype=np.int64), per_class)
     domains = []
     for index, name in enumerate(STYLES):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..coloured_digits import coloured_mnist, deal
-from ..digits import ANGLES
+from ..digits import ANGLES, check_angles
 from ..domains import DataError, DomainSet, TensorDomain
 
 DIGITS: tuple[str, ...] = tuple(str(digit) for digit in range(10))
@@ -174,8 +174,7 @@ def rotated_mnist(
         name: what tables call the set; name it when the files are not MNIST's.
         classes: the names of the classes, for example `FASHION`.
     """
-    if not angles or len(set(angles)) != len(angles):
-        raise DataError(f"rotated_mnist got the angles {list(angles)}; it needs one or more, all different.")
+    check_angles(angles)
     images, labels = load_mnist(root, classes)
     parts = deal(images, labels, len(angles), torch.Generator().manual_seed(seed))
     domains = [
