@@ -32,7 +32,7 @@ PITCH = {14: 20, 20: 28}  # from line to line, by the size of the font
 
 
 class ContactSheet(NamedTuple):
-    """A drawn sheet, and what was found on the way."""
+    """A drawn sheet, and what could not be drawn."""
 
     image: Image.Image
     problems: list[str]  # one sentence for each sample that could not be read, with the name of its file
@@ -111,10 +111,10 @@ def _wrapped(text: str, font: Font, width: float) -> list[str]:
 
 def _chosen(domain: Domain, label: int, count: int, generator: np.random.Generator) -> list[int]:
     """Up to ``count`` different samples of a class, in the order of the domain."""
-    found = np.flatnonzero(np.asarray(domain.labels) == label)
-    if len(found) > count:
-        found = np.sort(generator.choice(found, count, replace=False))
-    return [int(index) for index in found]
+    rows = np.flatnonzero(np.asarray(domain.labels) == label)
+    if len(rows) > count:
+        rows = np.sort(generator.choice(rows, count, replace=False))
+    return [int(index) for index in rows]
 
 
 def _heading(domain_set: DomainSet) -> str:

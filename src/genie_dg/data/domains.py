@@ -138,15 +138,15 @@ class DomainSet:
 
         Files are named by their relative paths, not their contents: reading them all would take minutes.
         """
-        found = hashlib.sha256(repr(self.classes).encode("utf-8"))
+        digest = hashlib.sha256(repr(self.classes).encode("utf-8"))
         for domain in self.domains:
-            found.update(repr(domain.name).encode("utf-8"))
-            found.update(np.ascontiguousarray(domain.labels).tobytes())
+            digest.update(repr(domain.name).encode("utf-8"))
+            digest.update(np.ascontiguousarray(domain.labels).tobytes())
             if isinstance(domain, FileDomain):
-                found.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
+                digest.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
             elif isinstance(domain, TensorDomain):
-                found.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
-        return found.hexdigest()[:16]
+                digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
+        return digest.hexdigest()[:16]
 
     def counts(self) -> dict[str, np.ndarray[Any, Any]]:
         """For each domain how many samples each class has."""

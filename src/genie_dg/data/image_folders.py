@@ -2,11 +2,9 @@
 
 ``root/<domain>/<class>/<picture>``: domains and classes in the order of their names, pictures in the order of
 ``torchvision.datasets.ImageFolder`` (sub-folders included). A list (CSV or JSON) gives path, label and domain
-of
-each picture instead; pictures then stay in the order of the list. Nothing is opened here but the list itself.
+of each picture instead; pictures then stay in the order of the list. Nothing is opened but the list itself.
 
-Differs from ImageFolder in: hidden folders and ``__MACOSX`` are passed over (they would become classes), and a
-class
+Differs from ImageFolder in: hidden folders and ``__MACOSX`` are skipped (they would become classes); a class
 that one domain lacks keeps its number there, with a warning (there, the numbers of later classes would shift).
 """
 
@@ -37,8 +35,8 @@ def is_picture(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def is_passed_over(name: str) -> bool:
-    """Folders that are no domain and no class: hidden ones, and what macOS leaves in archives."""
+def is_skipped(name: str) -> bool:
+    """Folders that are neither a domain nor a class: hidden ones, and what macOS leaves in archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -46,7 +44,7 @@ def folders_in(path: Path) -> list[str]:
     """Names of the sub-folders that count, sorted."""
     try:
         with os.scandir(path) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not is_passed_over(e.name))
+            return sorted(e.name for e in entries if e.is_dir() and not is_skipped(e.name))
     except OSError as error:
         raise DataError(
             f"{path} cannot be read as a folder ({error.strerror}); give a folder of domains."
@@ -76,39 +74,39 @@ def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
         raise DataError(
             f"{root} holds no folder; pictures must be sorted as {root.name}/<domain>/<class>/<picture>."
         )
-    found = {
+    pictures = {
         domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)}
         for domain in domains
     }
-    classes = sorted({k for by_class in found.values() for k in by_class})
-    return _assembled(name or root.resolve().name, root, found, classes)
+    classes = sorted({k for by_class in pictures.values() for k in by_class})
+    return _assembled(name or root.resolve().name, root, pictures, classes)
 
 
 def _assembled(
-    name: str, root: Path, found: Mapping[str, Mapping[str, list[str]]], classes: list[str]
+    name: str, root: Path, pictures: Mapping[str, Mapping[str, list[str]]], classes: list[str]
 ) -> DomainSet:
-    for domain, by_class in found.items():
+    for domain, by_class in pictures.items():
         if not any(by_class.values()):
             raise DataError(
                 f"{root / domain} holds no picture below a class folder; pictures must be sorted as "
                 f"{root.name}/<domain>/<class>/<picture>, with an ending such as {', '.join(EXTENSIONS[:3])}."
             )
     for k in classes:
-        if not any(by_class.get(k) for by_class in found.values()):
+        if not any(by_class.get(k) for by_class in pictures.values()):
             raise DataError(
                 f"The class {k!r} of {root} has no picture in any domain; fill or remove its folders."
             )
-    _warn_of_gaps(root, found, classes)
+    _warn_of_gaps(root, pictures, classes)
     domains = []
-    for domain, by_class in found.items():
+    for domain, by_class in pictures.items():
         paths = [path for k in classes for path in by_class.get(k, ())]
         labels = np.repeat(np.arange(len(classes)), [len(by_class.get(k, ())) for k in classes])
         domains.append(FileDomain(domain, root / domain, paths, labels.astype(np.int64)))
     return DomainSet(name, tuple(classes), tuple(domains))
 
 
-def _warn_of_gaps(root: Path, found: Mapping[str, Mapping[str, list[str]]], classes: list[str]) -> None:
-    for domain, by_class in found.items():
+def _warn_of_gaps(root: Path, pictures: Mapping[str, Mapping[str, list[str]]], classes: list[str]) -> None:
+    for domain, by_class in pictures.items():
         missing = [k for k in classes if not by_class.get(k)]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -118,10 +116,10 @@ def _warn_of_gaps(root: Path, found: Mapping[str, Mapping[str, list[str]]], clas
                 DataWarning,
                 stacklevel=4,
             )
-    if len(found) == 1:
+    if len(pictures) == 1:
         warnings.warn(
-            f"{root} holds one domain only, {next(iter(found))!r}; it can be trained on, but leaving a domain "
-            "out needs two or more.",
+            f"{root} holds one domain only, {next(iter(pictures))!r}; it can be trained on, but leaving a "
+            "domain out needs two or more.",
             DataWarning,
             stacklevel=4,
         )
@@ -131,8 +129,7 @@ def open_list(path: str | Path, name: str | None = None) -> DomainSet:
     """The domains of a CSV file, a JSON array or JSON lines with ``path``, ``label`` and ``domain``.
 
     Relative paths count from the list's folder. Labels are class names or numbers (all of one kind); domains
-    and
-    classes are put in order by name, numbers by value.
+    and classes are put in order by name, numbers by value.
     """
     path = Path(path)
     paths: dict[str, list[str]] = {}
@@ -188,10 +185,10 @@ def from_datasets(
     """
     domains = []
     for domain, dataset in datasets.items():
-        found = next(
-            (getattr(dataset, a) for a in ("targets", "labels") if getattr(dataset, a, None) is not None), None
-        )
-        values = found if found is not None else [dataset[i][1] for i in range(len(dataset))]
+        known = [getattr(dataset, name, None) for name in ("targets", "labels")]
+        values = next((v for v in known if v is not None), None)
+        if values is None:
+            values = [dataset[i][1] for i in range(len(dataset))]
         labels = np.asarray([int(v) for v in values], dtype=np.int64)
         if len(labels) == 0 or labels.min() < 0:
             raise DataError(

@@ -130,9 +130,7 @@ _ROWS = (
         "ColoredMNIST",
         "files",
         "MNIST with colour tied to a noisy label (idx files)",
-        open=lambda root: _call(
-            "published.mnist", "coloured_mnist_from", folder_of("ColoredMNIST", root, _MNIST)
-        ),
+        open=lambda root: _mnist("coloured_mnist_from", "ColoredMNIST", root),
         small_images=True,
         domain_names=_COLOURS,
     ),

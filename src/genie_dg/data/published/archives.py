@@ -1,4 +1,4 @@
-"""Unpack a zip or tar file that came from outside, trusting nothing that it says.
+"""Unpack a zip or tar file from outside, trusting nothing that it says.
 
 Every member is checked by name, kind and size before ``zipfile`` or ``tarfile`` (with its ``data`` filter)
 writes it. All goes to a hidden folder beside the target, which takes the target's name at the end: a refusal, a

@@ -58,17 +58,12 @@ def read_list(listing: Path) -> list[tuple[str, ...]]:
 
 def _targets(root: Path, paths: list[tuple[str, ...]]) -> list[tuple[str, Path]]:
     """Domain and path of each listed file; a folder that is a link to outside the root is refused."""
-    inside: dict[Path, bool] = {}
     home = root.resolve()
-    found = []
-    for parts in paths:
-        path = root.joinpath(*parts)
-        if path.parent not in inside:
-            inside[path.parent] = path.parent.resolve().is_relative_to(home)
-        if not inside[path.parent]:
-            raise DataError(f"{path.parent} is a link that leaves {root}; nothing was removed.")
-        found.append((parts[0], path))
-    return found
+    targets = [(parts[0], root.joinpath(*parts)) for parts in paths]
+    for folder in dict.fromkeys(path.parent for _, path in targets):
+        if not folder.resolve().is_relative_to(home):
+            raise DataError(f"{folder} is a link that leaves {root}; nothing was removed.")
+    return targets
 
 
 def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) -> Removal:
@@ -93,8 +88,8 @@ def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) 
             f"{root} has none of the {len(targets):,} files of {listing}, so nothing was removed; "
             "give the folder that has the domains in it."
         )
-    found = Counter(domain for domain, _ in there)
-    removal = Removal(listed, {domain: max(found[domain], before.get(domain, 0)) for domain in listed})
+    now = Counter(domain for domain, _ in there)
+    removal = Removal(listed, {domain: max(now[domain], before.get(domain, 0)) for domain in listed})
     write_json(record, asdict(removal))  # before the first file goes
     for _, path in there:
         try:

@@ -161,7 +161,7 @@ class _Part:
             return "", "", None
 
     def begin(self, url: str, validator: str | None, total: int | None) -> None:
-        """Empty the part, then note what will come: in this order old bytes never have a new note."""
+        """Empty the part, then note what follows: in this order old bytes never have a new note."""
         with _disk(self.path):
             self.path.write_bytes(b"")
         write_json(self._note, {"url": url, "validator": validator, "total": total})

@@ -63,8 +63,8 @@ def _parse(file: IO[bytes], path: Path, dimensions: int) -> np.ndarray[Any, np.d
     # One byte more than claimed shows a file that is too long; a packed file is never unpacked further.
     content = file.read(claimed + 1)
     if len(content) != claimed:
-        found = f"has {len(content):,}" if len(content) < claimed else "has more"
-        raise DataError(f"{path} claims {claimed:,} bytes of shape {shape} but {found}; download it again.")
+        length = f"has {len(content):,}" if len(content) < claimed else "has more"
+        raise DataError(f"{path} claims {claimed:,} bytes of shape {shape} but {length}; download it again.")
     return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)
 
 
@@ -94,11 +94,10 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
 
 def _find(root: Path, stem: str) -> Path:
     """The file of that name, plain before compressed, in the first of `FOLDERS` that has it."""
-    names = [stem, f"{stem}.gz"]
-    for folder in FOLDERS:
-        for name in names:
-            if (root / folder / name).is_file():
-                return root / folder / name
+    places = [root / folder / name for folder in FOLDERS for name in (stem, f"{stem}.gz")]
+    for path in places:
+        if path.is_file():
+            return path
     raise DataError(
         f"{root} has no file {stem} or {stem}.gz, neither itself nor in its folders raw and MNIST/raw; "
         "give the folder with the four files of MNIST."

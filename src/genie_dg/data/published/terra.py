@@ -1,7 +1,7 @@
 """TerraIncognita from camera-trap pictures and their annotations, in one pass over each.
 
 DomainBed compares every image with every annotation; here a dictionary joins them and gives the same files. The
-annotations came as one JSON in 2021 and come as five now, and the number of images differs: which of the two
+annotations were one JSON file in 2021 and are five now, and the number of images differs: which of the two
 published variants was met is part of the report.
 """
 
@@ -64,14 +64,14 @@ class TerraSummary:
 
 def annotation_files(folder: Path) -> tuple[Path, ...]:
     """The five annotation files of a folder, or the single one of 2021, wherever below the folder they are."""
-    found = sorted(folder.rglob("*.json"))
-    five = tuple(path for path in found if path.name in FIVE)
+    files = sorted(folder.rglob("*.json"))
+    five = tuple(path for path in files if path.name in FIVE)
     if len(five) == len(FIVE):
         return five
-    if len(found) == 1:
-        return tuple(found)
+    if len(files) == 1:
+        return tuple(files)
     raise DataError(
-        f"{folder} has {len(found)} JSON files; needed are {', '.join(FIVE)}, or the single one of 2021."
+        f"{folder} has {len(files)} JSON files; needed are {', '.join(FIVE)}, or the single one of 2021."
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..decode import decode
 from ..domains import DataError
-from ..image_folders import is_passed_over, is_picture
+from ..image_folders import is_picture, is_skipped
 from ..threads import Advance, thread_count
 from .catalog import PublishedSet
 
@@ -97,7 +97,7 @@ def _folders(folder: Path, result: Verification, wanted: tuple[str, ...] | None)
     """Sub-folders that count; everything else in the folder is reported."""
     names = []
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        if not entry.is_dir() or is_passed_over(entry.name):
+        if not entry.is_dir() or is_skipped(entry.name):
             result.add("stray", entry.path)
         elif wanted is not None and entry.name not in wanted:
             result.add("extra domain", entry.path)
