@@ -67,8 +67,8 @@ def test_one_domain_only_is_said(tmp_path: Path) -> None:
             "oil holds no picture",
         ),
         (lambda root: (folder(root), [f.unlink() for f in root.glob("*/cat/*.png")]), "class 'cat' of"),
-        (lambda root: root.write_text("x"), "cannot be read as a folder"),
-        (lambda root: None, "cannot be read as a folder"),
+        (lambda root: root.write_text("x"), "is not a readable folder"),
+        (lambda root: None, "is not a readable folder"),
     ],
 )
 def test_folders_that_are_none(tmp_path: Path, make: Any, sentence: str) -> None:

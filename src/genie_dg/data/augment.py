@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -42,6 +42,8 @@ from genie_dg.check import MissingPackage, number, one_of, whole_number
 from .domains import DataError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 GROUP = 8
 """Pictures that are worked on together, and whose colour changes come in the same order."""
@@ -80,18 +82,18 @@ class Recipe:
 class Draws:
     """What happens to each picture of a batch."""
 
-    boxes: np.ndarray  # [n, 4]: top, left, height, width, in the pixels of the original
-    flips: np.ndarray  # [n] bool
-    factors: np.ndarray  # [n, 4]: brightness, contrast, saturation, hue
-    orders: np.ndarray  # [n, 4]: the order of these four
-    grays: np.ndarray  # [n] bool
+    boxes: Array  # [n, 4]: top, left, height, width, in the pixels of the original
+    flips: Array  # [n] bool
+    factors: Array  # [n, 4]: brightness, contrast, saturation, hue
+    orders: Array  # [n, 4]: the order of these four
+    grays: Array  # [n] bool
 
     def order_of(self, index: int) -> list[int]:
         order: list[int] = self.orders[index].tolist()
         return order
 
 
-def draw(recipe: Recipe, heights: np.ndarray, widths: np.ndarray, random: np.random.Generator) -> Draws:
+def draw(recipe: Recipe, heights: Array, widths: Array, random: np.random.Generator) -> Draws:
     """The parameters of a batch of pictures of the given sizes."""
     n = len(heights)
     spreads = (recipe.brightness, recipe.contrast, recipe.saturation)
@@ -103,9 +105,7 @@ def draw(recipe: Recipe, heights: np.ndarray, widths: np.ndarray, random: np.ran
     return Draws(boxes, flips, np.stack(factors, axis=1), np.repeat(orders, GROUP, axis=0)[:n], grays)
 
 
-def crop_boxes(
-    recipe: Recipe, heights: np.ndarray, widths: np.ndarray, random: np.random.Generator
-) -> np.ndarray:
+def crop_boxes(recipe: Recipe, heights: Array, widths: Array, random: np.random.Generator) -> Array:
     """RandomResizedCrop's boxes: of ten tries the first that fits, otherwise the centre."""
     n, tries = len(heights), 10
     area = (heights * widths)[:, None] * random.uniform(*recipe.scale, (n, tries))
@@ -133,7 +133,7 @@ def slope_and_shift(normalise: bool) -> tuple[Tensor, Tensor]:
     return 1 / (255 * std), -mean / std
 
 
-def stored_box(shape: Sequence[int], box: np.ndarray, scale: np.ndarray) -> tuple[slice, slice]:
+def stored_box(shape: Sequence[int], box: Array, scale: Array) -> tuple[slice, slice]:
     """The rows and columns of a stored picture that show a box of the original."""
     top, left = (round(float(b) * float(s)) for b, s in zip(box[:2], scale, strict=True))
     h = max(1, min(round(float(box[2] * scale[0])), shape[0] - top))
@@ -158,9 +158,7 @@ class Painter:
         self._slope, self._shift = slope_and_shift(normalise)
 
     @torch.no_grad()
-    def paint(
-        self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: np.ndarray
-    ) -> None:
+    def paint(self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: Array) -> None:
         """Write a group of augmented pictures.
 
         Args:
@@ -180,7 +178,7 @@ class Painter:
             out[k : k + 1].copy_(self._gray(out[k : k + 1]).round_())
         out.mul_(self._slope).add_(self._shift)
 
-    def _cropped(self, picture: Tensor, box: np.ndarray, scale: np.ndarray, flip: bool) -> Tensor:
+    def _cropped(self, picture: Tensor, box: Array, scale: Array, flip: bool) -> Tensor:
         part = picture[stored_box(picture.shape, box, scale)]
         part = (part.flip(1) if flip else part).permute(2, 0, 1)[None]
         size = (self.recipe.size, self.recipe.size)
@@ -244,9 +242,7 @@ class OpenCVPainter:
         self._planes = torch.empty(3, size, size, dtype=torch.uint8)
 
     @torch.no_grad()
-    def paint(
-        self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: np.ndarray
-    ) -> None:
+    def paint(self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: Array) -> None:
         """See `Painter.paint`."""
         for k, picture in enumerate(pictures):
             pixels = self._painted(picture.numpy(), draws, first + k, scales[k])
@@ -254,7 +250,7 @@ class OpenCVPainter:
             out[k].copy_(self._planes)
         out.mul_(self._slope).add_(self._shift)
 
-    def _painted(self, picture: np.ndarray, draws: Draws, index: int, scale: np.ndarray) -> Any:
+    def _painted(self, picture: Array, draws: Draws, index: int, scale: Array) -> Any:
         part = picture[stored_box(picture.shape, draws.boxes[index], scale)]
         x = self._resized(self.cv2.flip(part, 1) if draws.flips[index] else part)
         changes = (self._brightness, self._contrast, self._saturation, self._hue)
@@ -262,7 +258,7 @@ class OpenCVPainter:
             x = changes[change](x, float(draws.factors[index, change]))
         return self._gray(x) if draws.grays[index] else x
 
-    def _resized(self, part: np.ndarray) -> Any:
+    def _resized(self, part: Array) -> Any:
         size = self.recipe.size
         if max(part.shape[:2]) <= size:
             return self.cv2.resize(part, (size, size), dst=self._here, interpolation=self.cv2.INTER_LINEAR)

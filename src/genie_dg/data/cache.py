@@ -213,9 +213,7 @@ def _opened(place: Path, known: Sequence[Known], spec: Spec) -> Cache:
     path = place / "pixels.u8"
     size = path.stat().st_size if path.is_file() else -1
     if facts["count"] != len(known) or facts["bytes"] != int(offsets[-1]) or size != facts["bytes"]:
-        raise DataError(
-            f"{place} is damaged (its sizes do not agree); remove that folder and it is built again."
-        )
+        raise DataError(f"{place} is damaged (its sizes do not agree); remove it, and it is built again.")
     # Copy-on-write: torch asks for writable memory, and whatever is written stays out of the file.
     data = np.memmap(path, dtype=np.uint8, mode="c") if size else np.empty(0, dtype=np.uint8)
     shapes = np.array([spec.shape(k) for k in known], dtype=np.int64)
@@ -227,7 +225,5 @@ def damaged_blocks(cache: Cache) -> list[int]:
     blocks = json.loads((cache.path / "complete.json").read_text())["blocks"]
     starts = range(0, len(cache), BLOCK)
     ends = [int(cache.offsets[min(s + BLOCK, len(cache))]) for s in starts]
-    checks = [
-        zlib.crc32(cache.data[int(cache.offsets[s]) : e].tobytes()) for s, e in zip(starts, ends, strict=True)
-    ]
-    return [s for s, crc, wanted in zip(starts, checks, blocks, strict=True) if crc != wanted]
+    pixels = (cache.data[int(cache.offsets[s]) : e].tobytes() for s, e in zip(starts, ends, strict=True))
+    return [s for s, data, crc in zip(starts, pixels, blocks, strict=True) if zlib.crc32(data) != crc]

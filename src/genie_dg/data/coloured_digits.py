@@ -40,9 +40,7 @@ def deal(
     if len(images) != len(labels):
         raise DataError(f"There are {len(images)} images and {len(labels)} labels; each image needs one label.")
     if len(images) < domains:
-        raise DataError(
-            f"There are {len(images)} images for {domains} domains; each domain needs at least one."
-        )
+        raise DataError(f"There are {len(images)} images for {domains} domains; each needs at least one.")
     order = torch.randperm(len(images), generator=generator)
     return [(images[order[i::domains]], labels[order[i::domains]]) for i in range(domains)]
 

@@ -57,14 +57,11 @@ def rotate(images: Tensor, angle: float) -> Tensor:
             "expected floating-point images of shape [n, channels, height, width]."
         )
     if images.shape[-2] != images.shape[-1]:
-        raise DataError(
-            f"rotate got images of {images.shape[-2]} by {images.shape[-1]} pixels; make them square first."
-        )
+        raise DataError(f"rotate got images of {tuple(images.shape[-2:])} pixels; make them square first.")
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     # The grid says where each output pixel comes from, with y pointing down.
-    inverse = torch.tensor(
-        [[cosine, -sine, 0.0], [sine, cosine, 0.0]], dtype=images.dtype, device=images.device
-    )
+    rows = [[cosine, -sine, 0.0], [sine, cosine, 0.0]]
+    inverse = torch.tensor(rows, dtype=images.dtype, device=images.device)
     grid = F.affine_grid(inverse.expand(len(images), 2, 3), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 

@@ -16,7 +16,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .domains import DataError, DatasetDomain, DomainSet, FileDomain
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The endings that torchvision takes for pictures, in any case."""
+
+Pictures: TypeAlias = Mapping[str, Mapping[str, list[str]]]
+"""By domain and class, the paths of the pictures."""
 
 
 class DataWarning(UserWarning):
@@ -46,9 +49,7 @@ def folders_in(path: Path) -> list[str]:
         with os.scandir(path) as entries:
             return sorted(e.name for e in entries if e.is_dir() and not is_skipped(e.name))
     except OSError as error:
-        raise DataError(
-            f"{path} cannot be read as a folder ({error.strerror}); give a folder of domains."
-        ) from error
+        raise DataError(f"{path} is not a readable folder ({error.strerror}); give one of domains.") from error
 
 
 def pictures_in(folder: Path) -> Iterator[str]:
@@ -71,9 +72,7 @@ def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
     root = Path(root)
     domains = folders_in(root)
     if not domains:
-        raise DataError(
-            f"{root} holds no folder; pictures must be sorted as {root.name}/<domain>/<class>/<picture>."
-        )
+        raise DataError(f"{root} holds no folder; sort pictures as {root.name}/<domain>/<class>/<picture>.")
     pictures = {
         domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)}
         for domain in domains
@@ -82,9 +81,7 @@ def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
     return _assembled(name or root.resolve().name, root, pictures, classes)
 
 
-def _assembled(
-    name: str, root: Path, pictures: Mapping[str, Mapping[str, list[str]]], classes: list[str]
-) -> DomainSet:
+def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) -> DomainSet:
     for domain, by_class in pictures.items():
         if not any(by_class.values()):
             raise DataError(
@@ -93,9 +90,7 @@ def _assembled(
             )
     for k in classes:
         if not any(by_class.get(k) for by_class in pictures.values()):
-            raise DataError(
-                f"The class {k!r} of {root} has no picture in any domain; fill or remove its folders."
-            )
+            raise DataError(f"The class {k!r} of {root} has no picture in any domain; fill or remove it.")
     _warn_of_gaps(root, pictures, classes)
     domains = []
     for domain, by_class in pictures.items():
@@ -105,7 +100,7 @@ def _assembled(
     return DomainSet(name, tuple(classes), tuple(domains))
 
 
-def _warn_of_gaps(root: Path, pictures: Mapping[str, Mapping[str, list[str]]], classes: list[str]) -> None:
+def _warn_of_gaps(root: Path, pictures: Pictures, classes: list[str]) -> None:
     for domain, by_class in pictures.items():
         missing = [k for k in classes if not by_class.get(k)]
         if missing:
@@ -152,9 +147,7 @@ def open_list(path: str | Path, name: str | None = None) -> DomainSet:
     index = {label: i for i, label in enumerate(classes)}
     root = path.resolve().parent
     domains = tuple(
-        FileDomain(
-            domain, root, paths[domain], np.array([index[label] for label in labels[domain]], dtype=np.int64)
-        )
+        FileDomain(domain, root, paths[domain], np.array([index[x] for x in labels[domain]], dtype=np.int64))
         for domain in sorted(paths)
     )
     return DomainSet(name or path.stem, tuple(classes), domains)
@@ -191,14 +184,10 @@ def from_datasets(
             values = [dataset[i][1] for i in range(len(dataset))]
         labels = np.asarray([int(v) for v in values], dtype=np.int64)
         if len(labels) == 0 or labels.min() < 0:
-            raise DataError(
-                f"The dataset of {domain!r} has no sample or a negative label; labels count from 0."
-            )
+            raise DataError(f"The dataset of {domain!r} has no sample or a negative label; count from 0.")
         domains.append(DatasetDomain(domain, dataset, labels))
     count = 1 + max(int(d.labels.max()) for d in domains) if domains else 0
     names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
     if len(names) < count:
-        raise DataError(
-            f"{len(names)} classes were named and labels go up to {count - 1}; name {count} classes."
-        )
+        raise DataError(f"{len(names)} classes were named and labels go to {count - 1}; name {count} classes.")
     return DomainSet(name, names, tuple(domains))

@@ -50,9 +50,8 @@ class Evaluation:
     ) -> None:
         whole_number("batch_size", batch_size, error=DataError)
         if cache is not None and len(cache) != len(domain):
-            raise DataError(
-                f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}; open it again."
-            )
+            sizes = f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}"
+            raise DataError(f"{sizes}; open it again.")
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
         self._scale, self._workers = _Scale(normalise), shared_workers()
@@ -131,9 +130,7 @@ class Training:
         size: int = 224,
     ) -> None:
         if not domains or len(domains) != len(samplers):
-            raise DataError(
-                f"Got {len(domains)} domains and {len(samplers)} samplers; give one sampler for each domain."
-            )
+            raise DataError(f"Got {len(domains)} domains and {len(samplers)} samplers; give one for each.")
         self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
         self.caches = list(caches) if caches is not None else [None] * len(domains)
         self.spec, self.step, self.salt = EvalSpec(size), 0, 0
@@ -182,9 +179,8 @@ class Training:
         def paint(first: int) -> None:
             painter = self._workers.mine(self, lambda: recipe.painter(self._normalise))
             group = slice(first, first + GROUP)
-            painter.paint(
-                [torch.from_numpy(p) for p in pictures[group]], draws, first, out[group], scales[group]
-            )
+            tensors = [torch.from_numpy(p) for p in pictures[group]]
+            painter.paint(tensors, draws, first, out[group], scales[group])
 
         self._workers.map(paint, range(0, len(rows), GROUP))
         return out, labels

@@ -18,9 +18,8 @@ from .domains import DataError, Labels
 
 def stream(seed: int, purpose: int, domain: int, step: int) -> np.random.Generator:
     """Random numbers that belong to one use in one step; purpose keeps different uses apart."""
-    return np.random.Generator(
-        np.random.Philox(key=[seed % 2**64, purpose * 2**32 + domain], counter=[0, 0, 0, step])
-    )
+    key = [seed % 2**64, purpose * 2**32 + domain]
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
 
 
 INDICES, AUGMENTATION = 1, 2
@@ -70,9 +69,8 @@ class Sampler:
             return drawn
         classes = random.integers(len(self._classes), size=self.batch_size)
         places = random.random(self.batch_size)
-        return np.array(
-            [self._classes[k][int(u * len(self._classes[k]))] for k, u in zip(classes, places, strict=True)]
-        )
+        chosen = [(self._classes[k], u) for k, u in zip(classes, places, strict=True)]
+        return np.array([members[int(u * len(members))] for members, u in chosen])
 
     def __iter__(self) -> Sampler:
         return self

@@ -81,10 +81,8 @@ def leave_out(count: int, how_many: int = 1) -> list[Task]:
             f"Leaving {how_many} of {count} domains out leaves none to train on or none to test on; "
             f"with {count} domains the choice is 1 to {max(count - 1, 0)}."
         )
-    every = range(count)
-    return [
-        Task(tuple(i for i in every if i not in targets), targets) for targets in combinations(every, how_many)
-    ]
+    out = combinations(range(count), how_many)
+    return [Task(tuple(i for i in range(count) if i not in targets), targets) for targets in out]
 
 
 def single_source(count: int) -> list[Task]:

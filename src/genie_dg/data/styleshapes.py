@@ -27,7 +27,8 @@ HUES = 7
 """The colour wheel is cut into this many hues, and a picture's hue lies within 30 % of a step around one."""
 
 Points: TypeAlias = tuple[tuple[float, float], ...]
-Style: TypeAlias = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, torch.Generator], Tensor]
+Distance: TypeAlias = Callable[[Tensor], Tensor]
+Style: TypeAlias = Callable[[Distance, Tensor, Tensor, torch.Generator], Tensor]
 
 
 def _star() -> Points:
@@ -124,7 +125,7 @@ def _mix(front: Tensor, back: Tensor, cover: Tensor) -> Tensor:
     return back + (front - back) * cover.unsqueeze(1)
 
 
-def _art(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _art(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Strokes in one direction, blotches from a palette of a few tones, edges that the brush frayed."""
     n = len(at)
     strokes = _noise(_turned(at, _uniform(generator, n, 0, math.pi)), generator, 5, 28)
@@ -137,9 +138,7 @@ def _art(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generato
     return _mix(front, back, _cover(edge))
 
 
-def _cartoon(
-    distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator
-) -> Tensor:
+def _cartoon(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A flat saturated fill and a thick dark outline on a plain pastel."""
     n = len(at)
     edge = distance(at)
@@ -148,7 +147,7 @@ def _cartoon(
     return filled * (1 - 0.92 * _cover(edge.abs() - _uniform(generator, n, 0.018, 0.03))).unsqueeze(1)
 
 
-def _photo(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _photo(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A rounded object under a light from one side, before a rough ground, seen by a noisy sensor."""
     n = len(at)
     edge = distance(at)
@@ -163,9 +162,7 @@ def _photo(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, genera
     return picture + 0.035 * torch.randn(picture.shape, generator=generator)
 
 
-def _sketch(
-    distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator
-) -> Tensor:
+def _sketch(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Two thin strokes of a dark pencil along the outline and faint hatching inside, on white paper."""
     paper = 0.97 + 0.02 * _noise(at, generator, 24, 24)
     ink = torch.zeros_like(paper)

@@ -121,14 +121,10 @@ class _Unpacker:
         if self.entries > self.limit_files:
             raise ArchiveError(f"the member {name!r} is one more than the {self.limit_files:,} allowed")
         if self.total + size > self.limit_bytes:
-            raise ArchiveError(
-                f"the member {name!r} brings its contents beyond the {self.limit_bytes:,} bytes allowed"
-            )
+            raise ArchiveError(f"the member {name!r} goes beyond the {self.limit_bytes:,} bytes allowed in all")
         alone = packed is not None and size > max(BIG, self.limit_ratio * packed)
         if alone or self.total + size > max(BIG, self.limit_ratio * self.packed):
-            raise ArchiveError(
-                f"the member {name!r} unpacks to over {self.limit_ratio} times its packed size, as bombs do"
-            )
+            raise ArchiveError(f"the member {name!r} unpacks to over {self.limit_ratio} times its packed size")
 
     def unpack(self) -> None:
         """Write all members, by what the file is and not by what it is called."""

@@ -63,7 +63,7 @@ def addresses(source: str) -> tuple[str, ...]:
     parts = urlsplit(source)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise FetchError(
-            f"A source begins with {source[:8]!r}; allowed are http:// and https:// (no login) and drive:<id>."
+            f"Got a source {source[:8]!r}...; allowed are http:// and https:// (no login), drive:<id>."
         )
     return (source,)
 

@@ -57,9 +57,7 @@ def _parse(file: IO[bytes], path: Path, dimensions: int) -> np.ndarray[Any, np.d
     shape = struct.unpack(f">{dimensions}I", sizes)
     claimed = math.prod(shape)
     if claimed > LARGEST:
-        raise DataError(
-            f"{path} claims the shape {shape}, more than {LARGEST:,} bytes; it is not a file of MNIST."
-        )
+        raise DataError(f"{path} claims the shape {shape}, over {LARGEST:,} bytes; it is not a file of MNIST.")
     # One byte more than claimed shows a file that is too long; a packed file is never unpacked further.
     content = file.read(claimed + 1)
     if len(content) != claimed:

@@ -70,9 +70,7 @@ def annotation_files(folder: Path) -> tuple[Path, ...]:
         return five
     if len(files) == 1:
         return tuple(files)
-    raise DataError(
-        f"{folder} has {len(files)} JSON files; needed are {', '.join(FIVE)}, or the single one of 2021."
-    )
+    raise DataError(f"{folder} has {len(files)} JSON files; expected {', '.join(FIVE)}, or the one of 2021.")
 
 
 def read_annotations(paths: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
@@ -183,9 +181,7 @@ def build(
                 _put(images / place.file, path, link)
                 written += 1
         except OSError as error:
-            raise DataError(
-                f"{path} cannot be written: {error.strerror}; the files so far are kept."
-            ) from error
+            raise DataError(f"{path} cannot be written: {error.strerror}; other files are kept.") from error
         counts[place.domain] += 1
         if progress is not None:
             progress(done, len(places))

@@ -83,9 +83,8 @@ def verify(
         pictures += mine
     result.classes = tuple(sorted(classes))
     with ThreadPoolExecutor(thread_count()) as pool:
-        for path, problem in zip(
-            pictures, pool.map(lambda p: _problem(p, deep, progress), pictures), strict=True
-        ):
+        problems = pool.map(lambda path: _problem(path, deep, progress), pictures)
+        for path, problem in zip(pictures, problems, strict=True):
             if problem is not None:
                 result.add(problem, path)
     if facts is not None:
