@@ -128,7 +128,7 @@ def test_datasets_for_each_domain() -> None:
     found = from_datasets({"a": one, "b": one}, classes=("x", "y", "z"))
     assert [d.labels.tolist() for d in found.domains] == [[0, 1, 2, 1]] * 2
     assert found.domains[0].read(2).shape == (3, 8, 8)  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="2 classes were named and labels go up to 2"):
+    with pytest.raises(DataError, match="2 classes were named and labels go to 2"):
         from_datasets({"a": one}, classes=("x", "y"))
 
 
