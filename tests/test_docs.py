@@ -45,7 +45,11 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gs
     + ["genie_dg.data.digits", "genie_dg.report.curves"]
     + [f"genie_dg.paper.{module}" for module in ("_base", "fig_osgr", "fig_umap", "tables", "experiments")]
     + [f"genie_dg.paper.claims_{module}" for module in ("verdict", "bench", "measures")]
-    + [f"genie_dg.data.{module}" for module in ("splits", "sampling", "sets", "styleshapes", "contact_sheet")]
+    + [
+        f"genie_dg.data.{module}"
+        for module in ("splits", "sampling", "registry", "styleshapes", "contact_sheet")
+    ]
+    + [f"genie_dg.data.published.{module}" for module in ("archives", "fetch")]
     + [f"genie_dg.diagnostics.{module}" for module in SHOWN],
 )
 def test_docstring_examples(name: str) -> None:

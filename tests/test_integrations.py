@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from genie_dg.cli._errors import UserError
+
 from genie_dg.cli.main import build_parser, check_verb
 
 ROOT = Path(__file__).parent.parent
@@ -147,7 +147,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for name in (
         "optim.genie.GENIE",
         "optim.swad.SWAD",
-        "data.sets.open_data",
+        "data.registry.open_data",
         "bench.train.train",
         "config.RunConfig",
     ):

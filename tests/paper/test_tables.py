@@ -12,7 +12,7 @@ from genie_dg.paper.registrys import ROWS, make_table
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.status import remember
-from genie_dg.data.catalog import PUBLISHED as SETS
+from genie_dg.data.published.catalog import PUBLISHED as SETS
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.paper._base import Made, PaperError, Request
 from genie_dg.paper._measure import cells, recall, seconds_until, until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.data.catalog import PUBLISHED
+from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.results._domainbed import DOMAINS, SETTINGS
 from genie_dg.results.formats import render

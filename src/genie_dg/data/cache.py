@@ -1,38 +1,35 @@
 """Decode once: pictures as raw uint8 pixels in one memory-mapped file for each domain.
 
 Two kinds. ``EvalSpec(size)`` stores what evaluation sees, the picture resized to a square, so evaluation from
-the cache is
-equal to decoding, to the bit. ``TrainSpec(limit)`` stores the decoded picture itself where its shorter side is
-at most ``limit``
-(exact) and a smaller version otherwise (an approximation of cropping the original).
+the cache is equal to decoding, to the bit. ``TrainSpec(limit)`` stores the decoded picture itself where its
+shorter side is at most ``limit`` (exact) and a smaller version otherwise (an approximation of cropping the
+original).
 
 A cache is named after the contents of the files and the specification, and it is never changed once complete.
-While it
-is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a crash
-only
-blocks whose checksum still fits are kept. One process builds at a time, held by a file lock that dies with the
-process;
-others wait and then use the result.
+While it is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a
+crash only blocks whose checksum still fits are kept. One process builds at a time, held by a file lock that
+ends with the process; others wait and then use the result.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .digests import Known, Progress, cannot_write, examine, replace_file, threads
+from genie_dg.files import append_line, lock, read_lines, write_json
+
+from .digests import Known, cannot_write, examine
 from .domains import DataError, FileDomain
+from .threads import Advance, thread_count
 
 BLOCK = 32
 """Rows that are written, synced and entered together."""
@@ -112,7 +109,7 @@ def estimate(known: Sequence[Known], spec: Spec) -> int:
 
 
 def open_cache(
-    domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Progress | None = None
+    domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Advance | None = None
 ) -> Cache:
     """The cache of a domain; what is missing of it is built first.
 
@@ -126,7 +123,7 @@ def open_cache(
     known = examine(domain, root)
     place = root / f"{_safe(domain.name)}-{_key(domain, known, spec)}"
     if not (place / "complete.json").is_file():
-        with _lock(place):
+        with lock(place / "lock", f"builds {place}", wait=-1):
             if not (place / "complete.json").is_file():
                 _build(domain, known, spec, place, progress)
     return _opened(place, known, spec)
@@ -146,20 +143,8 @@ def _key(domain: FileDomain, known: Sequence[Known], spec: Spec) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def _lock(place: Path) -> Iterator[None]:
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        file = (place / "lock").open("w")
-    except OSError as error:
-        raise cannot_write(place, error) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # waits; the system lets go of it when a process dies
-        yield
-
-
 def _build(
-    domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Progress | None
+    domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Advance | None
 ) -> None:
     offsets = _offsets(known, spec)
     blocks = range(0, len(known), BLOCK)
@@ -171,13 +156,11 @@ def _build(
             done = _kept(place / "journal.jsonl", descriptor, offsets)
             if progress is not None:
                 progress(sum(min(BLOCK, len(known) - b) for b in done))
-            with ThreadPoolExecutor(threads()) as pool, (place / "journal.jsonl").open("a") as journal:
+            with ThreadPoolExecutor(thread_count()) as pool:
                 for start in blocks:
                     if start not in done:
-                        crc = _write_block(domain, known, spec, offsets, start, descriptor, pool)
-                        done[start] = crc
-                        journal.write(json.dumps([start, crc]) + "\n")
-                        journal.flush()
+                        done[start] = _write_block(domain, known, spec, offsets, start, descriptor, pool)
+                        append_line(place / "journal.jsonl", {"start": start, "crc": done[start]})
                         if progress is not None:
                             progress(min(BLOCK, len(known) - start))
             os.ftruncate(descriptor, int(offsets[-1]))
@@ -187,13 +170,8 @@ def _build(
         (place / "pixels.part").replace(place / "pixels.u8")
     except OSError as error:
         raise cannot_write(place, error) from error
-    facts = {
-        "count": len(known),
-        "bytes": int(offsets[-1]),
-        "blocks": [done[b] for b in blocks],
-        "spec": repr(spec),
-    }
-    replace_file(place / "complete.json", json.dumps(facts))
+    sizes = {"count": len(known), "bytes": int(offsets[-1])}
+    write_json(place / "complete.json", {**sizes, "blocks": [done[b] for b in blocks], "spec": repr(spec)})
     (place / "journal.jsonl").unlink(missing_ok=True)
 
 
@@ -216,16 +194,11 @@ def _write_block(
 def _kept(journal: Path, descriptor: int, offsets: Any) -> dict[int, int]:
     """The blocks of an interrupted build that are truly there."""
     kept: dict[int, int] = {}
-    if journal.is_file():
-        for line in journal.read_text().splitlines():
-            try:
-                start, crc = json.loads(line)
-            except ValueError:
-                continue  # the last line was torn
-            end = min(start + BLOCK, len(offsets) - 1)
-            size = int(offsets[end] - offsets[start])
-            if zlib.crc32(os.pread(descriptor, size, int(offsets[start]))) == crc:
-                kept[start] = crc
+    for line in read_lines(journal)[0]:  # the last line may be torn, and is then left out
+        start, crc = int(line["start"]), int(line["crc"])
+        size = int(offsets[min(start + BLOCK, len(offsets) - 1)] - offsets[start])
+        if zlib.crc32(os.pread(descriptor, size, int(offsets[start]))) == crc:
+            kept[start] = crc
     return kept
 
 
@@ -240,9 +213,7 @@ def _opened(place: Path, known: Sequence[Known], spec: Spec) -> Cache:
     path = place / "pixels.u8"
     size = path.stat().st_size if path.is_file() else -1
     if facts["count"] != len(known) or facts["bytes"] != int(offsets[-1]) or size != facts["bytes"]:
-        raise DataError(
-            f"{place} is damaged (its sizes do not agree); remove that folder and it is built again."
-        )
+        raise DataError(f"{place} is damaged (its sizes do not agree); remove it, and it is built again.")
     # Copy-on-write: torch asks for writable memory, and whatever is written stays out of the file.
     data = np.memmap(path, dtype=np.uint8, mode="c") if size else np.empty(0, dtype=np.uint8)
     shapes = np.array([spec.shape(k) for k in known], dtype=np.int64)
@@ -254,7 +225,5 @@ def damaged_blocks(cache: Cache) -> list[int]:
     blocks = json.loads((cache.path / "complete.json").read_text())["blocks"]
     starts = range(0, len(cache), BLOCK)
     ends = [int(cache.offsets[min(s + BLOCK, len(cache))]) for s in starts]
-    checks = [
-        zlib.crc32(cache.data[int(cache.offsets[s]) : e].tobytes()) for s, e in zip(starts, ends, strict=True)
-    ]
-    return [s for s, crc, wanted in zip(starts, checks, blocks, strict=True) if crc != wanted]
+    pixels = (cache.data[int(cache.offsets[s]) : e].tobytes() for s, e in zip(starts, ends, strict=True))
+    return [s for s, data, crc in zip(starts, pixels, blocks, strict=True) if zlib.crc32(data) != crc]

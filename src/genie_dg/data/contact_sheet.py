@@ -18,6 +18,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from genie_dg.check import whole_number
+
 from .domains import DataError, Domain, DomainSet
 
 Box: TypeAlias = tuple[int, int, int, int]
@@ -30,13 +32,11 @@ PITCH = {14: 20, 20: 28}  # from line to line, by the size of the font
 
 
 class ContactSheet(NamedTuple):
-    """A drawn sheet, and what was found on the way."""
+    """A drawn sheet, and what could not be drawn."""
 
     image: Image.Image
     problems: list[str]  # one sentence for each sample that could not be read, with the name of its file
-    cells: dict[
-        tuple[str, str], list[Box]
-    ]  # by domain and class: where the samples are (left, top, right, bottom)
+    cells: dict[tuple[str, str], list[Box]]  # by domain and class: left, top, right and bottom of each sample
 
 
 def as_rgb(sample: Image.Image | Tensor) -> Image.Image:
@@ -111,10 +111,10 @@ def _wrapped(text: str, font: Font, width: float) -> list[str]:
 
 def _chosen(domain: Domain, label: int, count: int, generator: np.random.Generator) -> list[int]:
     """Up to ``count`` different samples of a class, in the order of the domain."""
-    found = np.flatnonzero(np.asarray(domain.labels) == label)
-    if len(found) > count:
-        found = np.sort(generator.choice(found, count, replace=False))
-    return [int(index) for index in found]
+    rows = np.flatnonzero(np.asarray(domain.labels) == label)
+    if len(rows) > count:
+        rows = np.sort(generator.choice(rows, count, replace=False))
+    return [int(index) for index in rows]
 
 
 def _heading(domain_set: DomainSet) -> str:
@@ -237,11 +237,10 @@ def contact_sheet(
         >>> len(sheet.cells), sheet.problems
         (8, [])
     """
-    if min(per_cell, max_classes, max_domains) < 1 or cell < 16 or seed < 0:
-        raise DataError(
-            f"contact_sheet got per_cell={per_cell}, cell={cell}, seed={seed}, max_classes={max_classes} and "
-            f"max_domains={max_domains}; cell starts at 16, seed at 0 and the others at 1."
-        )
+    whole_number("cell", cell, 16, error=DataError)
+    whole_number("seed", seed, 0, error=DataError)
+    for key, value in (("per_cell", per_cell), ("max_classes", max_classes), ("max_domains", max_domains)):
+        whole_number(key, value, error=DataError)
     names, domains = domain_set.classes[:max_classes], domain_set.domains[:max_domains]
     widest = max((math.ceil(_font(14).getlength(name)) for name in names), default=0)
     layout = _Layout(len(domains), len(names), per_cell, cell, min(WIDEST_NAME, widest), top=0)

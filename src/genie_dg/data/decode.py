@@ -1,8 +1,7 @@
 """One file to one RGB picture, with the pixels that torchvision's ``ImageFolder`` would give.
 
 ``PIL.Image.open(file).convert("RGB")`` and nothing else: no EXIF rotation, no colour management, palette and
-CMYK
-as Pillow converts them. Pixels then agree with every harness that uses torchvision's default loader.
+CMYK as Pillow converts them. Pixels then agree with every harness that uses torchvision's default loader.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def unreadable(error: BaseException) -> bool:
-    """Whether an error says that a file is no picture; Pillow raises all of these."""
+    """Whether an error says that a file is not a picture; Pillow raises all of these."""
     from PIL import Image
 
     return isinstance(error, (OSError, ValueError, SyntaxError, Image.DecompressionBombError))

@@ -10,17 +10,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from genie_dg.files import FileError, write_whole
+
 from .decode import problem_with, unreadable
 from .domains import DataError, FileDomain
-
-Progress = Callable[[int], object]
-"""Called with the number of samples that were finished since the last call."""
+from .threads import Advance, thread_count
 
 
 class Known(NamedTuple):
@@ -33,32 +31,29 @@ class Known(NamedTuple):
     width: int
 
 
-def threads() -> int:
-    """How many files are worked on at once: the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def examine(domain: FileDomain, cache: Path, progress: Progress | None = None) -> list[Known]:
+def examine(domain: FileDomain, cache: Path, progress: Advance | None = None) -> list[Known]:
     """The digest and picture size of every file of a domain, in order.
 
     Files that cannot be read as a picture raise `DataError` with their names; what was learnt of the others is
     kept.
     """
-    memo = _Memo(cache, domain)
-    with ThreadPoolExecutor(threads()) as pool:
-        outcomes = list(
-            pool.map(lambda path: _examined(domain.root / path, memo.known.get(path), progress), domain.paths)
-        )
-    found = {path: o for path, o in zip(domain.paths, outcomes, strict=True) if isinstance(o, Known)}
-    memo.store(found)
-    broken = [str(o) for o in outcomes if isinstance(o, DataError)]
+    place = hashlib.blake2b(str(domain.root.resolve()).encode(), digest_size=12).hexdigest()
+    path = cache / "digests" / f"{place}.json"
+    before = _remembered(path)
+    with ThreadPoolExecutor(thread_count()) as pool:
+        work = pool.map(lambda file: _examined(domain.root / file, before.get(file), progress), domain.paths)
+        outcomes = dict(zip(domain.paths, work, strict=True))
+    now = {file: outcome for file, outcome in outcomes.items() if isinstance(outcome, Known)}
+    if now != before:
+        _remember(path, now)
+    broken = [str(outcome) for outcome in outcomes.values() if isinstance(outcome, DataError)]
     if broken:
         more = f" ({len(broken) - 1} more like it; genie-dg data verify lists them)" if len(broken) > 1 else ""
         raise DataError(broken[0] + more)
-    return [o for o in outcomes if isinstance(o, Known)]
+    return [now[file] for file in domain.paths]
 
 
-def _examined(path: Path, known: Known | None, progress: Progress | None) -> Known | DataError:
+def _examined(path: Path, known: Known | None, progress: Advance | None) -> Known | DataError:
     from PIL import Image
 
     try:
@@ -78,41 +73,25 @@ def _examined(path: Path, known: Known | None, progress: Progress | None) -> Kno
     return known
 
 
-class _Memo:
-    """The digests of one domain folder, as a JSON file that is replaced as a whole."""
-
-    def __init__(self, cache: Path, domain: FileDomain) -> None:
-        place = hashlib.blake2b(str(domain.root.resolve()).encode(), digest_size=12).hexdigest()
-        self.path = cache / "digests" / f"{place}.json"
-        self.known: dict[str, Known] = {}
-        if self.path.is_file():
-            try:
-                self.known = {path: Known(*row) for path, row in json.loads(self.path.read_text()).items()}
-            except (ValueError, TypeError):
-                self.known = {}  # a broken memo costs time, nothing else: every file is examined again
-
-    def store(self, found: dict[str, Known]) -> None:
-        if found != self.known:
-            replace_file(self.path, json.dumps(found))
+def _remembered(path: Path) -> dict[str, Known]:
+    """What an earlier call has stored; a broken file costs time, nothing else: all is examined again."""
+    try:
+        return {file: Known(*row) for file, row in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a small file so that it is either the old one or the new one, whatever happens."""
+def _remember(path: Path, known: dict[str, Known]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
+    write_whole(path, json.dumps(known).encode("utf-8"))
 
 
-def cannot_write(path: Path, error: OSError) -> DataError:
+def cannot_write(path: Path, error: OSError) -> FileError:
     """The sentence for a cache that cannot be written."""
-    return DataError(
+    return FileError(
         f"{path} cannot be written ({error.strerror or error}); free some space or name another folder with "
         "--cache or GENIE_DG_CACHE. What was built before is kept."
     )

@@ -15,17 +15,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from genie_dg.check import MissingPackage
+
+from .domains import DataError, DomainSet, TensorDomain
+
 ANGLES: tuple[float, ...] = (0, 15, 30, 45, 60, 75)
 """The domains of RotatedMNIST, in degrees counter-clockwise."""
 
 
-class Domain(NamedTuple):
+class TurnedDigits(NamedTuple):
     """One domain: every image is turned by ``angle`` degrees."""
 
     angle: float
     images: Tensor  # float32 [n, 1, 8, 8], 0 (paper) to 1 (ink)
     labels: Tensor  # int64 [n], 0 to 9
     source: Tensor  # int64 [n], the position of each image in scikit-learn's data set
+
+
+def check_angles(angles: Sequence[float]) -> None:
+    """Refuse an empty list of angles, and two domains with one angle."""
+    if not angles or len(set(angles)) != len(angles):
+        raise DataError(f"got angles={list(angles)}; expected one or more, all different.")
 
 
 def rotate(images: Tensor, angle: float) -> Tensor:
@@ -42,20 +52,16 @@ def rotate(images: Tensor, angle: float) -> Tensor:
         [[[[1, 0], [0, 0]]]]
     """
     if images.dim() != 4 or not images.is_floating_point():
-        raise ValueError(
+        raise DataError(
             f"rotate got a tensor of shape {tuple(images.shape)} and dtype {images.dtype}; "
-            "it needs floating-point images of shape [n, channels, height, width]."
+            "expected floating-point images of shape [n, channels, height, width]."
         )
     if images.shape[-2] != images.shape[-1]:
-        raise ValueError(
-            f"rotate got images of {images.shape[-2]} by {images.shape[-1]} pixels; "
-            "it needs square ones, so pad them first."
-        )
+        raise DataError(f"rotate got images of {tuple(images.shape[-2:])} pixels; make them square first.")
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     # The grid says where each output pixel comes from, with y pointing down.
-    inverse = torch.tensor(
-        [[cosine, -sine, 0.0], [sine, cosine, 0.0]], dtype=images.dtype, device=images.device
-    )
+    rows = [[cosine, -sine, 0.0], [sine, cosine, 0.0]]
+    inverse = torch.tensor(rows, dtype=images.dtype, device=images.device)
     grid = F.affine_grid(inverse.expand(len(images), 2, 3), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
@@ -65,8 +71,8 @@ def load_digits() -> tuple[Tensor, Tensor]:
     try:
         from sklearn import datasets  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"The digits come with scikit-learn, but {error.name} is not installed; "
+        raise MissingPackage(
+            f"The digits need scikit-learn, but {error.name} is not installed; "
             'run pip install "genie-dg[bench]" and try again.'
         ) from error
     images, labels = datasets.load_digits(return_X_y=True)
@@ -74,7 +80,7 @@ def load_digits() -> tuple[Tensor, Tensor]:
     return pixels, torch.from_numpy(labels).to(torch.int64)
 
 
-def rotated_digits(angles: Sequence[float] = ANGLES, seed: int = 0) -> list[Domain]:
+def rotated_digits(angles: Sequence[float] = ANGLES, seed: int = 0) -> list[TurnedDigits]:
     """The domains, one for each angle.
 
     The images are shuffled and dealt out like cards, so domains differ in size by at most one image.
@@ -83,8 +89,7 @@ def rotated_digits(angles: Sequence[float] = ANGLES, seed: int = 0) -> list[Doma
         angles: the angle of each domain in degrees, all different.
         seed: which image belongs to which domain. The global generator of torch is neither read nor moved.
     """
-    if not angles or len(set(angles)) != len(angles):
-        raise ValueError(f"rotated_digits got the angles {list(angles)}; it needs one or more, all different.")
+    check_angles(angles)
     images, labels = load_digits()
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     domains = []
@@ -92,5 +97,11 @@ def rotated_digits(angles: Sequence[float] = ANGLES, seed: int = 0) -> list[Doma
         source = order[position :: len(angles)]
         # Turned in float64: bilinear weights that should be 0 are then below float32's resolution.
         turned = rotate(images[source], angle).to(torch.float32)
-        domains.append(Domain(angle, turned, labels[source], source))
+        domains.append(TurnedDigits(angle, turned, labels[source], source))
     return domains
+
+
+def rotated_digits_set() -> DomainSet:
+    """The domains as a `DomainSet` named ``"digits"``."""
+    domains = [TensorDomain(f"{d.angle:g} degrees", d.images, d.labels.numpy()) for d in rotated_digits()]
+    return DomainSet("digits", tuple(str(digit) for digit in range(10)), tuple(domains))

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from genie_dg.check import InputError
+
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 Labels: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
 
-class DataError(ValueError):
-    """What came is not usable as data; the message says what came, what is allowed and what to do."""
+class DataError(InputError):
+    """What was given is not usable as data; the message says what was got, what is allowed and what to do."""
 
 
 class Domain(Protocol):
@@ -136,15 +138,15 @@ class DomainSet:
 
         Files are named by their relative paths, not their contents: reading them all would take minutes.
         """
-        found = hashlib.sha256(repr(self.classes).encode("utf-8"))
+        digest = hashlib.sha256(repr(self.classes).encode("utf-8"))
         for domain in self.domains:
-            found.update(repr(domain.name).encode("utf-8"))
-            found.update(np.ascontiguousarray(domain.labels).tobytes())
+            digest.update(repr(domain.name).encode("utf-8"))
+            digest.update(np.ascontiguousarray(domain.labels).tobytes())
             if isinstance(domain, FileDomain):
-                found.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
+                digest.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
             elif isinstance(domain, TensorDomain):
-                found.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
-        return found.hexdigest()[:16]
+                digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
+        return digest.hexdigest()[:16]
 
     def counts(self) -> dict[str, np.ndarray[Any, Any]]:
         """For each domain how many samples each class has."""

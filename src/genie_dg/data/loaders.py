@@ -8,22 +8,21 @@ deviation: the operations of torchvision's transforms in their order).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Painter, Recipe, draw
-from .augment_opencv import OpenCVPainter
+from genie_dg.check import whole_number
+
+from .augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Recipe, draw
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
 from .sampling import AUGMENTATION, InOrder, Sampler, stream
-from .workers import shared_workers
+from .threads import shared_workers
 
 Batch = tuple[Tensor, Tensor]
-ENGINES: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}
-"""What augments, by name."""
 
 
 class Evaluation:
@@ -49,12 +48,10 @@ class Evaluation:
         cache: Cache | None = None,
         normalise: bool = True,
     ) -> None:
-        if batch_size < 1:
-            raise DataError(f"batch_size={batch_size} came; it must be 1 or more.")
+        whole_number("batch_size", batch_size, error=DataError)
         if cache is not None and len(cache) != len(domain):
-            raise DataError(
-                f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}; open it again."
-            )
+            sizes = f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}"
+            raise DataError(f"{sizes}; open it again.")
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
         self._scale, self._workers = _Scale(normalise), shared_workers()
@@ -120,7 +117,6 @@ class Training:
         caches: one for each domain, or ``None`` where pictures are decoded anew, made with ``TrainSpec``.
         normalise: with ImageNet's mean and deviation (three channels only).
         size: of pictures when there is no recipe.
-        engine: what augments: ``"torch"``, or ``"opencv"``, which is faster on CPU and rounds in its own way.
     """
 
     def __init__(
@@ -132,23 +128,16 @@ class Training:
         caches: Sequence[Cache | None] | None = None,
         normalise: bool = True,
         size: int = 224,
-        engine: Literal["torch", "opencv"] = "torch",
     ) -> None:
         if not domains or len(domains) != len(samplers):
-            raise DataError(
-                f"{len(domains)} domains and {len(samplers)} samplers came; give one sampler a domain."
-            )
+            raise DataError(f"Got {len(domains)} domains and {len(samplers)} samplers; give one for each.")
         self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
         self.caches = list(caches) if caches is not None else [None] * len(domains)
         self.spec, self.step, self.salt = EvalSpec(size), 0, 0
         self._scale = _Scale(normalise)
-        if engine not in ENGINES:
-            raise DataError(
-                f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}; choose one of them."
-            )
-        self._normalise, self._workers, self._engine = normalise, shared_workers(), ENGINES[engine]
+        self._normalise, self._workers = normalise, shared_workers()
         if recipe is not None:
-            self._engine(recipe, normalise)  # says now what would be missing later
+            recipe.painter(normalise)  # says now what would be missing later
 
     def __iter__(self) -> Training:
         return self
@@ -183,17 +172,15 @@ class Training:
         sampler = self.samplers[place]
         random = stream(sampler.seed + self.salt, AUGMENTATION, sampler.domain, step)
         draws = draw(self.recipe, sizes[:, 0], sizes[:, 1], random)
-        out = torch.empty(len(rows), 3, self.recipe.size, self.recipe.size)
         recipe = self.recipe
-
+        out = torch.empty(len(rows), 3, recipe.size, recipe.size)
         scales = np.array([p.shape[:2] for p in pictures]) / sizes
 
         def paint(first: int) -> None:
-            painter = self._workers.mine(self, lambda: self._engine(recipe, self._normalise))
+            painter = self._workers.mine(self, lambda: recipe.painter(self._normalise))
             group = slice(first, first + GROUP)
-            painter.paint(
-                [torch.from_numpy(p) for p in pictures[group]], draws, first, out[group], scales[group]
-            )
+            tensors = [torch.from_numpy(p) for p in pictures[group]]
+            painter.paint(tensors, draws, first, out[group], scales[group])
 
         self._workers.map(paint, range(0, len(rows), GROUP))
         return out, labels

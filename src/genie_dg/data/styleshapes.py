@@ -19,13 +19,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from genie_dg.check import number, whole_number
+
 from .domains import DataError, DomainSet, TensorDomain
 
 HUES = 7
 """The colour wheel is cut into this many hues, and a picture's hue lies within 30 % of a step around one."""
 
 Points: TypeAlias = tuple[tuple[float, float], ...]
-Style: TypeAlias = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, torch.Generator], Tensor]
+Distance: TypeAlias = Callable[[Tensor], Tensor]
+Style: TypeAlias = Callable[[Distance, Tensor, Tensor, torch.Generator], Tensor]
 
 
 def _star() -> Points:
@@ -122,7 +125,7 @@ def _mix(front: Tensor, back: Tensor, cover: Tensor) -> Tensor:
     return back + (front - back) * cover.unsqueeze(1)
 
 
-def _art(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _art(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Strokes in one direction, blotches from a palette of a few tones, edges that the brush frayed."""
     n = len(at)
     strokes = _noise(_turned(at, _uniform(generator, n, 0, math.pi)), generator, 5, 28)
@@ -135,9 +138,7 @@ def _art(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generato
     return _mix(front, back, _cover(edge))
 
 
-def _cartoon(
-    distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator
-) -> Tensor:
+def _cartoon(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A flat saturated fill and a thick dark outline on a plain pastel."""
     n = len(at)
     edge = distance(at)
@@ -146,7 +147,7 @@ def _cartoon(
     return filled * (1 - 0.92 * _cover(edge.abs() - _uniform(generator, n, 0.018, 0.03))).unsqueeze(1)
 
 
-def _photo(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _photo(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A rounded object under a light from one side, before a rough ground, seen by a noisy sensor."""
     n = len(at)
     edge = distance(at)
@@ -161,9 +162,7 @@ def _photo(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, genera
     return picture + 0.035 * torch.randn(picture.shape, generator=generator)
 
 
-def _sketch(
-    distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator
-) -> Tensor:
+def _sketch(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Two thin strokes of a dark pencil along the outline and faint hatching inside, on white paper."""
     paper = 0.97 + 0.02 * _noise(at, generator, 24, 24)
     ink = torch.zeros_like(paper)
@@ -227,17 +226,15 @@ def styleshapes(
         classes: how many of the seven classes, in alphabetical order.
 
     Example:
-        >>> few = styleshapes(size=32, per_class=2)
-        >>> [domain.name for domain in few.domains], len(few), few.domains[0].read(0).shape
+        >>> small = styleshapes(size=32, per_class=2)
+        >>> [domain.name for domain in small.domains], len(small), small.domains[0].read(0).shape
         (['art', 'cartoon', 'photo', 'sketch'], 56, torch.Size([3, 32, 32]))
     """
-    if size < 16 or per_class < 1 or not 0 <= seed < 2**48 or not 2 <= classes <= len(CLASSES):
-        raise DataError(
-            f"styleshapes got size={size}, per_class={per_class}, seed={seed} and classes={classes}; it needs "
-            f"a size from 16, per_class from 1, a seed from 0 to 2**48 - 1 and 2 to {len(CLASSES)} classes."
-        )
-    if not 0 <= spurious <= 1:
-        raise DataError(f"styleshapes got spurious={spurious}; it is a probability from 0 to 1.")
+    whole_number("size", size, 16, error=DataError)
+    whole_number("per_class", per_class, error=DataError)
+    whole_number("seed", seed, 0, 2**48 - 1, DataError)
+    whole_number("classes", classes, 2, len(CLASSES), DataError)
+    number("spurious", spurious, 0, 1, error=DataError)
     labels = np.repeat(np.arange(classes, dtype=np.int64), per_class)
     domains = []
     for index, name in enumerate(STYLES):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from genie_dg.data.catalog import PUBLISHED as SETS
+from genie_dg.data.published.catalog import PUBLISHED as SETS
 from genie_dg.protocols.sweep import SweepConfig
 
 from ._base import PaperError, Scale

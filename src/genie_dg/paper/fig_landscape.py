@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.mnist import FASHION, rotated_mnist
+from genie_dg.data.published.mnist import FASHION, rotated_mnist
 from genie_dg.data.registry import folder_of
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer

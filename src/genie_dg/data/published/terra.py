@@ -1,7 +1,7 @@
 """TerraIncognita from camera-trap pictures and their annotations, in one pass over each.
 
 DomainBed compares every image with every annotation; here a dictionary joins them and gives the same files. The
-annotations came as one JSON in 2021 and come as five now, and the number of images differs: which of the two
+annotations were one JSON file in 2021 and are five now, and the number of images differs: which of the two
 published variants was met is part of the report.
 """
 
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..domains import DataError
 from .archives import ArchiveError, Progress, safe_parts
-from .catalog import PUBLISHED, PublishedSet
-from .domains import DataError
+from .catalog import PUBLISHED
 
 TERRA = PUBLISHED["TerraIncognita"]
 LOCATIONS = tuple(domain.removeprefix("location_") for domain in TERRA.domains)
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TerraReport:
+class TerraSummary:
     """What was built.
 
     Args:
@@ -64,15 +64,13 @@ class TerraReport:
 
 def annotation_files(folder: Path) -> tuple[Path, ...]:
     """The five annotation files of a folder, or the single one of 2021, wherever below the folder they are."""
-    found = sorted(folder.rglob("*.json"))
-    five = tuple(path for path in found if path.name in FIVE)
+    files = sorted(folder.rglob("*.json"))
+    five = tuple(path for path in files if path.name in FIVE)
     if len(five) == len(FIVE):
         return five
-    if len(found) == 1:
-        return tuple(found)
-    raise DataError(
-        f"{folder} has {len(found)} JSON files; needed are {', '.join(FIVE)}, or the single one of 2021."
-    )
+    if len(files) == 1:
+        return tuple(files)
+    raise DataError(f"{folder} has {len(files)} JSON files; expected {', '.join(FIVE)}, or the one of 2021.")
 
 
 def read_annotations(paths: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
@@ -125,11 +123,6 @@ def _file_name(name: str) -> str:
     raise DataError(f"The annotations name the file {name!r}; a plain file name without folders is allowed.")
 
 
-def variant_of(counts: Mapping[str, int], published: PublishedSet = TERRA) -> str:
-    """The published variant of a set that has these counts by domain, or an empty string."""
-    return published.variant_of(counts)
-
-
 def _sizes(images: Path) -> dict[str, int]:
     try:
         with os.scandir(images) as entries:
@@ -159,7 +152,7 @@ def build(
     *,
     link: bool = False,
     progress: Progress | None = None,
-) -> TerraReport:
+) -> TerraSummary:
     """Put every image at ``target/location_<id>/<category>/``; what is there already is left alone.
 
     Args:
@@ -188,13 +181,11 @@ def build(
                 _put(images / place.file, path, link)
                 written += 1
         except OSError as error:
-            raise DataError(
-                f"{path} cannot be written: {error.strerror}; the files so far are kept."
-            ) from error
+            raise DataError(f"{path} cannot be written: {error.strerror}; other files are kept.") from error
         counts[place.domain] += 1
         if progress is not None:
             progress(done, len(places))
     if not counts:
         raise DataError(f"{images} has none of the {len(places):,} images that the annotations name there.")
-    found = {domain: counts[domain] for domain in TERRA.domains}
-    return TerraReport(found, tuple(missing), written, variant_of(found))
+    present = {domain: counts[domain] for domain in TERRA.domains}
+    return TerraSummary(present, tuple(missing), written, TERRA.variant_of(present))

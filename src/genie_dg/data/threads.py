@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,30 +17,36 @@ from threading import Barrier, local
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import torch
-
-from .digests import threads
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+Advance = Callable[[int], object]
+"""Called with the number of samples that were finished since the last call."""
+
+
+def thread_count() -> int:
+    """How many files are worked on at once: the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:
     """A pool of threads; ``mine(owner, make)`` gives each thread an object of its own for each owner."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = threads() if count is None else count
+        import torch
+
+        self.count = thread_count() if count is None else count
         self._own = local()
         self._pool = ThreadPoolExecutor(self.count)
         usual = torch.get_num_threads()
         barrier = Barrier(self.count)
 
-        def settle(_: int) -> None:
+        def use_one_thread(_: int) -> None:
             barrier.wait()  # every thread takes part once
             torch.get_num_threads()  # a thread's first look sets the usual number; after it ours stays
             torch.set_num_threads(1)
 
-        list(self._pool.map(settle, range(self.count)))
+        list(self._pool.map(use_one_thread, range(self.count)))
         # The number belongs to the calling thread, but new threads (autograd's too) start with the last one.
         torch.set_num_threads(usual)
 
@@ -58,7 +65,7 @@ class Workers:
 
 @functools.cache
 def shared_workers() -> Workers:
-    """The pool that all loaders use: few threads, whose memory stays warm."""
+    """The pool that all loaders use: a small number of threads, whose memory stays warm."""
     keep_freed_memory()
     return Workers()
 
@@ -72,8 +79,5 @@ def keep_freed_memory(most: int = 512 * 2**20) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     if mallopt is None:
         return False
-    use_heap_below, keep = (
-        -3,
-        -1,
-    )  # M_MMAP_THRESHOLD (32 MB is the most it takes) and M_TRIM_THRESHOLD of malloc.h
+    use_heap_below, keep = -3, -1  # M_MMAP_THRESHOLD (32 MB is the most it takes), M_TRIM_THRESHOLD of malloc.h
     return bool(mallopt(use_heap_below, 32 * 2**20) and mallopt(keep, most))

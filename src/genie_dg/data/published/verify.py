@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..decode import decode
+from ..domains import DataError
+from ..image_folders import is_picture, is_skipped
+from ..threads import Advance, thread_count
 from .catalog import PublishedSet
-from .decode import decode
-from .digests import Progress, threads
-from .domains import DataError
-from .image_folders import is_passed_over, is_picture
 
 
 @dataclass
-class Report:
-    """What `verify` found.
+class Verification:
+    """What `verify` has seen.
 
     Args:
         counts: pictures of each domain.
@@ -50,8 +50,8 @@ class Report:
 
 
 def verify(
-    root: Path, facts: PublishedSet | None = None, *, deep: bool = True, progress: Progress | None = None
-) -> Report:
+    root: Path, facts: PublishedSet | None = None, *, deep: bool = True, progress: Advance | None = None
+) -> Verification:
     """Look at every file below ``root/<domain>/<class>``.
 
     Args:
@@ -61,64 +61,63 @@ def verify(
         progress: called with the number of pictures looked at.
     """
     if not root.is_dir():
-        raise DataError(f"{root} is no folder; give the folder that holds the domains.")
-    report = Report()
-    domains = _folders(root, report, facts.domains if facts else None)
+        raise DataError(f"{root} is not a folder; give the folder that holds the domains.")
+    result = Verification()
+    domains = _folders(root, result, facts.domains if facts else None)
     wanted = set(facts.classes) if facts and facts.classes else None
     pictures: list[Path] = []
     classes: set[str] = set()
     for domain in domains:
         mine: list[Path] = []
-        for name in _folders(root / domain, report, None):
+        for name in _folders(root / domain, result, None):
             classes.add(name)
             if wanted is not None and name not in wanted:
-                report.add("extra class folder", root / domain / name)
-            inside = list(_pictures(root / domain / name, report))
+                result.add("extra class folder", root / domain / name)
+            inside = list(_pictures(root / domain / name, result))
             if not inside:
-                report.add("empty class", root / domain / name)
+                result.add("empty class", root / domain / name)
             mine += inside
         for name in sorted((wanted or classes) - set(os.listdir(root / domain))):
-            report.add("missing class", root / domain / name)
-        report.counts[domain] = len(mine)
+            result.add("missing class", root / domain / name)
+        result.counts[domain] = len(mine)
         pictures += mine
-    report.classes = tuple(sorted(classes))
-    with ThreadPoolExecutor(threads()) as pool:
-        for path, problem in zip(
-            pictures, pool.map(lambda p: _problem(p, deep, progress), pictures), strict=True
-        ):
+    result.classes = tuple(sorted(classes))
+    with ThreadPoolExecutor(thread_count()) as pool:
+        problems = pool.map(lambda path: _problem(path, deep, progress), pictures)
+        for path, problem in zip(pictures, problems, strict=True):
             if problem is not None:
-                report.add(problem, path)
+                result.add(problem, path)
     if facts is not None:
-        _compare(report, facts, root)
-    return report
+        _compare(result, facts, root)
+    return result
 
 
-def _folders(folder: Path, report: Report, wanted: tuple[str, ...] | None) -> list[str]:
+def _folders(folder: Path, result: Verification, wanted: tuple[str, ...] | None) -> list[str]:
     """Sub-folders that count; everything else in the folder is reported."""
     names = []
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        if not entry.is_dir() or is_passed_over(entry.name):
-            report.add("stray", entry.path)
+        if not entry.is_dir() or is_skipped(entry.name):
+            result.add("stray", entry.path)
         elif wanted is not None and entry.name not in wanted:
-            report.add("extra domain", entry.path)
+            result.add("extra domain", entry.path)
         else:
             names.append(entry.name)
     for name in wanted or ():
         if name not in names:
-            report.add("missing domain", folder / name)
+            result.add("missing domain", folder / name)
     return names
 
 
-def _pictures(folder: Path, report: Report) -> Iterator[Path]:
+def _pictures(folder: Path, result: Verification) -> Iterator[Path]:
     for where, _, files in sorted(os.walk(folder, followlinks=True)):
         for name in sorted(files):
             if is_picture(name):
                 yield Path(where) / name
             else:
-                report.add("stray", Path(where) / name)
+                result.add("stray", Path(where) / name)
 
 
-def _problem(path: Path, deep: bool, progress: Progress | None) -> str | None:
+def _problem(path: Path, deep: bool, progress: Advance | None) -> str | None:
     if progress is not None:
         progress(1)
     if path.stat().st_size == 0:
@@ -131,21 +130,21 @@ def _problem(path: Path, deep: bool, progress: Progress | None) -> str | None:
     return None
 
 
-def _compare(report: Report, facts: PublishedSet, root: Path) -> None:
-    counts = tuple(report.counts.get(domain, 0) for domain in facts.domains)
-    report.variant = facts.variant_of(report.counts)
-    shape = {"missing domain", "extra domain", "missing class", "extra class folder"} & set(report.problems)
-    classes_fit = len(report.classes) == facts.class_count
-    if not report.variant or shape or not classes_fit:
-        report.splits_differ = True
+def _compare(result: Verification, facts: PublishedSet, root: Path) -> None:
+    counts = tuple(result.counts.get(domain, 0) for domain in facts.domains)
+    result.variant = facts.variant_of(result.counts)
+    shape = {"missing domain", "extra domain", "missing class", "extra class folder"} & set(result.problems)
+    classes_fit = len(result.classes) == facts.class_count
+    if not result.variant or shape or not classes_fit:
+        result.splits_differ = True
         exact = {v: c for v, c in facts.variants.items() if not isinstance(c, int)}
         for variant, published in exact.items():
             for domain, have, want in zip(facts.domains, counts, published, strict=True):
                 if have != want:
                     sign = f"{abs(want - have):,} {'missing' if have < want else 'too many'}"
-                    report.add(
+                    result.add(
                         "count",
                         f"{root / domain}: {have:,} pictures, {want:,} in {variant}: {sign}",
                     )
         if not classes_fit:
-            report.add("count", f"{root}: {len(report.classes)} classes, {facts.class_count} published")
+            result.add("count", f"{root}: {len(result.classes)} classes, {facts.class_count} published")

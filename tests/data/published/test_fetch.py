@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.data import fetch as fetch_module
-from genie_dg.data.domains import DataError
-from genie_dg.data.fetch import FetchError, addresses, fetch
+from genie_dg.data.published import fetch as fetch_module
+from genie_dg.data.published.fetch import FetchError, addresses, fetch
+from genie_dg.files import Busy
 
 from .test_archives import wait_until
 from .web_server import Web, running
@@ -39,7 +39,8 @@ def quickly(sources: list[str], target: Path, **options: object) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """What is in a folder but lock files, which stay."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
 
 
 def dead_address() -> str:
@@ -330,12 +331,12 @@ def test_an_interrupt_keeps_the_part(web: Web, tmp_path: Path) -> None:
 
 def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
     url = web.serve("/f.zip", DATA, pause=0.02)
-    code = "from pathlib import Path\nfrom genie_dg.data.fetch import fetch\n"
+    code = "from pathlib import Path\nfrom genie_dg.data.published.fetch import fetch\n"
     code += f"fetch([{url!r}], Path('f.zip'))\n"
     part = tmp_path / "f.zip.part"
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as child:
         wait_until(lambda: part.exists() and part.stat().st_size > 100_000, child)
-        with pytest.raises(DataError, match="Another process"):
+        with pytest.raises(Busy, match="Another process fetches"):
             quickly([url], tmp_path / "f.zip")
         os.kill(child.pid, signal.SIGKILL)
     kept = part.stat().st_size
@@ -349,14 +350,15 @@ def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
 def test_a_full_disk_is_a_sentence_and_keeps_the_part(web: Web, tmp_path: Path) -> None:
     url = web.serve("/f.zip", DATA)
     code = (
-        "import resource\nfrom pathlib import Path\nfrom genie_dg.data.fetch import FetchError, fetch\n"
+        "import resource\nfrom pathlib import Path\n"
+        "from genie_dg.data.published.fetch import FetchError, fetch\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # the disk takes no more\n"
         f"try:\n    fetch([{url!r}], Path('f.zip'))\nexcept FetchError as error:\n    print(error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout == "f.zip.part cannot be written: File too large; what has come so far is kept.\n", (
+    assert done.stdout == "f.zip.part cannot be written: File too large; what was fetched is kept.\n", (
         done.stderr
     )
     kept = (tmp_path / "f.zip.part").stat().st_size

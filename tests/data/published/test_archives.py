@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.data._alone import alone
-from genie_dg.data.archives import ArchiveError, DamagedArchive, Extracted, extract, safe_parts
-from genie_dg.data.domains import DataError
+from genie_dg.data.published.archives import ArchiveError, DamagedArchive, Extracted, extract, safe_parts
+from genie_dg.files import Busy, FileError, is_locked, lock
 
 FILES = {"photo/dog/1.jpg": b"one", "photo/dog/2 ü.jpg": b"two" * 1000, "photo/empty.txt": b""}
 """Nothing that the children do here computes, and torch takes seconds to load."""
@@ -51,15 +50,25 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def entries(folder: Path) -> list[str]:
+    """Everything below a folder but lock files, which stay."""
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.suffix != ".lock")
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder but lock files."""
+    return [name for name in entries(folder) if "/" not in name]
+
+
 def refused(archive: Path, **limits: int) -> str:
     """Extract beside a witness; it must fail in one sentence and leave nothing. Gives the sentence."""
     target = archive.parent / "place" / "target"
     target.mkdir(parents=True)
     (target / "mine.txt").write_text("mine")
-    before = sorted(archive.parent.rglob("*"))
+    before = entries(archive.parent)
     with pytest.raises(ArchiveError) as caught:
         extract(archive, target, **limits)
-    assert sorted(archive.parent.rglob("*")) == before
+    assert entries(archive.parent) == before
     assert tree(target) == {"mine.txt": b"mine"}
     sentence = str(caught.value)
     assert sentence.startswith(str(archive))
@@ -78,7 +87,7 @@ def test_good_archives_come_out_whole(tmp_path: Path, kind: str) -> None:
     assert done == Extracted(3, sum(map(len, FILES.values())))
     assert seen
     assert all(0 < at <= archive.stat().st_size == size for at, size in seen)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "out"]
+    assert names(tmp_path) == ["a.bin", "out"]
 
 
 def test_folders_that_are_empty_or_the_root_are_kept(tmp_path: Path) -> None:
@@ -135,7 +144,7 @@ def test_links_and_devices_in_a_tar_are_refused(tmp_path: Path, kind: str) -> No
     sentence = refused(make_tar(tmp_path / "a.tar", [("good.txt", b"good"), info, ("link/x", b"evil")]))
     assert "'link'" in sentence
     words = {"SYMTYPE": "symbolic link", "LNKTYPE": "hard link", "GNUTYPE_SPARSE": "sparse"}
-    assert words.get(kind, "device") in sentence
+    assert words.get(kind, "special file") in sentence
 
 
 def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
@@ -297,8 +306,8 @@ def test_random_damage_gives_an_archive_error_or_files_below_the_target(tmp_path
         except ArchiveError:
             refusals += 1
     assert refusals >= 20
-    assert {p.name for p in tmp_path.iterdir()} <= {"a", "all"}
-    assert all(p.name.isdecimal() for p in (tmp_path / "all").iterdir())
+    assert set(names(tmp_path)) <= {"a", "all"}
+    assert all(name.isdecimal() for name in names(tmp_path / "all"))
 
 
 def test_a_missing_archive_and_a_full_disk_are_sentences(tmp_path: Path) -> None:
@@ -308,14 +317,14 @@ def test_a_missing_archive_and_a_full_disk_are_sentences(tmp_path: Path) -> None
     code = (
         "import resource\nfrom pathlib import Path\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # the disk takes no more\n"
-        "from genie_dg.data.archives import ArchiveError, extract\n"
+        "from genie_dg.data.published.archives import ArchiveError, extract\n"
         "try:\n    extract(Path('a.tar'), Path('out'))\nexcept ArchiveError as error:\n    print(error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "a.tar cannot be unpacked to out: File too large.\n", done.stderr
-    assert [p.name for p in tmp_path.iterdir()] == ["a.tar"]
+    assert names(tmp_path) == ["a.tar"]
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
@@ -324,7 +333,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         extract(make_zip(tmp_path / "a.zip"), tmp_path / "out", progress=stop)
-    assert [p.name for p in tmp_path.iterdir()] == ["a.zip"]
+    assert names(tmp_path) == ["a.zip"]
 
 
 def wait_until(true: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
@@ -339,31 +348,31 @@ def test_after_kill_9_the_same_call_succeeds(tmp_path: Path) -> None:
     files = {f"d{k % 7}/{k}.bin": random.Random(k).randbytes(100) for k in range(400)}
     make_zip(tmp_path / "a.zip", files)
     code = (
-        "import time\nfrom pathlib import Path\nfrom genie_dg.data.archives import extract\n"
+        "import time\nfrom pathlib import Path\nfrom genie_dg.data.published.archives import extract\n"
         "extract(Path('a.zip'), Path('out'), progress=lambda done, total: time.sleep(0.01))\n"
     )
     made = tmp_path / ".out.extracting"
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as child:
         wait_until(lambda: len(tree(made)) > 20 if made.exists() else False, child)
-        with pytest.raises(DataError, match="Another process"):
+        with pytest.raises(Busy, match="Another process unpacks"):
             extract(tmp_path / "a.zip", tmp_path / "out")
         os.kill(child.pid, signal.SIGKILL)
     assert not (tmp_path / "out").exists()
     assert 20 < len(tree(made)) < 400
     extract(tmp_path / "a.zip", tmp_path / "out")
     assert tree(tmp_path / "out") == files
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zip", "out"]
+    assert names(tmp_path) == ["a.zip", "out"]
 
 
 def test_the_lock_is_held_once_and_let_go(tmp_path: Path) -> None:
-    lock = tmp_path / "deep" / "lock"
-    with alone(lock), pytest.raises(DataError, match="Another process"), alone(lock):
+    path = tmp_path / "deep" / "lock"
+    with lock(path, "unpacks"), pytest.raises(Busy, match="Another process unpacks"), lock(path, "unpacks"):
         pass
-    with alone(tmp_path / "deep" / "lock"):
-        assert (tmp_path / "deep" / "lock").exists()
-    assert list((tmp_path / "deep").iterdir()) == []
+    with lock(path, "unpacks"):
+        assert path.exists()
+    assert not is_locked(path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be written"), alone(tmp_path / "file" / "lock"):
+    with pytest.raises(FileError, match="cannot be written"), lock(tmp_path / "file" / "lock", "unpacks"):
         pass
 
 

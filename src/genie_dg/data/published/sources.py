@@ -8,9 +8,10 @@ its address.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from .domains import DataError
+from genie_dg.check import did_you_mean
+
+from ..domains import DataError
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,18 @@ class SetSource:
     """One set.
 
     Args:
-        name: as in `genie_dg.data.catalog.PUBLISHED`.
+        name: as in `genie_dg.data.published.catalog.PUBLISHED`.
         files: all of them are needed.
         elsewhere: copies in another layout or dead links, to tell the user and never fetched.
+        camera_traps: whether the two files are pictures and annotations, which say where each picture goes.
+        duplicates: the file that lists pictures to remove; empty for none.
     """
 
     name: str
     files: tuple[SourceFile, ...]
     elsewhere: tuple[str, ...] = ()
+    camera_traps: bool = False
+    duplicates: str = ""
 
 
 DUPLICATES = "domain_net_duplicates.txt"
@@ -119,6 +124,7 @@ SOURCES: dict[str, SetSource] = {
                 ),
             ),
             elsewhere=(f"{_OLD_LILA}/labels/{TERRA_2021}",),  # the 24,330 images; dead
+            camera_traps=True,
         ),
         SetSource(
             "DomainNet",
@@ -136,6 +142,7 @@ SOURCES: dict[str, SetSource] = {
                     size=365_663,
                 ),
             ),
+            duplicates=DUPLICATES,
         ),
     )
 }
@@ -147,6 +154,5 @@ def source_of(name: str) -> SetSource:
     for known, row in SOURCES.items():
         if known.lower() == name.lower():
             return row
-    near = get_close_matches(name, SOURCES, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise DataError(f"There is no download for {name!r} (the choice is {', '.join(SOURCES)}){hint}")
+    hint = did_you_mean(name, SOURCES)
+    raise DataError(f"There is no download for {name!r}; the choice is {', '.join(SOURCES)}{hint}")

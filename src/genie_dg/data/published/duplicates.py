@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from genie_dg.files import write_json
+
+from ..domains import DataError
 from .archives import ArchiveError, safe_parts
-from .domains import DataError
 
 EXPECTED = {"clipart": 704, "infograph": 1596, "painting": 3493, "real": 2380, "sketch": 1258}
 """Lines of the published list by domain, 9,431 in all; quickdraw has none."""
@@ -56,17 +58,12 @@ def read_list(listing: Path) -> list[tuple[str, ...]]:
 
 def _targets(root: Path, paths: list[tuple[str, ...]]) -> list[tuple[str, Path]]:
     """Domain and path of each listed file; a folder that is a link to outside the root is refused."""
-    inside: dict[Path, bool] = {}
     home = root.resolve()
-    found = []
-    for parts in paths:
-        path = root.joinpath(*parts)
-        if path.parent not in inside:
-            inside[path.parent] = path.parent.resolve().is_relative_to(home)
-        if not inside[path.parent]:
-            raise DataError(f"{path.parent} is a link that leaves {root}; nothing was removed.")
-        found.append((parts[0], path))
-    return found
+    targets = [(parts[0], root.joinpath(*parts)) for parts in paths]
+    for folder in dict.fromkeys(path.parent for _, path in targets):
+        if not folder.resolve().is_relative_to(home):
+            raise DataError(f"{folder} is a link that leaves {root}; nothing was removed.")
+    return targets
 
 
 def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) -> Removal:
@@ -91,9 +88,9 @@ def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) 
             f"{root} has none of the {len(targets):,} files of {listing}, so nothing was removed; "
             "give the folder that has the domains in it."
         )
-    found = Counter(domain for domain, _ in there)
-    removal = Removal(listed, {domain: max(found[domain], before.get(domain, 0)) for domain in listed})
-    _write(record, removal)
+    now = Counter(domain for domain, _ in there)
+    removal = Removal(listed, {domain: max(now[domain], before.get(domain, 0)) for domain in listed})
+    write_json(record, asdict(removal))  # before the first file goes
     for _, path in there:
         try:
             path.unlink(missing_ok=True)
@@ -108,12 +105,3 @@ def _read(record: Path) -> Removal:
         return Removal(dict(content["listed"]), dict(content["removed"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{record} cannot be read ({error!r}); remove it and try again.") from error
-
-
-def _write(record: Path, removal: Removal) -> None:
-    draft = record.with_name(record.name + ".new")
-    try:
-        draft.write_text(json.dumps({"listed": removal.listed, "removed": removal.removed}), encoding="utf-8")
-        draft.replace(record)
-    except OSError as error:
-        raise DataError(f"{record} cannot be written: {error.strerror}; nothing was removed.") from error

@@ -33,8 +33,8 @@ class PublishedSet:
 
     def variant_of(self, counts: Mapping[str, int]) -> str:
         """The variant with these numbers of images by domain (or this total), or an empty string."""
-        found = tuple(counts.get(domain, 0) for domain in self.domains)
-        return next((name for name, known in self.variants.items() if known in (found, sum(found))), "")
+        present = tuple(counts.get(domain, 0) for domain in self.domains)
+        return next((name for name, known in self.variants.items() if known in (present, sum(present))), "")
 
 
 PUBLISHED: dict[str, PublishedSet] = {

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from genie_dg.check import whole_number
+
 from .digits import load_digits
 from .domains import DataError, DomainSet, TensorDomain
 
@@ -38,9 +40,7 @@ def deal(
     if len(images) != len(labels):
         raise DataError(f"There are {len(images)} images and {len(labels)} labels; each image needs one label.")
     if len(images) < domains:
-        raise DataError(
-            f"There are {len(images)} images for {domains} domains; each domain needs at least one."
-        )
+        raise DataError(f"There are {len(images)} images for {domains} domains; each needs at least one.")
     order = torch.randperm(len(images), generator=generator)
     return [(images[order[i::domains]], labels[order[i::domains]]) for i in range(domains)]
 
@@ -102,16 +102,11 @@ def coloured_mnist(
     if images.dim() != 3 or images.dtype != torch.uint8:
         raise DataError(
             f"coloured_mnist got images of shape {tuple(images.shape)} and type {images.dtype}; "
-            "it needs uint8 images of shape [n, height, width]."
+            "expected uint8 images of shape [n, height, width]."
         )
-    if subsample not in (1, 2):
-        raise DataError(
-            f"coloured_mnist got subsample={subsample}; it is 1 (all pixels) or 2 (every second one)."
-        )
+    whole_number("subsample", subsample, 1, 2, DataError)
     if not flips or not all(0 <= flip <= 1 for flip in flips):
-        raise DataError(
-            f"coloured_mnist got flips={list(flips)}; it needs one or more probabilities from 0 to 1."
-        )
+        raise DataError(f"got flips={list(flips)}; expected one or more probabilities from 0 to 1.")
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
     smaller = images[:, ::subsample, ::subsample]
     domains = []

@@ -18,10 +18,10 @@ from torch import Tensor
 from torchvision import datasets
 from torchvision.transforms import InterpolationMode, functional
 
-from genie_dg.data import mnist
-from genie_dg.data.coloured import coloured_mnist
+from genie_dg.data.coloured_digits import coloured_mnist
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
-from genie_dg.data.mnist import FASHION, coloured_mnist_from, load_mnist, read_idx, rotated_mnist
+from genie_dg.data.published import mnist
+from genie_dg.data.published.mnist import FASHION, coloured_mnist_from, load_mnist, read_idx, rotated_mnist
 
 
 def idx(content: np.ndarray, kind: int = 8) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.domains import DataError
-from genie_dg.data.duplicates import EXPECTED, Removal, read_list, remove_duplicates
+from genie_dg.data.published.duplicates import EXPECTED, Removal, read_list, remove_duplicates
 
 LISTED = ["clipart/axe/clipart_1.jpg", "clipart/bee/clipart_2.jpg", "real/axe/real_1.jpg"]
 KEPT = ["clipart/axe/clipart_9.jpg", "quickdraw/axe/q_1.png", "real/axe/real_10.jpg"]

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from genie_dg.cli.main import main
-from genie_dg.data.catalog import PUBLISHED, PublishedSet
-from genie_dg.data.verify import verify
+from genie_dg.data.published.catalog import PUBLISHED, PublishedSet
+from genie_dg.data.published.verify import verify
 from tests.data.pictures import folder
 
 FACTS = PublishedSet("Mini", ("Mini",), ("ink", "oil"), ("I", "O"), 2, ("cat", "dog"), {"16 images": (8, 8)})

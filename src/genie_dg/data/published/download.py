@@ -11,25 +11,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ._alone import alone
-from ._assembly import Assembly, Report, count_images
-from ._stages import Stages
+from genie_dg.files import lock
+
+from ..domains import DataError
+from ._assembly import Assembly, StageProgress, Stages, count_images
 from .catalog import PUBLISHED
-from .domains import DataError
 from .fetch import FetchError, fetch
 from .sources import SetSource, SourceFile, source_of
-from .terra import variant_of
-
-__all__ = ["Report", "download", "find_complete", "progress_bars"]
 
 
 def find_complete(name: str, root: Path) -> Path | None:
     """The folder of a set that is there and complete: as published, or as an earlier download left it."""
-    name = source_of(name).name
-    left = Stages(root / "downloads" / name / "stages.json").counts
-    for folder in PUBLISHED[name].folders:
-        counts = count_images(root / folder, PUBLISHED[name].domains)
-        if variant_of(counts, PUBLISHED[name]) or (folder == PUBLISHED[name].folders[0] and counts == left):
+    facts = PUBLISHED[source_of(name).name]
+    left = Stages(root / "downloads" / facts.name / "stages.json").counts
+    for folder in facts.folders:
+        counts = count_images(root / folder, facts.domains)
+        if facts.variant_of(counts) or (folder == facts.folders[0] and counts == left):
             return root / folder
     return None
 
@@ -43,7 +40,7 @@ def download(
     timeout: float = 30.0,
     attempts: int = 4,
     pause: float = 1.0,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Path:
     """Bring a set to ``root`` and return its folder; one that is complete already is not fetched again.
@@ -51,23 +48,22 @@ def download(
     Args:
         name: PACS, VLCS, OfficeHome, TerraIncognita or DomainNet, in any case.
         root: the folder for data sets.
-        source: where it comes from; by default its row in `genie_dg.data.sources.SOURCES`.
+        source: where it comes from; by default its row in `genie_dg.data.published.sources.SOURCES`.
         keep_archives: keep the archives in ``root/downloads`` afterwards.
         timeout: seconds without a byte before a connection counts as broken.
         attempts: failures in a row before a mirror is given up.
         pause: seconds before the second attempt.
-        report: called as work proceeds; `progress_bars` makes one.
+        progress: called as work proceeds; `progress_bars` makes one.
         say: called with sentences for the user: counts, variants, duplicates.
 
     Raises:
-        DataError: in one sentence; what was done so far is kept for the next call.
+        genie_dg.check.GenieError: in one sentence; what was done so far is kept for the next call.
     """
     row = source or source_of(name)
-    tell = say or (lambda sentence: None)
-    show = report or (lambda what, done, total: None)
-    if found := find_complete(row.name, root):
-        tell(f"{row.name} is complete already in {found}.")
-        return found
+    tell, show = say or (lambda sentence: None), progress or (lambda what, done, total: None)
+    if complete := find_complete(row.name, root):
+        tell(f"{row.name} is complete already in {complete}.")
+        return complete
 
     def get(file: SourceFile, path: Path) -> None:
         try:
@@ -82,22 +78,19 @@ def download(
                 pause=pause,
             )
         except FetchError as error:
-            if row.elsewhere:
-                others = f" (copies in another form: {', '.join(row.elsewhere)})."
-                raise FetchError(str(error).removesuffix(".") + others) from error
-            raise
+            others = f" (copies in another form: {', '.join(row.elsewhere)})." if row.elsewhere else "."
+            raise FetchError(str(error).removesuffix(".") + others) from error
 
-    target, work = root / PUBLISHED[row.name].folders[0], root / "downloads" / row.name
-    with alone(work / "lock"):
+    facts = PUBLISHED[row.name]
+    target, work = root / facts.folders[0], root / "downloads" / row.name
+    with lock(work / "lock", f"downloads {row.name} to {root}"):
         assembly = Assembly(row, work, Stages(work / "stages.json"), show, tell, get)
         try:
             counts = _assembled(assembly, target, keep_archives)
         except OSError as error:
             raise DataError(f"{error.filename or work} cannot be used: {error.strerror}.") from error
     each = ", ".join(f"{domain} {count:,}" for domain, count in counts.items())
-    verdict = (
-        "as published" if variant_of(counts, PUBLISHED[row.name]) else "which are not the published numbers"
-    )
+    verdict = "as published" if facts.variant_of(counts) else "which are not the published numbers"
     tell(f"{row.name} is in {target} with {sum(counts.values()):,} images ({each}), {verdict}.")
     return target
 
@@ -108,30 +101,23 @@ def _assembled(assembly: Assembly, target: Path, keep_archives: bool) -> dict[st
             f"{target} is there but does not have the images of {assembly.row.name}; look at it with "
             "genie-dg data verify, then move it away and try again."
         )
-    if assembly.stages.counts and not assembly.made.exists():
+    if assembly.stages.counts and not assembly.folder.exists():
         assembly.forget()  # an earlier download was finished, and its folder has been removed since
     assembly.assemble(keep_archives)
     return assembly.publish(target)
 
 
 @contextmanager
-def progress_bars() -> Iterator[Report]:
-    """A bar on the terminal for each piece of work, as a ``report`` for `download`; silent without rich."""
+def progress_bars() -> Iterator[StageProgress]:
+    """A bar on the terminal for each piece of work, as ``progress`` for `download`; silent without rich."""
     try:
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskID,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich import progress as rich
     except ImportError:
         yield lambda what, done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns) as bars:
-        tasks: dict[str, TaskID] = {}
+    columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn()
+    with rich.Progress(*columns, rich.TimeRemainingColumn()) as bars:
+        tasks: dict[str, rich.TaskID] = {}
 
         def report(what: str, done: int, total: int | None) -> None:
             if what not in tasks:

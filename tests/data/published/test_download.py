@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.data.archives import DamagedArchive
-from genie_dg.data.catalog import PUBLISHED
 from genie_dg.data.domains import DataError
-from genie_dg.data.download import download, find_complete, progress_bars
-from genie_dg.data.fetch import FetchError, addresses
-from genie_dg.data.sources import DUPLICATES, SOURCES, TERRA_2021, SetSource, source_of
-from genie_dg.data.terra import FIVE
+from genie_dg.data.published.archives import DamagedArchive
+from genie_dg.data.published.catalog import PUBLISHED
+from genie_dg.data.published.download import download, find_complete, progress_bars
+from genie_dg.data.published.fetch import FetchError, addresses
+from genie_dg.data.published.sources import DUPLICATES, SOURCES, TERRA_2021, SetSource, source_of
+from genie_dg.data.published.terra import FIVE
+from genie_dg.files import Busy, FileError
 
 from .test_archives import wait_until
 from .web_server import Web, running
@@ -120,13 +121,13 @@ def test_every_set_comes_to_its_folder_and_is_not_fetched_again(web: Web, tmp_pa
     source, made = offered(web, name)
     said: list[str] = []
     done: list[str] = []
-    where = download(name, tmp_path, source=source, say=said.append, report=lambda *at: done.append(at[0]))
+    where = download(name, tmp_path, source=source, say=said.append, progress=lambda *at: done.append(at[0]))
     assert where == tmp_path / PUBLISHED[name].folders[0]
     assert tree(where) == made
     assert {f"fetch {file.file}" for file in source.files} <= set(done)
     assert f"with {len(made)} images" in said[-1]
     assert "not the published numbers" in said[-1]
-    kept = {path.name for path in (tmp_path / "downloads" / name).iterdir()}
+    kept = {path.name for path in (tmp_path / "downloads" / name).iterdir() if "lock" not in path.name}
     assert kept - {"duplicates.json"} == {"stages.json", *(file.file for file in source.files)}
     asked = len(web.asked)
     assert download(name, tmp_path, source=source, say=said.append) == where
@@ -212,14 +213,14 @@ def test_interrupted_at_every_rename_the_same_call_goes_on(
 def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
     source, made = offered(web, "DomainNet", pause=0.03)
     code = (
-        "from pathlib import Path\nfrom genie_dg.data.download import download\n"
-        "from genie_dg.data.sources import SetSource, SourceFile\n"
+        "from pathlib import Path\nfrom genie_dg.data.published.download import download\n"
+        "from genie_dg.data.published.sources import SetSource, SourceFile\n"
         f"download('DomainNet', Path('.'), source={source!r})\n"
     )
     third = tmp_path / "downloads" / "DomainNet" / "painting.zip"
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as child:
         wait_until(third.exists, child)
-        with pytest.raises(DataError, match="Another process"):
+        with pytest.raises(Busy, match="Another process downloads"):
             download("DomainNet", tmp_path, source=source)
         os.kill(child.pid, signal.SIGKILL)
     assert not (tmp_path / "domain_net").exists()
@@ -302,7 +303,7 @@ def test_an_archive_of_something_else_is_named(web: Web, tmp_path: Path) -> None
 
 def test_a_root_that_cannot_be_written_is_a_sentence(web: Web, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         download("PACS", tmp_path / "file", source=offered(web, "PACS")[0])
 
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .coloured import coloured_mnist, deal
-from .digits import ANGLES
-from .domains import DataError, DomainSet, TensorDomain
+from ..coloured_digits import coloured_mnist, deal
+from ..digits import ANGLES, check_angles
+from ..domains import DataError, DomainSet, TensorDomain
 
 DIGITS: tuple[str, ...] = tuple(str(digit) for digit in range(10))
 
@@ -57,14 +57,12 @@ def _parse(file: IO[bytes], path: Path, dimensions: int) -> np.ndarray[Any, np.d
     shape = struct.unpack(f">{dimensions}I", sizes)
     claimed = math.prod(shape)
     if claimed > LARGEST:
-        raise DataError(
-            f"{path} claims the shape {shape}, more than {LARGEST:,} bytes; it is not a file of MNIST."
-        )
+        raise DataError(f"{path} claims the shape {shape}, over {LARGEST:,} bytes; it is not a file of MNIST.")
     # One byte more than claimed shows a file that is too long; a packed file is never unpacked further.
     content = file.read(claimed + 1)
     if len(content) != claimed:
-        found = f"has {len(content):,}" if len(content) < claimed else "has more"
-        raise DataError(f"{path} claims {claimed:,} bytes of shape {shape} but {found}; download it again.")
+        length = f"has {len(content):,}" if len(content) < claimed else "has more"
+        raise DataError(f"{path} claims {claimed:,} bytes of shape {shape} but {length}; download it again.")
     return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)
 
 
@@ -94,11 +92,10 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
 
 def _find(root: Path, stem: str) -> Path:
     """The file of that name, plain before compressed, in the first of `FOLDERS` that has it."""
-    names = [stem, f"{stem}.gz"]
-    for folder in FOLDERS:
-        for name in names:
-            if (root / folder / name).is_file():
-                return root / folder / name
+    places = [root / folder / name for folder in FOLDERS for name in (stem, f"{stem}.gz")]
+    for path in places:
+        if path.is_file():
+            return path
     raise DataError(
         f"{root} has no file {stem} or {stem}.gz, neither itself nor in its folders raw and MNIST/raw; "
         "give the folder with the four files of MNIST."
@@ -174,8 +171,7 @@ def rotated_mnist(
         name: what tables call the set; name it when the files are not MNIST's.
         classes: the names of the classes, for example `FASHION`.
     """
-    if not angles or len(set(angles)) != len(angles):
-        raise DataError(f"rotated_mnist got the angles {list(angles)}; it needs one or more, all different.")
+    check_angles(angles)
     images, labels = load_mnist(root, classes)
     parts = deal(images, labels, len(angles), torch.Generator().manual_seed(seed))
     domains = [

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from genie_dg.files import write_json
+
+from ..domains import DataError
+from ..image_folders import folders_in, is_picture
 from . import terra
-from ._stages import Stages
 from .archives import DamagedArchive, Progress, extract
 from .catalog import PUBLISHED, PublishedSet
-from .domains import DataError
 from .duplicates import remove_duplicates
-from .image_folders import folders_in, is_picture
-from .sources import DUPLICATES, SetSource, SourceFile
+from .sources import SetSource, SourceFile
 
-Report: TypeAlias = "Callable[[str, int, int | None], None]"
+StageProgress: TypeAlias = "Callable[[str, int, int | None], None]"
 """Called with what is being done, how much of it is done and how much there is, or None."""
 
 
@@ -34,24 +36,63 @@ def count_images(folder: Path, domains: tuple[str, ...]) -> dict[str, int]:
     return counts
 
 
+@dataclass
+class Stages:
+    """Stages that are done, by name, and what the finished work has counted, in a file replaced as a whole.
+
+    Args:
+        path: the file; an unreadable one raises `DataError`.
+    """
+
+    path: Path
+    done: list[str] = field(default_factory=list, init=False)
+    counts: dict[str, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            return
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            self.done = [str(stage) for stage in content["done"]]
+            self.counts = {str(domain): int(count) for domain, count in content["counts"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{self.path} cannot be read ({error!r}); remove it and try again.") from error
+
+    def run(self, stage: str, action: Callable[[], None]) -> None:
+        """Do a stage unless it is done. It must be possible to repeat the action after a crash in it."""
+        if stage not in self.done:
+            action()
+            self.done.append(stage)
+            self.save()
+
+    def forget(self) -> None:
+        """Start again from the beginning."""
+        self.done, self.counts = [], {}
+        self.path.unlink(missing_ok=True)
+
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.path, {"done": self.done, "counts": self.counts})
+
+
 @dataclass(frozen=True)
 class Assembly:
-    """One set in the making.
+    """One set that is being put together.
 
     Args:
         row: its files.
         work: the folder with the archives, and everything that is not finished.
         stages: what is done already.
-        report: called as work proceeds.
-        tell: called with sentences for the user.
+        progress: called as work proceeds.
+        say: called with sentences for the user.
         get: fetches a file of the row to a path.
     """
 
     row: SetSource
     work: Path
     stages: Stages
-    report: Report
-    tell: Callable[[str], None]
+    progress: StageProgress
+    say: Callable[[str], None]
     get: Callable[[SourceFile, Path], None]
 
     @property
@@ -59,7 +100,7 @@ class Assembly:
         return PUBLISHED[self.row.name]
 
     @property
-    def made(self) -> Path:
+    def folder(self) -> Path:
         """The set before it has its name. Other annotations, put by hand, make another folder."""
         return self.work / f"set from {self._archive(self.row.files[-1]).name}"
 
@@ -69,7 +110,7 @@ class Assembly:
         (self.work / "duplicates.json").unlink(missing_ok=True)
 
     def assemble(self, keep_archives: bool) -> None:
-        """Everything up to a finished folder `made`."""
+        """Everything up to a finished `folder`."""
         for file in self.row.files:
             archive = self._archive(file)
             if f"unpack {archive.name}" not in self.stages.done:
@@ -78,18 +119,18 @@ class Assembly:
                 self.stages.run(f"unpack {archive.name}", partial(self._unpack, file))
                 if not keep_archives:
                     archive.unlink(missing_ok=True)
-        self.stages.run("arrange", self._arrange_terra if self.row.name == "TerraIncognita" else self._arrange)
-        if any(file.file == DUPLICATES for file in self.row.files):
+        self.stages.run("arrange", self._arrange_camera_traps if self.row.camera_traps else self._arrange)
+        if self.row.duplicates:
             self.stages.run("duplicates", self._remove_duplicates)
 
     def publish(self, target: Path) -> dict[str, int]:
         """Note the counts, clean up, and let the set take its name as the last act."""
-        self.stages.counts = count_images(self.made, self.published.domains)
+        self.stages.counts = count_images(self.folder, self.published.domains)
         self.stages.save()
         shutil.rmtree(self.work / "unpacked", ignore_errors=True)
         if target.exists():
             target.rmdir()  # an empty folder; rmdir refuses any other
-        self.made.rename(target)
+        self.folder.rename(target)
         return self.stages.counts
 
     def _archive(self, file: SourceFile) -> Path:
@@ -103,7 +144,7 @@ class Assembly:
         return self.work / "unpacked" / self._archive(file).name
 
     def _progress(self, what: str) -> Progress:
-        return lambda done, total: self.report(what, done, total)
+        return lambda done, total: self.progress(what, done, total)
 
     def _unpack(self, file: SourceFile) -> None:
         archive = self._archive(file)
@@ -118,33 +159,29 @@ class Assembly:
         top = self._unpacked(file)
         if not top.is_dir():
             raise DataError(f"{top} is gone; remove {self.stages.path} and try again.")
-        found = [top / name for name in file.unpacks_to if (top / name).is_dir()]
-        if not found and not file.becomes:
+        fits = [top / name for name in file.unpacks_to if (top / name).is_dir()]
+        if not fits and not file.becomes:
             near = [top, *sorted(top.glob("*/")), *sorted(top.glob("*/*/"))]
-            found = [path for path in near if all((path / name).is_dir() for name in self.published.domains)]
-        if not found:
+            fits = [path for path in near if all((path / name).is_dir() for name in self.published.domains)]
+        if not fits:
             inside = ", ".join(sorted(path.name for path in top.iterdir())[:5]) or "nothing"
             raise DataError(f"{self._archive(file)} has {inside} in it, not {' or '.join(file.unpacks_to)}.")
-        return found[0]
+        return fits[0]
 
     def _arrange(self) -> None:
         for file in self.row.files:
-            home = self.made / file.becomes
+            home = self.folder / file.becomes
             if file.unpacks_to and not home.exists():
                 home.parent.mkdir(parents=True, exist_ok=True)
                 self._wanted(file).rename(home)
 
-    def _arrange_terra(self) -> None:
+    def _arrange_camera_traps(self) -> None:
         images, annotations = self.row.files
-        found = terra.build(
-            self._wanted(images),
-            terra.annotation_files(self._unpacked(annotations)),
-            self.made,
-            link=True,
-            progress=self._progress("arrange TerraIncognita"),
-        )
-        self.tell(found.sentence())
+        files = terra.annotation_files(self._unpacked(annotations))
+        progress = self._progress(f"arrange {self.row.name}")
+        summary = terra.build(self._wanted(images), files, self.folder, link=True, progress=progress)
+        self.say(summary.sentence())
 
     def _remove_duplicates(self) -> None:
         record = self.work / "duplicates.json"
-        self.tell(remove_duplicates(self.made, self.work / DUPLICATES, record=record).sentence())
+        self.say(remove_duplicates(self.folder, self.work / self.row.duplicates, record=record).sentence())

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie_dg.data import terra
-from genie_dg.data.catalog import PUBLISHED
 from genie_dg.data.domains import DataError
-from genie_dg.data.terra import FIVE, annotation_files, build, join, read_annotations, variant_of
+from genie_dg.data.published import terra
+from genie_dg.data.published.catalog import PUBLISHED
+from genie_dg.data.published.terra import FIVE, annotation_files, build, join, read_annotations
 
 CLASSES = PUBLISHED["TerraIncognita"].classes
 NAMES = [*CLASSES, "car", "deer"]
@@ -161,9 +161,9 @@ def test_missing_images_are_reported_and_the_rest_is_built(tmp_path: Path) -> No
 
 def test_both_published_variants_are_known_by_their_counts() -> None:
     new = dict(zip(terra.TERRA.domains, (4741, 9736, 3970, 5883), strict=True))
-    assert variant_of(new) == "24,330 images (2021 JSON)"
-    assert variant_of({**new, "location_38": 9735, "location_43": 3971}) == ""
-    assert variant_of({**new, "location_38": 9736 + 458}) == "24,788 images (2018 annotations)"
+    assert terra.TERRA.variant_of(new) == "24,330 images (2021 JSON)"
+    assert terra.TERRA.variant_of({**new, "location_38": 9735, "location_43": 3971}) == ""
+    assert terra.TERRA.variant_of({**new, "location_38": 9736 + 458}) == "24,788 images (2018 annotations)"
 
 
 def test_the_five_files_or_the_single_one_are_found(tmp_path: Path) -> None:
