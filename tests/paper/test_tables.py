@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from genie_dg.paper.registrys import ROWS, make_table
+from genie_dg.results.store import load
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.status import remember
@@ -20,7 +21,6 @@ from genie_dg.paper._sheet import MEASURED, QUOTED, Entry, csv_text, markdown
 from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
-from genie_dg.results.store import load
 from genie_dg.runs.record import canonical
 
 FOLDER = Path(__file__).parents[2] / "experiments"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from genie_dg.results.schema import Run, numbers_of
+
 from genie_dg.runs.record import RunConfig, canonical
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from genie_dg.cli import compare as verb
 from genie_dg.cli._errors import UserError
 from genie_dg.results.best_of import best_of, budget, chances, mean_best_of
 from genie_dg.results.bootstrap import Trial, interval, resampled_means, selection_law
+from genie_dg.results.schema import ResultsError, Run, numbers_of
+
+from genie_dg.cli import compare as verb
 from genie_dg.results.compare import (
     Candidate,
     baseline_of,
@@ -32,7 +33,6 @@ from genie_dg.results.compare import (
     last_spread,
     noise_floor,
 )
-from genie_dg.results.schema import ResultsError, Run, numbers_of
 from genie_dg.results.select import Chosen, select
 from genie_dg.runs.record import RunConfig, canonical
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.data.published.catalog import PUBLISHED
-from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.results._domainbed import DOMAINS, SETTINGS
 from genie_dg.results.formats import render
 from genie_dg.results.import_domainbed import import_domainbed
 from genie_dg.results.schema import ResultsError, Run
 from genie_dg.results.store import load
 from genie_dg.results.table import tables
+
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.data.published.catalog import PUBLISHED
+from genie_dg.optim.registry import OPTIMIZERS
 
 HPARAMS = {"lr": 5e-5, "batch_size": 32, "weight_decay": 1e-4, "resnet_dropout": 0.1, "data_augmentation": True}
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from genie_dg.results import _files
 from genie_dg.results._files import quick_numbers
 from genie_dg.results.schema import ResultsError, in_acc, numbers_of, out_acc
 from genie_dg.results.store import load
+
+from genie_dg.results import _files
 from genie_dg.runs.record import canonical
 
 from .build import PACS, config, record, run, write

@@ -10,8 +10,10 @@ files have not changed since come from there, all others are read anew. It can b
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,6 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError
+from genie_dg.files import FileError, write_whole
 from genie_dg.runs import folder as names
 from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
 
@@ -236,17 +239,18 @@ def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
             stamps = in_parallel(_stamps, paths)
             index = reading.result()
         known = {} if index is None else dict(index.select("folder", "stamp").iter_rows())
-        stale = [p for p, s in zip(paths, stamps, strict=True) if known.get(os.path.basename(p), 0) != s]
-        if index is not None and not stale and len(known) == len(paths):
-            return _at(index, folder)
+        stale = [p for p, s in zip(paths, stamps, strict=True) if not s or known.get(os.path.basename(p)) != s]
     runs = read_runs(stale)
     problems += runs.problems
-    frame = from_runs(runs)
+    fresh = from_runs(runs)
+    frame, lasting = fresh, fresh.filter(pl.col("done"), ~pl.col("folder").is_in(runs.damaged))
+    gone = False
     if index is not None:
-        fresh = set(paths) - set(stale)
-        kept = _at(index, folder).filter(pl.col("folder").is_in(list(fresh)))
-        frame = pl.concat([kept, frame]).sort("folder")
-    if len(paths) >= INDEXED:
+        kept = _at(index, folder)
+        gone = len(paths) - len(stale) < len(index)
+        kept = kept.filter(pl.col("folder").is_in(list(set(paths) - set(stale)))) if gone else kept
+        frame = pl.concat([kept, fresh]).sort("folder") if len(fresh) else kept
+    if len(paths) >= INDEXED and (index is None or gone or len(lasting)):
         _write_index(folder, frame.filter(~pl.col("folder").is_in(runs.damaged)))
     return frame
 
@@ -277,11 +281,11 @@ def _stamps(paths: Sequence[str]) -> list[int]:
 
 def _read_index(folder: str) -> pl.DataFrame | None:
     """The index of a folder; one that is damaged, or of another version, is one that is not there."""
-    path = Path(folder) / INDEX
-    if not path.is_file():
-        return None
     try:
-        index = pl.read_ipc(path)
+        data = memoryview((Path(folder) / INDEX).read_bytes())
+        if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            return None
+        index = pl.read_ipc(io.BytesIO(data[:-4]))
     except (pl.exceptions.PolarsError, OSError):
         return None
     wanted = {**{name: dtype for name, (dtype, _) in COLUMNS.items()}, "stamp": pl.Int64}
@@ -289,12 +293,12 @@ def _read_index(folder: str) -> pl.DataFrame | None:
 
 
 def _write_index(folder: str, frame: pl.DataFrame) -> None:
-    """Keep the complete runs; a folder that cannot be written is read in full every time."""
+    """Keep the complete runs, with a checksum; a folder that cannot be written is read in full every time."""
     done = frame.filter(pl.col("done"))
     stamps = pl.Series(_stamps(done["folder"].to_list()), dtype=pl.Int64)
     done = done.with_columns(folder=pl.col("folder").str.split(os.sep).list.last(), stamp=stamps)
-    path = Path(folder) / INDEX
-    part = path.with_name(f"{INDEX}.{os.getpid()}.part")
-    with suppress(OSError):
-        done.write_ipc(part, compression="uncompressed")
-        part.replace(path)
+    data = io.BytesIO()
+    done.write_ipc(data, compression="uncompressed")
+    check = zlib.crc32(data.getbuffer()).to_bytes(4, "little")
+    with suppress(FileError):
+        write_whole(Path(folder) / INDEX, data.getvalue() + check)

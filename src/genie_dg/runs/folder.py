@@ -84,7 +84,7 @@ def read_records(folder: Path, domains: int, count: int | None = None) -> list[R
             "folder and run it again."
         )
     try:
-        return [record_from(line, domains) for line in lines[:count]]
+        return [record_from(line, domains, finite=False) for line in lines[:count]]
     except InputError as error:
         raise FileError(
             f"{folder / RECORDS} has a line that is not a record ({str(error).rstrip('.')}); remove its folder "

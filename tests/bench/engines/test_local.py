@@ -204,7 +204,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(undisturbed: dict[str, ob
     """A real limit on the size of files stands for a full disk; lifted, the sweep goes on."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from genie_dg.bench.engines.local import launch_here; from tests.bench.engines.test_local import jobs_in\n"
+        "from genie_dg.bench.engines.local import launch_here\n"
+        "from tests.bench.engines.test_local import jobs_in\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "outcome = launch_here(jobs_in(Path(sys.argv[1])), retries=0)\n"
