@@ -1,4 +1,4 @@
-"""Optimizers of other libraries, built from settings of one vocabulary: lr, weight_decay, beta1, beta2, eps.
+"""Optimizers built from settings of one vocabulary: lr, weight_decay, beta1, beta2, eps.
 
 Every function takes parameter groups in torch's form, each with its own ``lr``.
 """
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ._numbers import number, switch
+from genie_dg import check
+
+from .adahessian import AdaHessian
 
 Groups = list[dict[str, Any]]
 
@@ -23,10 +25,10 @@ FUSED_DEVICES = ("cpu", "cuda")
 
 def build_sgd(groups: Groups, *, lr: float, weight_decay: float, momentum: float, nesterov: bool) -> Optimizer:
     """SGD of torch: with momentum mu, ``b <- mu b + g`` (``b = g`` in the first step), ``p <- p - lr b``."""
-    number("sgd", "momentum", momentum, below=1.0)
-    if switch("sgd", "nesterov", nesterov) and momentum == 0:
-        raise ValueError("sgd got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0.")
-    common = _common("sgd", lr, weight_decay)
+    check.number("momentum", momentum, 0, 1, open_high=True)
+    if check.boolean("nesterov", nesterov) and momentum == 0:
+        raise check.InputError("got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0.")
+    common = _common(lr, weight_decay)
     return SGD(groups, **common, momentum=momentum, nesterov=nesterov, fused=fused_serves(groups))
 
 
@@ -34,7 +36,7 @@ def build_adam(
     groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
 ) -> Optimizer:
     """Adam of torch; weight decay is coupled (L2)."""
-    common = _common("adam", lr, weight_decay, beta1, beta2, eps)
+    common = _common(lr, weight_decay, beta1, beta2, eps)
     return Adam(groups, **common, fused=fused_serves(groups))
 
 
@@ -42,32 +44,32 @@ def build_adamw(
     groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
 ) -> Optimizer:
     """AdamW of torch; weight decay is decoupled."""
-    common = _common("adamw", lr, weight_decay, beta1, beta2, eps)
+    common = _common(lr, weight_decay, beta1, beta2, eps)
     return AdamW(groups, **common, fused=fused_serves(groups))
 
 
 def build_rmsprop(groups: Groups, *, lr: float, weight_decay: float, alpha: float, eps: float) -> Optimizer:
     """RMSprop of torch, neither centred nor with momentum; ``alpha`` is the decay of the squares."""
-    number("rmsprop", "alpha", alpha, below=1.0)
-    number("rmsprop", "eps", eps)
-    return torch.optim.RMSprop(groups, **_common("rmsprop", lr, weight_decay), alpha=alpha, eps=eps)
+    check.number("alpha", alpha, 0, 1, open_high=True)
+    check.number("eps", eps, 0)
+    return torch.optim.RMSprop(groups, **_common(lr, weight_decay), alpha=alpha, eps=eps)
 
 
 def build_adabelief(
     groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
 ) -> Optimizer:
     """pytorch_optimizer's AdaBelief with decoupled weight decay, which leaves ``p.grad`` alone."""
-    common = _common("adabelief", lr, weight_decay, beta1, beta2, eps)
-    return _outside("adabelief", "AdaBelief")(groups, **common, weight_decouple=True)
+    common = _common(lr, weight_decay, beta1, beta2, eps)
+    return _from_pytorch_optimizer("AdaBelief")(groups, **common, weight_decouple=True)
 
 
 def build_yogi(
     groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float, initial: float
 ) -> Optimizer:
     """pytorch_optimizer's Yogi with decoupled weight decay; both averages start at ``initial``."""
-    number("yogi", "initial", initial)
-    common = _common("yogi", lr, weight_decay, beta1, beta2, eps)
-    return _outside("yogi", "Yogi")(groups, **common, weight_decouple=True, initial_accumulator=initial)
+    check.number("initial", initial, 0)
+    common = _common(lr, weight_decay, beta1, beta2, eps)
+    return _from_pytorch_optimizer("Yogi")(groups, **common, weight_decouple=True, initial_accumulator=initial)
 
 
 def build_adahessian(
@@ -83,28 +85,11 @@ def build_adahessian(
     seed: int,
 ) -> Optimizer:
     """`AdaHessian` of this package."""
-    from .adahessian import AdaHessian
-
-    common = _common("adahessian", lr, weight_decay, beta1, beta2, eps)
+    common = _common(lr, weight_decay, beta1, beta2, eps)
     return AdaHessian(groups, **common, hessian_power=hessian_power, average=average, seed=seed)
 
 
-def build_msvag(groups: Groups, *, lr: float, weight_decay: float, beta: float) -> Optimizer:
-    """`MSVAG` of this package."""
-    from .msvag import MSVAG
-
-    return MSVAG(groups, lr, beta=beta, weight_decay=weight_decay)
-
-
-def build_genie(groups: Groups, *, lr: float, **settings: Any) -> Optimizer:
-    """`GENIE` with the path it chooses itself."""
-    from .genie import GENIE
-
-    return GENIE(groups, lr, **settings)
-
-
 def _common(
-    owner: str,
     lr: float,
     weight_decay: float,
     beta1: float | None = None,
@@ -112,27 +97,28 @@ def _common(
     eps: float | None = None,
 ) -> dict[str, Any]:
     """The settings that many share, checked, under torch's names."""
-    found: dict[str, Any] = {
-        "lr": number(owner, "lr", lr),
-        "weight_decay": number(owner, "weight_decay", weight_decay),
+    common: dict[str, Any] = {
+        "lr": check.number("lr", lr, 0),
+        "weight_decay": check.number("weight_decay", weight_decay, 0),
     }
     if beta1 is not None and beta2 is not None:
-        first, second = number(owner, "beta1", beta1, below=1.0), number(owner, "beta2", beta2, below=1.0)
-        found |= {"betas": (first, second), "eps": number(owner, "eps", eps)}
-    return found
+        betas = {"beta1": beta1, "beta2": beta2}.items()
+        common["betas"] = tuple(check.number(name, beta, 0, 1, open_high=True) for name, beta in betas)
+        common["eps"] = check.number("eps", eps, 0)
+    return common
 
 
-def _outside(owner: str, name: str) -> Callable[..., Optimizer]:
+def _from_pytorch_optimizer(name: str) -> Callable[..., Optimizer]:
     """A class of pytorch_optimizer, which is imported only when one of its optimizers is built."""
     try:
         module = import_module("pytorch_optimizer")
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{owner} comes with pytorch_optimizer, but {error.name} is not installed; "
+        raise check.MissingPackage(
+            f"{name} comes with pytorch_optimizer, but {error.name} is not installed; "
             'run pip install "genie-dg[bench]" and try again.'
         ) from error
-    found: Callable[..., Optimizer] = getattr(module, name)
-    return found
+    kind: Callable[..., Optimizer] = getattr(module, name)
+    return kind
 
 
 def fused_serves(groups: Groups) -> bool:
@@ -162,13 +148,13 @@ def _order(x: Tensor) -> list[int]:
     return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1]
 
 
-class _Careful(Optimizer):
+class _FusedWhereRight(Optimizer):
     """Takes torch's fused path only where it is right.
 
-    The fused kernels for the CPU walk through memory and do not look at strides: a gradient that lies in
+    The fused kernels for the CPU read memory in order and do not look at strides: a gradient that lies in
     another order than its parameter (channels last, transposed, expanded) silently gives wrong weights. A group
     in which this is seen leaves the fused path for good. Because that may happen in any step, a GradScaler is
-    told to unscale by itself, which only the fused path could do for it.
+    asked to unscale by itself, which only the fused path could do for it.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -194,13 +180,13 @@ def _dense(tensors: Iterable[Tensor]) -> bool:
     return True
 
 
-class SGD(_Careful, torch.optim.SGD):
-    """SGD of torch; see `_Careful`."""
+class SGD(_FusedWhereRight, torch.optim.SGD):
+    """SGD of torch; see `_FusedWhereRight`."""
 
 
-class Adam(_Careful, torch.optim.Adam):
-    """Adam of torch; see `_Careful`."""
+class Adam(_FusedWhereRight, torch.optim.Adam):
+    """Adam of torch; see `_FusedWhereRight`."""
 
 
-class AdamW(_Careful, torch.optim.AdamW):
-    """AdamW of torch; see `_Careful`."""
+class AdamW(_FusedWhereRight, torch.optim.AdamW):
+    """AdamW of torch; see `_FusedWhereRight`."""
