@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from genie_dg import GENIE
-from genie_dg.optim import _shards
+from genie_dg.optim import _local
 from tests.optim import distributed_jobs as jobs
 
 ROOT = Path(__file__).parents[2]
@@ -73,4 +73,5 @@ def test_sharded_along_the_second_dimension(path: str, tmp_path: Path) -> None:
 
 
 def test_a_plain_tensor_is_its_own_shard() -> None:
-    assert _shards.shard_of(torch.zeros(3)) is _shards.WHOLE
+    p = torch.zeros(3)
+    assert (_local.local(p) is p, _local.local_elements(p), _local.shard_groups(p)) == (True, 0, ())

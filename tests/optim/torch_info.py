@@ -138,7 +138,7 @@ def by_kernel() -> Any:
 
 def packed() -> Any:
     """Let fused=True pack all tensors, as it packs the small ones of a large network: nothing is compiled."""
-    return patch.object(_fused, "partition", lambda targets: ([], list(range(len(targets)))))
+    return patch.object(_fused, "partition", lambda parameters: ([], list(range(len(parameters)))))
 
 
 once = optims([INFO], dtypes=[torch.float32])
