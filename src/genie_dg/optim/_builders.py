@@ -5,6 +5,7 @@ Every function takes parameter groups in torch's form, each with its own ``lr``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -22,90 +23,63 @@ Groups = list[dict[str, Any]]
 FUSED_DEVICES = ("cpu", "cuda")
 """Where every supported torch has fused kernels of SGD, Adam and AdamW."""
 
+DECAYS = ("beta1", "beta2", "momentum", "alpha")
+"""Settings that are the decay of a moving average."""
 
-def build_sgd(groups: Groups, *, lr: float, weight_decay: float, momentum: float, nesterov: bool) -> Optimizer:
+
+def build_sgd(groups: Groups, *, nesterov: bool, **settings: Any) -> Optimizer:
     """SGD of torch: with momentum mu, ``b <- mu b + g`` (``b = g`` in the first step), ``p <- p - lr b``."""
-    check.number("momentum", momentum, 0, 1, open_high=True)
-    if check.boolean("nesterov", nesterov) and momentum == 0:
+    common = _checked(settings)
+    if check.boolean("nesterov", nesterov) and common["momentum"] == 0:
         raise check.InputError("got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0.")
-    common = _common(lr, weight_decay)
-    return SGD(groups, **common, momentum=momentum, nesterov=nesterov, fused=fused_serves(groups))
+    return SGD(groups, **common, nesterov=nesterov, fused=fused_serves(groups))
 
 
-def build_adam(
-    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
-) -> Optimizer:
+def build_adam(groups: Groups, **settings: Any) -> Optimizer:
     """Adam of torch; weight decay is coupled (L2)."""
-    common = _common(lr, weight_decay, beta1, beta2, eps)
-    return Adam(groups, **common, fused=fused_serves(groups))
+    return Adam(groups, **_checked(settings), fused=fused_serves(groups))
 
 
-def build_adamw(
-    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
-) -> Optimizer:
+def build_adamw(groups: Groups, **settings: Any) -> Optimizer:
     """AdamW of torch; weight decay is decoupled."""
-    common = _common(lr, weight_decay, beta1, beta2, eps)
-    return AdamW(groups, **common, fused=fused_serves(groups))
+    return AdamW(groups, **_checked(settings), fused=fused_serves(groups))
 
 
-def build_rmsprop(groups: Groups, *, lr: float, weight_decay: float, alpha: float, eps: float) -> Optimizer:
+def build_rmsprop(groups: Groups, **settings: Any) -> Optimizer:
     """RMSprop of torch, neither centred nor with momentum; ``alpha`` is the decay of the squares."""
-    check.number("alpha", alpha, 0, 1, open_high=True)
-    check.number("eps", eps, 0)
-    return torch.optim.RMSprop(groups, **_common(lr, weight_decay), alpha=alpha, eps=eps)
+    return torch.optim.RMSprop(groups, **_checked(settings))
 
 
-def build_adabelief(
-    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float
-) -> Optimizer:
+def build_adabelief(groups: Groups, **settings: Any) -> Optimizer:
     """pytorch_optimizer's AdaBelief with decoupled weight decay, which leaves ``p.grad`` alone."""
-    common = _common(lr, weight_decay, beta1, beta2, eps)
-    return _from_pytorch_optimizer("AdaBelief")(groups, **common, weight_decouple=True)
+    return _from_pytorch_optimizer("AdaBelief")(groups, **_checked(settings), weight_decouple=True)
 
 
-def build_yogi(
-    groups: Groups, *, lr: float, weight_decay: float, beta1: float, beta2: float, eps: float, initial: float
-) -> Optimizer:
+def build_yogi(groups: Groups, **settings: Any) -> Optimizer:
     """pytorch_optimizer's Yogi with decoupled weight decay; both averages start at ``initial``."""
-    check.number("initial", initial, 0)
-    common = _common(lr, weight_decay, beta1, beta2, eps)
-    return _from_pytorch_optimizer("Yogi")(groups, **common, weight_decouple=True, initial_accumulator=initial)
+    common = _checked(settings)
+    common["initial_accumulator"] = common.pop("initial")
+    return _from_pytorch_optimizer("Yogi")(groups, **common, weight_decouple=True)
 
 
-def build_adahessian(
-    groups: Groups,
-    *,
-    lr: float,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    hessian_power: float,
-    average: bool,
-    seed: int,
-) -> Optimizer:
+def build_adahessian(groups: Groups, *, average: bool, seed: int, **settings: Any) -> Optimizer:
     """`AdaHessian` of this package."""
-    common = _common(lr, weight_decay, beta1, beta2, eps)
-    return AdaHessian(groups, **common, hessian_power=hessian_power, average=average, seed=seed)
+    return AdaHessian(groups, **_checked(settings), average=average, seed=seed)
 
 
-def _common(
-    lr: float,
-    weight_decay: float,
-    beta1: float | None = None,
-    beta2: float | None = None,
-    eps: float | None = None,
-) -> dict[str, Any]:
-    """The settings that many share, checked, under torch's names."""
-    common: dict[str, Any] = {
-        "lr": check.number("lr", lr, 0),
-        "weight_decay": check.number("weight_decay", weight_decay, 0),
-    }
-    if beta1 is not None and beta2 is not None:
-        betas = {"beta1": beta1, "beta2": beta2}.items()
-        common["betas"] = tuple(check.number(name, beta, 0, 1, open_high=True) for name, beta in betas)
-        common["eps"] = check.number("eps", eps, 0)
-    return common
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that are numbers, checked: decays in [0, 1), others at least 0; beta1 and beta2 become betas.
+
+    >>> _checked({"lr": 1, "beta1": 0.9, "beta2": 0.99})
+    {'lr': 1.0, 'betas': (0.9, 0.99)}
+    """
+    checked: dict[str, Any] = {}
+    for name, value in settings.items():
+        high = 1.0 if name in DECAYS else math.inf
+        checked[name] = check.number(name, value, 0, high, open_high=name in DECAYS)
+    if "beta1" in checked:
+        checked["betas"] = (checked.pop("beta1"), checked.pop("beta2"))
+    return checked
 
 
 def _from_pytorch_optimizer(name: str) -> Callable[..., Optimizer]:
