@@ -58,10 +58,10 @@ def _rows(count: int, words: Tensor) -> Tensor:
     return _random.row_words(rows, key0, key1) + zero + nought
 
 
-def _draw(p: Tensor, rows: Tensor, table: Tensor, words: Tensor) -> Draw:
+def _draw(p: Tensor, rows: Tensor, constants: Tensor, words: Tensor) -> Draw:
     """The draw of a kernel: rows of lanes, or a flat tensor that starts anywhere."""
     key0, key1, threshold, low = words.unbind(0)[:4]
-    lanes = table[0].view(torch.int32)  # given as float32, because int32 vectors load slowly on CPU
+    lanes = constants[0].view(torch.int32)  # given as float32, because int32 vectors load slowly on CPU
     if p.dim() == 2:
         return Draw(rows.unsqueeze(1), lanes, threshold)
     index = torch.arange(p.shape[0], dtype=torch.int32, device=p.device) + low
@@ -116,13 +116,13 @@ class Kernels:
 
     def __init__(self, rule: Rule, split: bool) -> None:
         def stage_advance(p: Tensor, g: Tensor, m: Tensor, v: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-            values, words, table = rest
+            values, words, constants = rest
             rows = _rows(p.shape[0], words) if p.dim() == 2 and rule.mask else words
             # Adding zeros keeps the compiler from giving some results a loop of their own.
-            g = g + table[1] if p.dim() == 2 else g
-            old = p + table[1] if p.dim() == 2 and not rule.mask else p
+            g = g + constants[1] if p.dim() == 2 else g
+            old = p + constants[1] if p.dim() == 2 and not rule.mask else p
             if split:
-                draw = _draw(p, rows, table, words)
+                draw = _draw(p, rows, constants, words)
                 new_p, new_m, new_v, live = advance_calm(rule, old, g, m, v, _scalars(values), draw)
                 p.copy_(new_p)
             else:
@@ -136,10 +136,10 @@ class Kernels:
             return gate_sums(rule, m, v, _scalars(values))
 
         def stage_finish(p: Tensor, m: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
-            values, words, table, kappa = rest
+            values, words, constants, kappa = rest
             rows = _rows(p.shape[0], words) if p.dim() == 2 else words
-            draw = _draw(p, rows, table, words)
-            zeros = table[1].to(p.dtype) if p.dim() == 2 else 0.0
+            draw = _draw(p, rows, constants, words)
+            zeros = constants[1].to(p.dtype) if p.dim() == 2 else 0.0
             old = (p + zeros, m + zeros, v + zeros)
             if split:
                 new_p, new_v = finish_live(rule, *old, _scalars(values), kappa, draw)
@@ -251,7 +251,7 @@ class FusedPlan:
         self._fixed = torch.tensor(fixed, dtype=torch.int32, device=device).reshape(-1, 4).t()
         self._views = [[_layout(t, stream) for t in self._parameters[k][:3]] for k, stream in self._streams]
         lanes = _random.lane_words(device).view(torch.float32)
-        self._table = torch.stack((lanes, torch.zeros_like(lanes)))
+        self._constants = torch.stack((lanes, torch.zeros_like(lanes)))  # lane words, zeros
 
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step. The kernels come first: if they cannot be compiled nothing has been changed."""
@@ -267,10 +267,10 @@ class FusedPlan:
         streams = [stream for _, stream in self._streams]
         keys = stream_keys(self._seed, streams, [steps[k] for k, _ in self._streams], self._device)
         words = torch.cat((keys, self._fixed)).t().contiguous().unbind(0)
-        stage, table = self._kernels.stage, self._table
+        stage, constants = self._kernels.stage, self._constants
         live: set[int] = set()
         for (k, stream), (p, m, v), word in zip(self._streams, self._views, words, strict=True):
-            count, _ = stage("advance", p, _layout(grads[k], stream), m, v, values[k], word, table)
+            count, _ = stage("advance", p, _layout(grads[k], stream), m, v, values[k], word, constants)
             if not self._split or count.sum().item() > 0:
                 live.add(k)
         if not live and self._split:
@@ -278,7 +278,7 @@ class FusedPlan:
         kappas = self._kappas(live, values)
         for (k, _), (p, m, v), word in zip(self._streams, self._views, words, strict=True):
             if k in live:
-                stage("finish", p, m, v, values[k], word, table, kappas[k])
+                stage("finish", p, m, v, values[k], word, constants, kappas[k])
 
     def _kappas(self, live: set[int], values: list[Tensor]) -> Tensor:
         wide = compute_dtype(self._dtype)
