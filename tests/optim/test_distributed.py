@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 def launch(job: str, path: str, out: Path, world: int = 2) -> list[dict[str, Any]]:
     """Run one job on several processes and return what each of them saved."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    python_path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": python_path, "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "tests.optim.distributed_jobs", job, path, str(out)]
     running = [
         subprocess.Popen(
