@@ -112,7 +112,7 @@ def test_the_checker_sees_a_violation(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("genie_dg.optim.genie", "from genie_dg import _random\nfrom genie_dg._moments import averaging"),
-        ("genie_dg.optim.genie", "from ._loop import step_loop\nfrom .. import _random\nimport torch.optim"),
+        ("genie_dg.optim.genie", "from ._update import step_loop\nfrom .. import _random\nimport torch.optim"),
         ("genie_dg.bench.assemble", "from genie_dg.data import digits\nfrom genie_dg.optim.genie import GENIE"),
         ("genie_dg.report.curves", "from genie_dg.results.store import load"),
         ("genie_dg.cli.main", "from genie_dg import __version__\nfrom genie_dg.bench.train import train"),

@@ -23,7 +23,7 @@ from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
-from genie_dg.optim._passes import Passes
+from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.registry import with_defaults
 from genie_dg.runs.record import RunConfig

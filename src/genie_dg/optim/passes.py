@@ -1,8 +1,7 @@
-"""What SAM, GAM and FAD share: gradients at places around the weights, and an optimizer around an optimizer."""
+"""What SAM, GAM and FAD share: gradients at several points, and an optimizer around an optimizer."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,7 +15,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from ._shards import SumOverRanks, is_sharded, local, local_gradient
+from ._local import SumOverRanks, is_sharded, local, local_gradient, shard_groups
+from ._options import OptionError, check_parameter
+from ._update import compute_dtype
 
 Vector = list[Tensor | None]
 """One tensor for each parameter, float32 or wider; None where there is no gradient, which counts as zero."""
@@ -40,8 +41,8 @@ def times(a: Vector, b: Vector) -> Vector:
     return [None if x is None or y is None else x * y for x, y in zip(a, b, strict=True)]
 
 
-class Around:
-    """The gradient of a closure's loss at the weights and at places around them.
+class ClosureGradient:
+    """The gradient of a closure's loss, at the weights and at points near them.
 
     Attributes:
         loss: what the closure returned in the first pass.
@@ -75,13 +76,13 @@ class Around:
         parts: dict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
         for p, x, y in zip(self.params, a, b, strict=True):
             if x is not None and y is not None:
-                parts[_ranks(p)].append(torch.dot(x.reshape(-1), y.reshape(-1)))
-        found = [x for some in parts.values() for x in some]
-        where = found[0].device if found else torch.device("cpu")
-        wide = torch.float64 if any(x.dtype == torch.float64 for x in found) else torch.float32
-        result = torch.zeros((), dtype=wide, device=where)
-        for ranks, some in parts.items():
-            result = result + SumOverRanks(ranks)(torch.stack([x.to(where, wide) for x in some]).sum())
+                parts[shard_groups(p)].append(torch.dot(x.reshape(-1), y.reshape(-1)))
+        products = [x for some in parts.values() for x in some]
+        device = products[0].device if products else torch.device("cpu")
+        dtype = torch.float64 if any(x.dtype == torch.float64 for x in products) else torch.float32
+        result = torch.zeros((), dtype=dtype, device=device)
+        for groups, some in parts.items():
+            result = result + SumOverRanks(groups)(torch.stack([x.to(device, dtype) for x in some]).sum())
         return result
 
     def sphere(self, radius: float, direction: Vector) -> Vector:
@@ -112,14 +113,7 @@ class Around:
 
 def widened(x: Tensor, copy: bool = False) -> Tensor:
     """In float32, or as it is where it is wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32), copy=copy)
-
-
-def _ranks(p: Tensor) -> tuple[Any, ...]:
-    if not is_sharded(p):
-        return ()
-    placements, mesh = p.placements, p.device_mesh  # type: ignore[attr-defined]
-    return tuple(mesh.get_group(i) for i, place in enumerate(placements) if not place.is_replicate())
+    return x.to(compute_dtype(x.dtype), copy=copy)
 
 
 @contextmanager
@@ -142,7 +136,7 @@ def steady_statistics(norms: list[_NormBase] | None) -> Iterator[None]:
     """Inside, batch norms work as always; afterwards their running statistics are what they were before.
 
     Args:
-        norms: the modules; None: whatever is called inside, found by a global hook.
+        norms: the modules; None: whatever is called inside, which a global hook sees.
     """
     before: dict[_NormBase, dict[str, Tensor]] = {}
     seen: set[nn.Module] = set()
@@ -174,16 +168,6 @@ def steady_statistics(norms: list[_NormBase] | None) -> Iterator[None]:
                     part.get_buffer(name).copy_(old)
 
 
-def check_number(owner: str, name: str, value: Any, what: str, high: float = math.inf) -> float:
-    """The value, or a refusal in a whole sentence."""
-    span = f"a number in [0, {high:g}]" if high < math.inf else "a finite number of at least 0"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{owner} got {name}={value!r}; {name} is {what} and must be {span}.")
-    if not (0 <= value <= high and math.isfinite(value)):
-        raise ValueError(f"{owner} got {name}={value!r}; {name} is {what} and must be {span}.")
-    return float(value)
-
-
 class Passes(Optimizer):
     """An optimizer around another: several passes make one gradient, with which ``base`` steps once.
 
@@ -202,15 +186,15 @@ class Passes(Optimizer):
     def __init__(self, base: Optimizer, model: nn.Module | None) -> None:
         name = type(self).__name__
         if not isinstance(base, Optimizer):
-            raise TypeError(
-                f"{name} got base={type(base).__name__}; base is the optimizer that takes the step, for "
+            raise OptionError(
+                f"{name} got base={type(base).__name__}; expected the optimizer that takes the step, for "
                 f"example {name}(torch.optim.SGD(model.parameters(), lr=0.1))."
             )
         norms = None if model is None else [m for m in model.modules() if isinstance(m, _NormBase)]
         # torch's own __init__ would make groups and state; this makes the hooks alone
         self.__setstate__({"base": base, "norms": norms})
 
-    def combined(self, around: Around) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> Vector:
         """The gradient to step with."""
         raise NotImplementedError
 
@@ -227,26 +211,22 @@ class Passes(Optimizer):
         name = type(self).__name__
         for group in self.param_groups:
             if group.get("maximize"):
-                raise ValueError(
+                raise OptionError(
                     f"{name} got a base with maximize=True; it looks for the highest loss nearby, so negate "
                     f"the loss and use maximize=False."
                 )
         params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         for p in params:
-            if p.is_complex():
-                raise ValueError(
-                    f"{name} got a complex parameter ({p.dtype}); it needs real ones, so pass "
-                    f"torch.view_as_real(p)."
-                )
-        around = Around(name, params, closure, self.norms)
-        for p, value in zip(params, self.combined(around), strict=True):
+            check_parameter(p)
+        gradient = ClosureGradient(name, params, closure, self.norms)
+        for p, value in zip(params, self.combined(gradient), strict=True):
             if value is None:
                 p.grad = None
                 continue
             if p.grad is None or is_sharded(p):
                 p.grad = torch.empty_like(p)
             local(p.grad).copy_(value)
-        return around.loss
+        return gradient.loss
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """All passes, then one step of ``base``.
@@ -259,8 +239,8 @@ class Passes(Optimizer):
         """
         if closure is None:
             name = type(self).__name__
-            raise TypeError(
-                f"{name}.step got no closure; it computes the gradient at several places, so pass a function "
+            raise OptionError(
+                f"{name}.step got no closure; it computes the gradient at several points, so pass a function "
                 f"that clears the gradients, computes the loss, calls backward and returns the loss (with a "
                 f"GradScaler: gather(closure), then scaler.step(optimizer.base))."
             )
