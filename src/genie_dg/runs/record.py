@@ -195,7 +195,7 @@ def record_from(data: Mapping[str, Any], domains: int, finite: bool = True) -> R
     """
     step = whole_number("step", data.get("step"), 0, 2**53 - 1)
     losses = {
-        name: None if data.get(name) is None else number(name, data[name])
+        name: None if data.get(name) is None else _loss(name, data[name], finite)
         for name in ("epoch", "loss", "validation_loss")
     }
     return Record(
@@ -210,7 +210,7 @@ def record_from(data: Mapping[str, Any], domains: int, finite: bool = True) -> R
 def _loss(name: str, value: Any, finite: bool) -> float:
     if not finite and isinstance(value, float) and not math.isfinite(value):
         return value
-    return number(name, value, -1e300, 1e300)
+    return number(name, value)
 
 
 def _accuracies(name: str, values: Any, domains: int) -> tuple[float, ...]:
