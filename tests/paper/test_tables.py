@@ -8,19 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from genie_dg.paper._base import Made, PaperError, Request
+from genie_dg.paper._measure import cells, recall, seconds_until, until
+from genie_dg.paper._sheet import MEASURED, QUOTED, Entry, csv_text, markdown
 from genie_dg.paper.registrys import ROWS, make_table
+from genie_dg.results.store import load
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.status import remember
 from genie_dg.data.catalog import PUBLISHED as SETS
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.paper._base import Made, PaperError, Request
-from genie_dg.paper._measure import cells, recall, seconds_until, until
-from genie_dg.paper._sheet import MEASURED, QUOTED, Entry, csv_text, markdown
 from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
-from genie_dg.results.store import load
 from genie_dg.runs.record import canonical
 
 FOLDER = Path(__file__).parents[2] / "experiments"

@@ -1,6 +1,6 @@
 """The claims of the paper, each with how it was measured here, the numbers, an interval and a verdict.
 
-The rule for verdicts is in `claims_verdict`, the measurements are in `claims_measures`.
+The rule for verdicts is in `verdict`, the measurements are in `measures`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ._base import Made, PaperRow, Request
-from .claims_verdict import Judged, Side, judge
-
-if TYPE_CHECKING:
-    from .claims_bench import Bench, Numbers
+from .claim_runs import SIZES, ClaimNumbers, ClaimRuns
+from .figure_setup import figure_setup
+from .measures import MEASURES
+from .request import Request, Result
+from .verdict import Judgement, Side, judge
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,12 @@ CLAIMS = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A claim, its numbers and the verdict."""
 
     claim: Claim
-    numbers: dict[str, list[float]]
-    judged: Judged
+    numbers: ClaimNumbers
+    judged: Judgement
 
     @property
     def result(self) -> str:
@@ -145,106 +144,98 @@ class Entry:
             return ""
         several, first = len(ordered) > 1, ordered[0][1][0]
         lines = []
-        for part, (found, said) in ordered:
-            ends = ", exact" if found.low == found.high else f" [{found.low:.3g}, {found.high:.3g}]"
-            lines.append(f"{part}: {found.value:.3g}{ends}" + (f", {said}" if several else ""))
+        for part, (interval, verdict) in ordered:
+            ends = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval.low != interval.high else ", exact"
+            lines.append(f"{part}: {interval.value:.3g}{ends}" + (f", {verdict}" if several else ""))
         shown = "" if first.low == first.high else f"; {100 * first.level:.3g} %, n = {first.count}"
         return "<br>".join([*lines, f"({self.claim.unit}{shown})"])
 
 
-def entries(numbers: Mapping[str, Numbers]) -> list[Entry]:
+def entries(numbers: Mapping[str, ClaimNumbers]) -> list[LedgerEntry]:
     """Every claim with a verdict; one without numbers is not measured."""
     return [
-        Entry(c, dict(numbers.get(c.name, {})), judge(numbers.get(c.name, {}), c.side, c.threshold))
+        LedgerEntry(c, dict(numbers.get(c.name, {})), judge(numbers.get(c.name, {}), c.side, c.threshold))
         for c in CLAIMS
     ]
 
 
-def markdown(found: list[Entry]) -> str:
-    """The ledger as a table, and a sentence that names the claims without a number."""
-    rows = [
-        "| Claim | In the paper | Measured here | Result | Verdict at this scale |",
-        "|---|---|---|---|---|",
-    ]
-    for e in found:
+def markdown(ledger: list[LedgerEntry]) -> str:
+    """The ledger as a table, and a sentence that names the claims without a number.
+
+    Its cells are long, so columns are not padded to their widest.
+    """
+    header = ["Claim", "In the paper", "Measured here", "Result", "Verdict at this scale"]
+    rows = [header, ["---"] * len(header)]
+    for e in ledger:
         if e.judged.parts:
-            wanted = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
-            rows.append(
-                f"| {e.claim.says} | {e.claim.where} | {wanted} | {e.result} | **{e.judged.verdict}** |"
-            )
-    missing = [e.claim.name for e in found if not e.judged.parts]
+            how = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
+            rows.append([e.claim.says, e.claim.where, how, e.result, f"**{e.judged.verdict}**"])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    missing = [e.claim.name for e in ledger if not e.judged.parts]
     if missing:
-        rows += ["", f"Not measured in this run: {', '.join(missing)}."]
-    return "\n".join(rows)
+        lines += ["", f"Not measured in this run: {', '.join(missing)}."]
+    return "\n".join(lines)
 
 
-def measure(bench: Bench, request: Request) -> dict[str, Numbers]:
+def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
     """The numbers of every claim; runs that are on the disk are not repeated."""
-    from . import claims_measures as m
-
-    found: dict[str, Numbers] = {}
-    for at, (names, function) in enumerate(m.MEASURES):
-        if bench.sizes.only and names[0] not in bench.sizes.only:
+    numbers: dict[str, ClaimNumbers] = {}
+    for at, (names, function) in enumerate(MEASURES):
+        if runs.sizes.only and names[0] not in runs.sizes.only:
             continue
         title = ", ".join(names)
         request.say(f"claims: {title}")
-        request.tick(at, len(m.MEASURES), title)
-        found |= dict(zip(names, function(bench), strict=True))
-    return found
+        request.tick(at, len(MEASURES), title)
+        numbers |= dict(zip(names, function(runs), strict=True))
+    return numbers
 
 
-def make_claims(request: Request) -> Made:
+def make_claims(request: Request) -> Result:
     """Measure every claim and write the ledger; at the paper's scale only print what to run."""
     if request.scale == "paper":
         blocks = [f"# {c.says} ({c.where})\n{c.paper}" for c in CLAIMS]
-        return Made("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
-    from ._figure import stage_of
-    from .claims_bench import SIZES, Bench
-
+        return Result("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
     sizes = SIZES[request.scale]
-    stage = stage_of(request, "digits", sizes.steps, "PACS", pretrained=True)
-    if stage.config.pretrained:
+    setup = figure_setup(request, "digits", sizes.steps, "PACS", pretrained=True)
+    if setup.config.pretrained:
         sizes = SIZES["pretrained"]
     every = max(1, sizes.steps // sizes.evaluations)
-    config = replace(stage.config, steps=sizes.steps, checkpoint_every=every, data_digest=stage.data.digest())
-    contenders = {c.label: c for c in stage.contenders}
-    opens = (request.data or "digits", request.root)
-    bench = Bench(stage.data, config, sizes, request.out / "runs", contenders, opens, request.workers)
-    found = entries(measure(bench, request))
-    tried = len(sizes.lr_factors)
-    chosen = ", ".join(
-        f"{label} {rate['lr']:g}" + (" (the end of its range)" if label in bench.at_edge else "")
-        for label, rate in bench.rates.items()
-    )
-    trials = "another trial" if sizes.tuning == 1 else f"{sizes.tuning} other trials"
-    best = f"the best of {tried} by validation on {trials}: {chosen}"
-    rates = best if tried > 1 else "set by hand, not tuned"
-    note = (
-        f"{stage.data.name}, {config.backbone}, {config.steps} steps of {config.batch_size} a domain, "
+    config = replace(setup.config, steps=sizes.steps, checkpoint_every=every, data_digest=setup.data.digest())
+    runs = ClaimRuns(
+        setup.data, config, sizes, request.out / "runs", {one.label: one for one in setup.optimizers},
+        (request.data or "digits", request.root), request.workers,
+    )  # fmt: skip
+    ledger = entries(measure(runs, request))
+    text = f"{_note(runs)}\n\n{markdown(ledger)}"
+    return Result(text, _write(request, text, ledger, runs))
+
+
+def _note(runs: ClaimRuns) -> str:
+    """What was trained, and where the learning rates are from."""
+    sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
+    if len(sizes.lr_factors) > 1:
+        chosen = ", ".join(
+            f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")
+            for label, rate in runs.rates.items()
+        )
+        trials = "another trial" if sizes.tuning == 1 else f"{sizes.tuning} other trials"
+        rates = f"the best of {len(sizes.lr_factors)} by validation on {trials}: {chosen}"
+    return (
+        f"{runs.data.name}, {config.backbone}, {config.steps} steps of {config.batch_size} a domain, "
         f"{sizes.seeds} trials that leave the domains out in turn; learning rates {rates}."
     )
-    text = f"{note}\n\n{markdown(found)}"
-    return Made(text, _write(request, text, found, bench))
 
 
-def _write(request: Request, text: str, found: list[Entry], bench: Bench) -> tuple[Path, ...]:
+def _write(request: Request, text: str, ledger: list[LedgerEntry], runs: ClaimRuns) -> tuple[Path, ...]:
     request.out.mkdir(parents=True, exist_ok=True)
     table, numbers = request.out / "claims.md", request.out / "claims.json"
     table.write_text(text + "\n", encoding="utf-8")
     whole = {
-        "command": request.typed("claims"),
+        "command": request.command("claims"),
         "scale": request.scale,
-        "seeds": list(bench.seeds),
-        "claims": [asdict(e) | {"result": e.result} for e in found],
-        "runs": {c.run_id: asdict(c) for c in bench.made},
+        "seeds": list(runs.seeds),
+        "claims": [asdict(e) | {"result": e.result} for e in ledger],
+        "runs": {run: asdict(config) for run, config in runs.configs.items()},
     }
     numbers.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return table, numbers
-
-
-CLAIMS_ROW = PaperRow(
-    "claims",
-    "all claims",
-    "every claim of the paper: measured how, with which interval, and whether it holds",
-    make_claims,
-)
