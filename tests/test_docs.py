@@ -26,6 +26,19 @@ TAUGHT = ["_given", "_draws", "_penalties", "_distances", "_adversary", "irm", "
 TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
 
 
+PAPER = [
+    "request",
+    "published",
+    "sourced",
+    "fig_osgr",
+    "fig_umap",
+    "tables",
+    "experiments",
+    "verdict",
+    "claim_runs",
+]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -41,8 +54,7 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
     + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
     + [f"genie_dg.results.{module}" for module in ("schema", "select", "table", "formats", "best_of")]
     + ["genie_dg.data.digits", "genie_dg.report.curves"]
-    + [f"genie_dg.paper.{module}" for module in ("_base", "fig_osgr", "fig_umap", "tables", "experiments")]
-    + [f"genie_dg.paper.claims_{module}" for module in ("verdict", "bench", "measures")]
+    + [f"genie_dg.paper.{module}" for module in PAPER]
     + [f"genie_dg.data.{module}" for module in ("splits", "sampling", "sets", "styleshapes", "contact_sheet")]
     + [f"genie_dg.diagnostics.{module}" for module in SHOWN],
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from genie_dg.check import one_of
 from genie_dg.data.catalog import PUBLISHED as SETS
+from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.protocols.sweep import SweepConfig
 
 from .request import SCALES, PaperError, Scale
@@ -108,79 +109,60 @@ def _point(name: str, value: float) -> Grid:
     return Grid(f"{name}-{value}", ("ERM",), ("genie",), {"genie": settings}, row, scales)
 
 
-EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e
-    for e in (
-        Experiment(
-            "optimizers",
-            "Ten optimizers under ERM (the paper's main table, and its tables for each data set).",
-            (*FOUR, "DomainNet"),
-            (Grid("", ("ERM",), OPTIMIZERS),),
-            TUNED,
-            TRIALS,
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
+    Experiment(
+        "optimizers",
+        "Ten optimizers under ERM (the paper's main table, and its tables for each data set).",
+        (*FOUR, "DomainNet"), (Grid("", ("ERM",), OPTIMIZERS),), TUNED, TRIALS,
+    ),
+    Experiment(
+        "iterations",
+        "Time and accuracy after 5,000, 10,000 and 15,000 steps of one run with default hyper-parameters.\n"
+        "SGD and SAM are set as the authors had them; their GENIE was tuned, here it has its defaults.",
+        FOUR[:3], (Grid("", ("ERM",), ("sgd", "adam", "sam", "genie"), AUTHORS),), DEFAULTS, DEFAULTS,
+        steps={"smoke": (7, 2), "cpu": (121, 40), "paper": (15001, 200)},
+        levels={"smoke": (2, 4, 6), "cpu": (40, 80, 120), "paper": (5000, 10000, 15000)},
+    ),
+    Experiment(
+        "integration", "GENIE and other optimizers inside DG algorithms.", FOUR,
+        (
+            Grid("", ("ERM", "RSC", "CORAL"), ("adam", "adamw", "sgd", "genie")),
+            Grid("algorithms", tuple(ALGORITHMS.split()), ("adam",), scales=("paper",)),
         ),
-        Experiment(
-            "iterations",
-            "Time and accuracy after 5,000, 10,000 and 15,000 steps of one run with default hyper-parameters.\n"
-            "SGD and SAM are set as the authors had them; their GENIE was tuned, here it has its defaults.",
-            FOUR[:3],
-            (Grid("", ("ERM",), ("sgd", "adam", "sam", "genie"), AUTHORS),),
-            DEFAULTS,
-            {"smoke": 1, "cpu": 1, "paper": 1},
-            steps={"smoke": (7, 2), "cpu": (121, 40), "paper": (15001, 200)},
-            levels={"smoke": (2, 4, 6), "cpu": (40, 80, 120), "paper": (5000, 10000, 15000)},
+        TUNED, TRIALS,
+    ),
+    Experiment(
+        "single-source",
+        "Train on one domain, test on the others. CORAL has then nothing to align and equals ERM.",
+        FOUR,
+        (Grid("", ("ERM", "RSC", "CORAL"), ("adam", "sgd", "genie")), Grid("sam", ("ERM",), ("sam",))),
+        TUNED, TRIALS, task="single-source",
+    ),
+    Experiment(
+        "ablation",
+        "GENIE with preconditioning, noise and mask switched off; without all three the paper takes Adam.",
+        ("PACS",),
+        (
+            Grid("", ("ERM",), ("adam", "genie"), {}, {"adam": "none", "genie": "precondition+noise+mask"}),
+            _switched("only-precondition", "precondition", noise=False, dropout=0.0),
+            _switched("precondition-and-noise", "precondition+noise", noise=True, dropout=0.0),
+            _switched("precondition-and-mask", "precondition+mask", noise=False),
+            _switched("all-off", "GENIE, all three off", precondition=False, noise=False, dropout=0.0),
         ),
-        Experiment(
-            "integration",
-            "GENIE and other optimizers inside DG algorithms.",
-            FOUR,
-            (
-                Grid("", ("ERM", "RSC", "CORAL"), ("adam", "adamw", "sgd", "genie")),
-                Grid("algorithms", tuple(ALGORITHMS.split()), ("adam",), scales=("paper",)),
-            ),
-            TUNED,
-            TRIALS,
+        TUNED, TWICE,
+    ),
+    Experiment(
+        "sensitivity",
+        "GENIE's p at beta 0.95 and its beta at p 0.4, all else at the defaults, beside other optimizers.",
+        ("PACS",),
+        (
+            Grid("", ("ERM",), ("sgd", "adam", "sam")),
+            *(_point("p", value) for value in P),
+            *(_point("beta", value) for value in BETA),
         ),
-        Experiment(
-            "single-source",
-            "Train on one domain, test on the others. CORAL has then nothing to align and equals ERM.",
-            FOUR,
-            (
-                Grid("", ("ERM", "RSC", "CORAL"), ("adam", "sgd", "genie")),
-                Grid("sam", ("ERM",), ("sam",)),
-            ),
-            TUNED,
-            TRIALS,
-            task="single-source",
-        ),
-        Experiment(
-            "ablation",
-            "GENIE with preconditioning, noise and mask switched off; without all three the paper takes Adam.",
-            ("PACS",),
-            (
-                Grid("", ("ERM",), ("adam", "genie"), {}, {"adam": "none", "genie": "precondition+noise+mask"}),
-                _switched("only-precondition", "precondition", noise=False, dropout=0.0),
-                _switched("precondition-and-noise", "precondition+noise", noise=True, dropout=0.0),
-                _switched("precondition-and-mask", "precondition+mask", noise=False),
-                _switched("all-off", "GENIE, all three off", precondition=False, noise=False, dropout=0.0),
-            ),
-            TUNED,
-            TWICE,
-        ),
-        Experiment(
-            "sensitivity",
-            "GENIE's p at beta 0.95 and its beta at p 0.4, all else at the defaults, beside other optimizers.",
-            ("PACS",),
-            (
-                Grid("", ("ERM",), ("sgd", "adam", "sam")),
-                *(_point("p", value) for value in P),
-                *(_point("beta", value) for value in BETA),
-            ),
-            DEFAULTS,
-            TRIALS,
-        ),
-    )
-}
+        DEFAULTS, TRIALS,
+    ),
+)}  # fmt: skip
 """By name."""
 
 
@@ -232,8 +214,8 @@ def runs_of(sweep: SweepConfig) -> int:
     unknown = [name for name in sweep.datasets if name not in SETS]
     if unknown:
         raise PaperError(f"Got the data set {unknown[0]!r}; expected a published one: {', '.join(SETS)}.")
-    draws = 20 if sweep.hparams is None else sweep.hparams
-    trials = 3 if sweep.trials is None else sweep.trials
+    draws = GENIE_PAPER.hparams if sweep.hparams is None else sweep.hparams
+    trials = GENIE_PAPER.trials if sweep.trials is None else sweep.trials
     assert isinstance(draws, int)
     assert isinstance(trials, int)
     domains = sum(len(SETS[name].domains) for name in sweep.datasets)

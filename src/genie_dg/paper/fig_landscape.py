@@ -51,6 +51,10 @@ OPTIMIZERS = (
 """Learning rates for the two coordinates, whose unit is an eighth of the patch; not published, not tuned."""
 
 
+Pool = tuple[Tensor, Tensor]
+"""Images and labels."""
+
+
 @dataclass(frozen=True)
 class Path2D:
     """The places of one optimizer, with the losses there."""
@@ -130,7 +134,7 @@ def landscape_data(
         channels, size = pools[0][0].shape[1], pools[0][0].shape[-1]
         model = build_network("mlp", len(data.classes), channels, size)
     first = {name: p.detach().clone() for name, p in model.named_parameters()}
-    corners = [_minimum(model, first, *pool, corner_steps, batch, generator) for pool in pools[:4]]
+    corners = [_minimum(model, first, pool, corner_steps, batch, generator) for pool in pools[:4]]
     patch = Patch(model, corners)
     everything = torch.cat([x for x, _ in pools[:4]]), torch.cat([y for _, y in pools[:4]])
     draws = [_draw(pools[:4], batch, generator) for _ in range(STEPS)]
@@ -151,15 +155,10 @@ def landscape_data(
 
 
 def _minimum(
-    model: nn.Module,
-    first: dict[str, Tensor],
-    x: Tensor,
-    y: Tensor,
-    steps: int,
-    batch: int,
-    generator: torch.Generator,
+    model: nn.Module, first: dict[str, Tensor], pool: Pool, steps: int, batch: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Weights that were trained on one domain alone."""
+    x, y = pool
     model.load_state_dict(first)
     optimizer = build_optimizer("adam", model.parameters(), lr=1e-3)
     for _ in range(steps):
@@ -170,7 +169,7 @@ def _minimum(
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def _draw(pools: list[tuple[Tensor, Tensor]], batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _draw(pools: list[Pool], batch: int, generator: torch.Generator) -> Pool:
     rows = [torch.randint(len(y), (batch,), generator=generator) for _, y in pools]
     return (
         torch.cat([x[r] for (x, _), r in zip(pools, rows, strict=True)]),
@@ -178,13 +177,8 @@ def _draw(pools: list[tuple[Tensor, Tensor]], batch: int, generator: torch.Gener
     )
 
 
-def _trajectory(
-    patch: Patch,
-    setup: OptimizerSetup,
-    draws: list[tuple[Tensor, Tensor]],
-    source: tuple[Tensor, Tensor],
-    unseen: tuple[Tensor, Tensor],
-) -> Path2D:
+def _trajectory(patch: Patch, setup: OptimizerSetup, draws: list[Pool], source: Pool, unseen: Pool) -> Path2D:
+    """Where an optimizer goes on the patch."""
     place = nn.Parameter(torch.tensor(START))
     optimizer = build_optimizer(setup.optimizer, [place], **setup.settings)
     label = f"{setup.label} (lr {setup.settings['lr']:g})"

@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Settings = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class OptimizerSetup:
     """An optimizer with its settings, under the label that figures show."""
 
     label: str
     optimizer: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
     def on(self, config: RunConfig) -> RunConfig:
         """A run with this optimizer."""
@@ -43,28 +46,18 @@ class OptimizerSetup:
         return replace(self, settings={**self.settings, **settings})
 
 
-SMALL = (
-    OptimizerSetup("SGD", "sgd", {"lr": 0.1, "momentum": 0.0}),
-    OptimizerSetup("Adam", "adam", {"lr": 0.001}),
-    OptimizerSetup("SAM", "sam", {"base": "sgd", "lr": 0.1, "rho": 0.05}),
-    OptimizerSetup("GENIE", "genie", {"lr": 0.3}),
-)
+def _four(sgd: Settings, adam: Settings, sam: Settings, genie: Settings) -> tuple[OptimizerSetup, ...]:
+    labels = {"SGD": sgd, "Adam": adam, "SAM": {"base": "sgd", **sam}, "GENIE": genie}
+    return tuple(OptimizerSetup(label, label.lower(), settings) for label, settings in labels.items())
+
+
+SMALL = _four({"lr": 0.1, "momentum": 0.0}, {"lr": 0.001}, {"lr": 0.1, "rho": 0.05}, {"lr": 0.3})
 """For small networks from random weights: of five or six on digits, the best that never diverged."""
 
-FINE_TUNED = (
-    OptimizerSetup("SGD", "sgd", {"lr": 0.001, "momentum": 0.9}),
-    OptimizerSetup("Adam", "adam", {"lr": 5e-5}),
-    OptimizerSetup("SAM", "sam", {"base": "sgd", "lr": 0.001, "rho": 0.05}),
-    OptimizerSetup("GENIE", "genie", {"lr": 0.015}),
-)
+FINE_TUNED = _four({"lr": 0.001, "momentum": 0.9}, {"lr": 5e-5}, {"lr": 0.001, "rho": 0.05}, {"lr": 0.015})
 """For the small pretrained network: the defaults of the optimizers, Adam's and GENIE's as published."""
 
-AS_PUBLISHED = (
-    OptimizerSetup("SGD", "sgd", {"lr": 5e-5, "momentum": 0.0}),
-    OptimizerSetup("Adam", "adam"),
-    OptimizerSetup("SAM", "sam", {"base": "sgd", "lr": 5e-5}),
-    OptimizerSetup("GENIE", "genie"),
-)
+AS_PUBLISHED = _four({"lr": 5e-5, "momentum": 0.0}, {}, {"lr": 5e-5}, {})
 """As the authors ran them: SGD and SAM with Adam's learning rate."""
 
 
@@ -195,16 +188,10 @@ def panels(rows: int, columns: int, width: float, height: float, **options: Any)
     return figure, [ax for row in axes for ax in row]
 
 
-def save_picture(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
-    """The picture as PNG and PDF, always with the same bytes."""
+def save(figure: Figure, folder: Path, name: str, data: Table | None = None) -> tuple[Path, ...]:
+    """The picture as PNG and PDF, always with the same bytes, and its numbers as CSV beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
     figure.savefig(png)
     figure.savefig(pdf, metadata={"CreationDate": None})
-    return png, pdf
-
-
-def save(figure: Figure, folder: Path, name: str, data: Table) -> tuple[Path, ...]:
-    """The picture, and its numbers as CSV beside it."""
-    png, pdf = save_picture(figure, folder, name)
-    return png, pdf, write_csv(png, data)
+    return (png, pdf) if data is None else (png, pdf, write_csv(png, data))

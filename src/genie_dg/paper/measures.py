@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,33 +30,20 @@ from .claim_runs import ClaimNumbers, ClaimRuns, against
 from .figure_setup import OptimizerSetup, cross_entropy, halves, samples
 from .runs import train_in_memory
 
+OTHERS = ("SGD", "Adam", "SAM")
+
 
 def only_preconditioning(runs: ClaimRuns) -> OptimizerSetup:
     """GENIE without noise and mask, at GENIE's learning rate."""
     return replace(runs.tuned("GENIE").having(noise=False, dropout=0.0), label="preconditioning")
 
 
-def others(runs: ClaimRuns) -> dict[str, OptimizerSetup]:
-    return {label: runs.tuned(label) for label in ("SGD", "Adam", "SAM")}
-
-
-def preconditioning_suffices(runs: ClaimRuns) -> ClaimNumbers:
-    return runs.differences(only_preconditioning(runs), {"Adam": runs.tuned("Adam")})
-
-
-def noise_and_mask_help(runs: ClaimRuns) -> ClaimNumbers:
-    return runs.differences(runs.tuned("GENIE"), {"preconditioning alone": only_preconditioning(runs)})
-
-
-def better_accuracy(runs: ClaimRuns) -> ClaimNumbers:
-    return runs.differences(runs.tuned("GENIE"), others(runs))
-
-
 def robust(runs: ClaimRuns) -> ClaimNumbers:
     numbers = {}
     for p, beta in runs.sizes.cells:
         cell = runs.tuned("GENIE").having(dropout=p, beta=beta)
-        for name, values in runs.differences(cell, others(runs)).items():
+        others = {label: runs.tuned(label) for label in OTHERS}
+        for name, values in runs.differences(cell, others).items():
             numbers[f"p={p:g}, beta={beta:g} against {name}"] = values
     return numbers
 
@@ -63,13 +51,8 @@ def robust(runs: ClaimRuns) -> ClaimNumbers:
 def other_algorithms(runs: ClaimRuns) -> ClaimNumbers:
     numbers = {}
     for algorithm in runs.sizes.algorithms:
-        pair = runs.differences(runs.tuned("GENIE"), {"Adam": runs.tuned("Adam")}, algorithm=algorithm)
-        numbers[f"{algorithm} against Adam"] = pair["Adam"]
+        numbers[f"{algorithm} against Adam"] = genie_against(runs, "Adam", algorithm=algorithm)["Adam"]
     return numbers
-
-
-def one_source(runs: ClaimRuns) -> ClaimNumbers:
-    return runs.differences(runs.tuned("GENIE"), {"Adam": runs.tuned("Adam")}, one_source=True)
 
 
 def dynamics(runs: ClaimRuns) -> list[ClaimNumbers]:
@@ -177,27 +160,36 @@ def pac_bayes(runs: ClaimRuns) -> list[ClaimNumbers]:
     return [{"the next point held fixed": fixed}, {"the next point moving along": moving}]
 
 
-def corollary(runs: ClaimRuns) -> ClaimNumbers:
+def corollary() -> ClaimNumbers:
     """R_GENIE - R_SGD at the counterexample; exact, so every trial would give the same number."""
     case = counterexample()
     return {"SGD, at the counterexample": [case.genie - case.sgd] * 2}
 
 
-def _one(function: Callable[[ClaimRuns], ClaimNumbers]) -> Callable[[ClaimRuns], list[ClaimNumbers]]:
-    return lambda runs: [function(runs)]
+def genie_against(runs: ClaimRuns, *labels: str, **options: Any) -> ClaimNumbers:
+    """GENIE's accuracy minus that of other optimizers."""
+    return runs.differences(runs.tuned("GENIE"), {label: runs.tuned(label) for label in labels}, **options)
 
 
 MEASURES: tuple[tuple[tuple[str, ...], Callable[[ClaimRuns], list[ClaimNumbers]]], ...] = (
-    (("accuracy",), _one(better_accuracy)),
-    (("preconditioning",), _one(preconditioning_suffices)),
-    (("noise-and-mask",), _one(noise_and_mask_help)),
-    (("robust",), _one(robust)),
-    (("algorithms",), _one(other_algorithms)),
-    (("one-source",), _one(one_source)),
+    (("accuracy",), lambda runs: [genie_against(runs, *OTHERS)]),
+    (
+        ("preconditioning",),
+        lambda runs: [runs.differences(only_preconditioning(runs), {"Adam": runs.tuned("Adam")})],
+    ),
+    (
+        ("noise-and-mask",),
+        lambda runs: [
+            runs.differences(runs.tuned("GENIE"), {"preconditioning alone": only_preconditioning(runs)})
+        ],
+    ),
+    (("robust",), lambda runs: [robust(runs)]),
+    (("algorithms",), lambda runs: [other_algorithms(runs)]),
+    (("one-source",), lambda runs: [genie_against(runs, "Adam", one_source=True)]),
     (("osgr", "osgr-preconditioner", "balance"), dynamics),
-    (("osgr-always",), _one(corollary)),
-    (("rate",), _one(convergence_rate)),
+    (("osgr-always",), lambda runs: [corollary()]),
+    (("rate",), lambda runs: [convergence_rate(runs)]),
     (("pac-bayes", "pac-bayes-moving"), pac_bayes),
-    (("cost",), _one(cost)),
+    (("cost",), lambda runs: [cost(runs)]),
 )
 """What is measured together: the names of the claims, and what gives the numbers of each."""

@@ -7,9 +7,9 @@ own: ``*`` was taken by the paper from Zhang et al. (FAD, ICCV 2023), ``†`` fr
 DomainBed. What is spelled otherwise than printed: "(ours)" is left out, YOGI is Yogi, I-Mixup is Mixup,
 Mixstyle is MixStyle; ``SGD@5000`` is SGD after 5,000 iterations.
 
-``tables.csv`` says which experiment and data set each table is about, and ``inconsistencies.csv`` where the
-paper contradicts itself; nothing is corrected. Tables 14 to 16 also print 150000 iterations where Table 3 and
-the times say 15,000: their rows are called ``@15000``.
+``tables.csv`` says which experiment and data set each table is about, ``claims.csv`` what the paper claims (for
+`ledger`), and ``inconsistencies.csv`` where it contradicts itself; nothing is corrected. Tables 14 to 16 also
+print 150000 iterations where Table 3 and the times say 15,000: their rows are called ``@15000``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from .request import PaperError
 
@@ -100,12 +101,13 @@ def table_from(text: str, experiment: str, dataset: str, place: str) -> Publishe
     return PublishedTable(experiment, dataset, place, columns, rows, marks)
 
 
-def _lines(name: str) -> list[dict[str, str]]:
+def lines_of(name: str) -> list[dict[str, Any]]:
+    """The lines of one of the files, by column."""
     return list(csv.DictReader((FOLDER / name).read_text(encoding="utf-8").splitlines()))
 
 
 def _tables() -> Iterator[PublishedTable]:
-    for line in _lines("tables.csv"):
+    for line in lines_of("tables.csv"):
         text = (FOLDER / f"table_{int(line['table']):02d}.csv").read_text(encoding="utf-8")
         place = f"Table {line['table']} ({line['label']})"
         yield table_from(text, line["experiment"], line["dataset"], place)
@@ -115,9 +117,7 @@ PUBLISHED: dict[tuple[str, str], PublishedTable] = {(t.experiment, t.dataset): t
 """All tables of results by experiment and data set; that of a main table is empty, but for the ablation."""
 
 INCONSISTENCIES = tuple(
-    Inconsistency(
-        line["place"], line["row"], line["column"], float(line["printed"]), float(line["other"]), line["reason"]
-    )
-    for line in _lines("inconsistencies.csv")
+    Inconsistency(**{**line, "printed": float(line["printed"]), "other": float(line["other"])})
+    for line in lines_of("inconsistencies.csv")
 )
 """Where the paper contradicts itself."""

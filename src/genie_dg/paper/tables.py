@@ -13,7 +13,7 @@ from genie_dg.check import one_of
 from genie_dg.report.figures import COLOURS, DASHES
 
 from .experiments import EXPERIMENTS, Experiment, runs_of, sweeps
-from .figure_setup import panels, save_picture
+from .figure_setup import panels, save
 from .published import PUBLISHED
 from .request import SCALES, PaperError, Request, Result
 from .runs import ExperimentRuns, GridRuns, accuracies, read_experiment, run_experiment, seconds_until, until
@@ -224,4 +224,4 @@ def draw_sensitivity(numbers: Numbers, request: Request) -> tuple[Path, ...]:
     several = any(error for _, error in averages.values())
     errors = "bars and bands: standard error over trials" if several else "one trial, so no errors"
     figure.suptitle(f"{numbers[0].place}; {errors}", fontsize="medium")
-    return save_picture(figure, request.out, "sensitivity")
+    return save(figure, request.out, "sensitivity")
