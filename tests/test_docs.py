@@ -26,6 +26,19 @@ TAUGHT = ["gradients", "_mixing", "_penalties", "_adversary", "irm", "groupdro",
 TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gsnr_dropout", "vrex"]
 
 
+PAPER = [
+    "request",
+    "published",
+    "sourced",
+    "fig_osgr",
+    "fig_umap",
+    "tables",
+    "experiments",
+    "verdict",
+    "claim_runs",
+]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -43,8 +56,7 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gs
     + [f"genie_dg.algorithms.{module}" for module in TAUGHT]
     + [f"genie_dg.results.{module}" for module in ("schema", "select", "table", "formats", "best_of")]
     + ["genie_dg.data.digits", "genie_dg.report.curves"]
-    + [f"genie_dg.paper.{module}" for module in ("_base", "fig_osgr", "fig_umap", "tables", "experiments")]
-    + [f"genie_dg.paper.claims_{module}" for module in ("verdict", "bench", "measures")]
+    + [f"genie_dg.paper.{module}" for module in PAPER]
     + [
         f"genie_dg.data.{module}"
         for module in ("splits", "sampling", "registry", "styleshapes", "contact_sheet")

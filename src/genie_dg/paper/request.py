@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from genie_dg.check import InputError
+
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "paper")
 """``smoke`` runs in seconds and is for tests, ``cpu`` is a faithful miniature for two cores, ``paper`` is the
 published protocol."""
 
 
-class PaperError(ValueError):
-    """What was asked for cannot be done; the message says what came, what is allowed and what to do."""
+class PaperError(InputError):
+    """A part of the paper cannot be made as asked."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,10 @@ class Request:
     say: Callable[[str], None] = print
     tick: Callable[[float, float, str], None] = lambda done, total, what: None
 
-    def typed(self, name: str) -> str:
-        """The command that makes a part again.
+    def command(self, name: str) -> str:
+        """What a user types to make a part again.
 
-        >>> Request("cpu", Path("out"), data="my/folder", workers=2).typed("umap")
+        >>> Request("cpu", Path("out"), data="my/folder", workers=2).command("umap")
         'genie-dg paper umap --scale cpu --data my/folder --workers 2'
         """
         data = f" --data {self.data}" if self.data else ""
@@ -52,8 +54,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What came out: a text to print (markdown) and the files that were written."""
+class Result:
+    """A text to print (markdown) and the files that were written."""
 
     text: str
     files: tuple[Path, ...] = ()
@@ -73,4 +75,4 @@ class PaperRow:
     name: str
     where: str
     summary: str
-    make: Callable[[Request], Made]
+    make: Callable[[Request], Result]

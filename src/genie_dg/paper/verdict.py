@@ -20,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ._base import PaperError
+from genie_dg.student_t import t_quantile
+
+from .request import PaperError
 
 Side = Literal["above", "below"]
 HOLDS, FAILS, UNDECIDED, NOT_MEASURED = "holds", "does not hold", "undecided at this scale", "not measured"
@@ -39,7 +41,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """A verdict and the part of the claim that decided it; neither part nor interval when not measured.
 
     ``parts`` has the interval and the verdict of every part.
@@ -51,48 +53,17 @@ class Judged:
     parts: Mapping[str, tuple[Interval, str]] = field(default_factory=dict)
 
 
-def t_quantile(level: float, freedom: int) -> float:
-    """The t with P(|T| < t) = level, by bisection of the exact distribution.
-
-    >>> round(t_quantile(0.95, 4), 4), round(t_quantile(0.99, 1), 3)
-    (2.7764, 63.657)
-    """
-    if not 0 < level < 1 or freedom < 1:
-        raise PaperError(f"level={level} and freedom={freedom} came; give a level in (0, 1) and 1 or more.")
-    low, high = 0.0, 1.0
-    while _within(high, freedom) < level:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
-    return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """P(|T| < t) for a whole number of degrees of freedom: a finite sum in cos(atan(t / sqrt(freedom)))."""
-    angle = math.atan(t / math.sqrt(freedom))
-    square = math.cos(angle) ** 2
-    odd = freedom % 2
-    term, total = (math.cos(angle), math.cos(angle)) if odd else (1.0, 1.0)
-    for k in range(2 if odd else 1, freedom - 1, 2):
-        term *= square * k / (k + 1)
-        total += term
-    if freedom == 1:
-        return 2 * angle / math.pi
-    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
-
-
 def interval_of(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Student's interval for the mean of independent numbers, two or more and all finite.
 
-    >>> found = interval_of([1.0, 2.0, 3.0])
-    >>> found.value, round(found.low, 3), round(found.high, 3)
+    >>> interval = interval_of([1.0, 2.0, 3.0])
+    >>> interval.value, round(interval.low, 3), round(interval.high, 3)
     (2.0, -0.484, 4.484)
     """
     n = len(values)
     if n < 2 or not all(map(math.isfinite, values)):
         raise PaperError(
-            f"{n} numbers came ({', '.join(f'{x:g}' for x in values[:5])}); an interval needs two or more, all "
+            f"Got {n} numbers ({', '.join(f'{x:g}' for x in values[:5])}); an interval needs two or more, all "
             "finite, so measure with more seeds."
         )
     mean = math.fsum(values) / n
@@ -116,7 +87,7 @@ def verdict(interval: Interval | None, side: Side, threshold: float) -> str:
     return HOLDS if worst > 0 else FAILS if best < 0 else UNDECIDED
 
 
-def judge(parts: Mapping[str, Sequence[float]], side: Side, threshold: float) -> Judged:
+def judge(parts: Mapping[str, Sequence[float]], side: Side, threshold: float) -> Judgement:
     """The verdict on a claim from the numbers of each of its parts.
 
     Decided by the part whose mean lies furthest on the wrong side, unless another part does not hold: then by
@@ -126,14 +97,14 @@ def judge(parts: Mapping[str, Sequence[float]], side: Side, threshold: float) ->
     'Adam'
     """
     if not parts:
-        return Judged(NOT_MEASURED)
+        return Judgement(NOT_MEASURED)
     level = 1 - (1 - LEVEL) / len(parts)
     sign = 1 if side == "above" else -1
     intervals = {name: interval_of(values, level) for name, values in parts.items()}
     ordered = sorted(intervals.items(), key=lambda item: sign * item[1].value)
     verdicts = {name: verdict(one, side, threshold) for name, one in ordered}
-    failed = [name for name, found in verdicts.items() if found == FAILS]
-    undecided = [name for name, found in verdicts.items() if found == UNDECIDED]
+    failed = [name for name, said in verdicts.items() if said == FAILS]
+    undecided = [name for name, said in verdicts.items() if said == UNDECIDED]
     part = (failed or undecided or list(verdicts))[0]
     every = {name: (intervals[name], verdicts[name]) for name in parts}
-    return Judged(verdicts[part], part, intervals[part], every)
+    return Judgement(verdicts[part], part, intervals[part], every)
