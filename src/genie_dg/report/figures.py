@@ -19,6 +19,7 @@ from genie_dg.check import InputError, did_you_mean, is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Record: TypeAlias = "Mapping[str, Any]"
 Row: TypeAlias = "list[str | int | float]"
@@ -167,15 +168,20 @@ def plot_curves(data: CurveData, ax: Axes | None = None, styles: Sequence[Style]
     return ax
 
 
-def new_axes(width: float = 6.4, height: float = 4.0) -> Axes:
-    """Axes on a figure of their own, outside pyplot, so that nothing stays open."""
+def new_figure(width: float, height: float, **more: Any) -> Figure:
+    """A figure outside pyplot, so that nothing stays open; more are arguments of matplotlib's class."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as problem:
         raise ReportError(
             'Figures need matplotlib, not installed here; run pip install "genie-dg[report]" and try again.'
         ) from problem
-    return Figure(figsize=(width, height), dpi=150, layout="constrained").add_subplot()
+    return Figure(figsize=(width, height), **more)
+
+
+def new_axes(width: float = 6.4, height: float = 4.0) -> Axes:
+    """Axes on a figure of their own."""
+    return new_figure(width, height, dpi=150, layout="constrained").add_subplot()
 
 
 def write_csv(figure: str | Path, data: Numbers) -> Path:

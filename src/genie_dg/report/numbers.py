@@ -250,7 +250,7 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> D
     draws = _draws(frame, chosen)
     grouped = group(candidates(frame))
     differences, notes = _compared(frame)
-    curves, losses = _curves(frame.filter(pl.col("run").is_in(list(chosen))), len(domains))
+    curves, losses = _curves(frame, chosen)
     return DataSet(
         name=str(frame["dataset"][0]),
         domains=domains,
@@ -269,15 +269,16 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> D
 
 def _draws(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> dict[str, list[Draw]]:
     """By row the runs that could be chosen: those that were, then by validation accuracy."""
-    best = best_records(frame).sort("value", descending=True, maintain_order=True)
+    best = best_records(frame)
     columns = ["run", "folder", "row", "test_domains", "trial", "draw", "value", "score", "chosen_step"]
     domains = frame["domains"][0].to_list()
     draws: dict[str, list[Draw]] = {row: [] for row in sorted(best["row"].unique())}
-    for run, folder, row, test, *numbers, config in best.select(*columns, "config").iter_rows():
+    order = lambda r: (r[0] not in chosen, -r[6], r[3], r[4], r[5], r[0])  # noqa: E731
+    for run, folder, row, test, *numbers, config in sorted(best.select(*columns, "config").rows(), key=order):
         where = " + ".join(domains[k] for k in test)
-        took = seconds_per_step(folder) if len(draws[row]) < RUNS or run in chosen else None
+        took = seconds_per_step(folder) if len(draws[row]) < RUNS else None
         draws[row].append(Draw(run, folder, row, where, *numbers, run in chosen, settings_of(config), took))
-    return {row: sorted(some, key=lambda draw: not draw.chosen) for row, some in draws.items()}
+    return draws
 
 
 def settings_of(config: str) -> dict[str, Any]:
@@ -338,31 +339,30 @@ def mean_curve(label: str, curves: Sequence[Mapping[int, float]]) -> Curve:
     return Curve(label, steps, means, low, high)
 
 
-def _curves(chosen: pl.DataFrame, count: int) -> tuple[list[Chart], list[Chart]]:
+def _curves(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> tuple[list[Chart], list[Chart]]:
     """Accuracies and further numbers against the step, and losses: means over the chosen runs.
 
     Runs that leave out one domain and runs that leave out all but one have charts of their own; other runs
     have them only where there are none of these.
     """
-    sizes = sorted(chosen["test_domains"].list.len().unique())
-    usual = [left_out for left_out in sizes if left_out in (1, count - 1)] or sizes
+    count, left_out = len(frame["domains"][0]), pl.col("test_domains").list.len()
+    picked = frame.filter(pl.col("run").is_in(list(chosen)))
+    sizes = sorted(picked.select(left_out).to_series().unique())
+    usual = [size for size in sizes if size in (1, count - 1)] or sizes
     curves: list[Chart] = []
     losses: list[Chart] = []
-    for left_out in usual:
-        tail = f", {left_out} of {count} domains left out" if len(usual) > 1 else ""
-        part = chosen.filter(pl.col("test_domains").list.len() == left_out)
-        rows = part.sort("row", maintain_order=True).partition_by("row", maintain_order=True, as_dict=True)
+    for size in usual:
+        tail = f", {size} of {count} domains left out" if len(usual) > 1 else ""
+        listed = frame.filter(left_out == size)["row"].unique(maintain_order=True)
+        parts = {row: picked.filter(left_out == size, pl.col("row") == row) for row in listed}
         for title, column in (("Validation accuracy", "validation"), ("Test accuracy", "test")):
-            by_row = {str(row): _by_step(some, column) for (row,), some in rows.items()}
-            curves.append(Chart(_means(title + tail, by_row), percent=True))
-        more = {str(row): [more_curves(folder) for folder in some["folder"]] for (row,), some in rows.items()}
-        keys = sorted({key for members in more.values() for found in members for key in found})
-        for key in keys[:EXTRAS]:
-            having = {row: [found[key] for found in members if key in found] for row, members in more.items()}
+            curves.append(Chart(_means(title + tail, _by_row(parts, column)), percent=True))
+        more = {row: [more_curves(folder) for folder in part["folder"]] for row, part in parts.items()}
+        for key in sorted({key for runs in more.values() for run in runs for key in run})[:EXTRAS]:
+            having = {row: [run[key] for run in runs if key in run] for row, runs in more.items()}
             curves.append(Chart(_means(TITLES.get(key, key) + tail, having)))
         for title, column in (("Training loss", "loss"), ("Validation loss", "validation_loss")):
-            by_row = {str(row): _by_step(some, column) for (row,), some in rows.items()}
-            chart = Chart(_means(title + tail, by_row))
+            chart = Chart(_means(title + tail, _by_row(parts, column)))
             losses += [chart] * any(curve.steps for curve in chart.data.curves)
     return curves, losses
 
@@ -371,15 +371,14 @@ def _means(title: str, by_row: Mapping[str, Sequence[Mapping[int, float]]]) -> C
     return CurveData(title, [mean_curve(row, curves) for row, curves in by_row.items() if curves])
 
 
-def _by_step(frame: pl.DataFrame, column: str) -> list[dict[int, float]]:
-    """Step to value of each run; the record of SWAD's average is not part of a curve."""
-    return [
-        {step: value for step, value in zip(steps, values, strict=True) if math.isfinite(value)}
-        for steps, values in (
-            (steps[: len(steps) - averaged], values[: len(steps) - averaged])
-            for steps, values, averaged in frame.select("step", column, "averaged").iter_rows()
-        )
-    ]
+def _by_row(parts: Mapping[str, pl.DataFrame], column: str) -> dict[str, list[dict[int, float]]]:
+    """By row and run, step to value; the record of SWAD's average is not part of a curve."""
+    by_row: dict[str, list[dict[int, float]]] = {}
+    for row, part in parts.items():
+        for steps, values, averaged in part.select("step", column, "averaged").iter_rows():
+            points = list(zip(steps, values, strict=True))[: len(steps) - averaged]
+            by_row.setdefault(row, []).append({step: x for step, x in points if math.isfinite(x)})
+    return by_row
 
 
 def more_curves(folder: str) -> dict[str, dict[int, float]]:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
-from .figures import COLOURS, DASHES, CurveData, HeatmapData, Style, new_axes, plot_curves, plot_update_heatmap
+from .figures import COLOURS, DASHES, CurveData, HeatmapData, Style, new_figure, plot_curves, plot_update_heatmap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,9 +94,9 @@ def lines(label: str, data: CurveData, places: Sequence[int], limits: tuple[floa
 
 def heatmap(label: str, data: HeatmapData) -> str:
     """Which groups of parameters move when."""
-    with _style():
-        ax = plot_update_heatmap(data, new_axes(WIDTH, HEIGHT))
+    with _panel() as ax:
         ax.grid(False)
+        plot_update_heatmap(data, ax)
         ax.set_ylabel("groups, first to last")
         return _svg(ax, label)
 
@@ -142,11 +142,12 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
         ax.set_xlim(*limits)
         ax.set_ylim(len(rows), 0)
         ax.set_yticks([])
-        ax.grid(True, axis="x")
-        if zero:
-            ax.axvline(0, color=SOFT, linewidth=1.4, zorder=1)
+        ticks = [tick for tick in ax.get_xticks() if limits[0] <= tick <= limits[1]]
         for at, row in enumerate(rows):
             colour, y = style_of(row.place)[0], at + 0.72
+            ax.vlines(ticks, at + 0.52, at + 0.92, color=EDGE, linewidth=0.7, zorder=1)
+            if zero:
+                ax.vlines([0], at + 0.5, at + 0.94, color=SOFT, linewidth=1.4, zorder=2)
             names.append(row.name if len(row.name) <= NAME else f"{row.name[: NAME - 1]}…")
             side = {"transform": ax.get_yaxis_transform(), "va": "center"}
             ax.text(0, at + 0.28, f"@@{at}", ha="left", **side)
@@ -161,22 +162,14 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
 
 
 @contextmanager
-def _style() -> Iterator[None]:
-    new_axes()  # names the extra where matplotlib is missing
-    from matplotlib import rc_context
-
-    with rc_context(STYLE):
-        yield
-
-
-@contextmanager
 def _panel(height: float = HEIGHT, left: float = LEFT) -> Iterator[Axes]:
     """Axes at a fixed place on a figure of a fixed width."""
-    with _style():
-        from matplotlib.figure import Figure
+    figure = new_figure(WIDTH, height)  # names the extra where matplotlib is missing
+    from matplotlib import rc_context
 
-        inner = (left / WIDTH, BOTTOM / height, (WIDTH - left - RIGHT) / WIDTH, (height - TOP - BOTTOM) / height)
-        yield Figure(figsize=(WIDTH, height)).add_axes(inner)
+    inner = (left / WIDTH, BOTTOM / height, (WIDTH - left - RIGHT) / WIDTH, (height - TOP - BOTTOM) / height)
+    with rc_context(STYLE):
+        yield figure.add_axes(inner)
 
 
 def _svg(ax: Axes, label: str, words: Sequence[str] = (), titles: Mapping[str, Sequence[str]] | None = None) -> str:
