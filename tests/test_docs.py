@@ -18,12 +18,12 @@ from genie_dg.diagnostics._isolation import own_randomness
 ROOT = Path(__file__).parent.parent
 
 
-SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "schedules", "_intervals", "sharpness", "updates"]
+SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "monitor", "sharpness", "updates"]
 SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 
 
-TAUGHT = ["_given", "_draws", "_penalties", "_distances", "_adversary", "irm", "groupdro", "mixup", "mtl"]
-TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
+TAUGHT = ["gradients", "_mixing", "_penalties", "_adversary", "irm", "groupdro", "mixup", "mtl"]
+TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gsnr_dropout", "vrex"]
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,8 @@ TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask"]
         "genie_dg._moments",
         "genie_dg.registry",
         "genie_dg.search_space",
+        "genie_dg.student_t",
+        "genie_dg.check",
         "genie_dg._types",
         "genie_dg.runs.record",
     ]

@@ -95,3 +95,12 @@ def trust(mean_square: Tensor, s2: Tensor, rho: Scalar) -> Tensor:
 def gate(s2: Tensor) -> Tensor:
     """The gate a = tanh(min(1/s^2, 10)) of the released formulation; exactly 1 in float32 where s^2 <= 0.1."""
     return torch.tanh((1.0 / s2).clamp(max=10.0))
+
+
+def printed(square: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Variance, gate and trust of the paper's Algorithm 1 as printed, from the raw moments m^2 and v.
+
+    s^2 = v - m^2, a = tanh(1/s^2) and q = m^2 / v, with the floor under both divisions.
+    """
+    s2 = (v - square).clamp(min=FLOOR)
+    return s2, torch.tanh(1.0 / s2), square / v.clamp(min=FLOOR)

@@ -1,4 +1,4 @@
-"""What crosses the arrows between algorithms, models and the loop: batches, objectives, roles, networks."""
+"""What algorithms, models and the training loop hand to one another: batches, objectives, roles, networks."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class Role:
 
     Args:
         groups: what it steps.
-        optimizer: a name of the optimizers' table when the algorithm fixes it (adversaries, as published);
-            ``None`` for the optimizer of the run.
+        optimizer: a name of the registry of optimizers when the algorithm fixes it (adversaries, as
+            published); ``None`` for the optimizer of the run.
         settings: of that fixed optimizer.
     """
 

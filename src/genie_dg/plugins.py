@@ -1,6 +1,6 @@
 """Everything that a row of your own is made of, under one name; ``docs/extend.md`` shows each in use.
 
-Names are resolved when they are first asked for, so a plugin loads the rooms it uses and no others.
+Names are resolved when they are first asked for, so a plugin loads the packages it uses and no others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from genie_dg._types import Objective as Objective
     from genie_dg._types import Role as Role
     from genie_dg._types import StepContext as StepContext
-    from genie_dg.algorithms._base import Algorithm as Algorithm
-    from genie_dg.algorithms._base import AlgorithmRow as AlgorithmRow
-    from genie_dg.algorithms._given import with_gradient as with_gradient
+    from genie_dg.algorithms.algorithm import Algorithm as Algorithm
+    from genie_dg.algorithms.algorithm import AlgorithmRow as AlgorithmRow
+    from genie_dg.algorithms.gradients import with_gradient as with_gradient
     from genie_dg.algorithms.registry import ALGORITHMS as ALGORITHMS
     from genie_dg.data.domains import DomainSet as DomainSet
     from genie_dg.data.domains import TensorDomain as TensorDomain
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _HOME = {
     "search_space": ("Choice", "LogUniform", "Setting", "Uniform"),
     "_types": ("MAIN", "DomainBatch", "Group", "Network", "Objective", "Role", "StepContext"),
-    "algorithms._base": ("Algorithm", "AlgorithmRow"),
-    "algorithms._given": ("with_gradient",),
+    "algorithms.algorithm": ("Algorithm", "AlgorithmRow"),
+    "algorithms.gradients": ("with_gradient",),
     "algorithms.registry": ("ALGORITHMS",),
     "data.domains": ("DomainSet", "TensorDomain"),
     "data.registry": ("SETS", "SetRow"),

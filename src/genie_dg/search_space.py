@@ -7,6 +7,7 @@ for digit.
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,13 +29,15 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """A number between ``low`` and ``high``."""
+    """A number between ``low`` and ``high``. Whole numbers are cut, not rounded."""
 
     low: float
     high: float
+    whole: bool = False
 
-    def draw(self, random: Source) -> float:
-        return float(random.uniform(self.low, self.high))
+    def draw(self, random: Source) -> float | int:
+        value = random.uniform(self.low, self.high)
+        return int(value) if self.whole else float(value)
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,24 @@ class Setting:
 
 Space = Mapping[str, Setting]
 """Hyper-parameters by name."""
+
+
+def published_name(key: str) -> str:
+    """The name of a setting in its paper and in public code: ours, without what Python's keywords make us add.
+
+    >>> published_name("lambda_"), published_name("irm_lambda")
+    ('lambda', 'irm_lambda')
+    """
+    return key.rstrip("_")
+
+
+def setting_name(published: str) -> str:
+    """The inverse of `published_name`.
+
+    >>> setting_name("lambda"), setting_name("tau")
+    ('lambda_', 'tau')
+    """
+    return f"{published}_" if keyword.iskeyword(published) else published
 
 
 def defaults(space: Space) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_single_precision_and_graphs_of_gradients(create_graph: bool) -> None:
 )
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^{name}=.* came; .*\.$"):
+    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
         dann.DANN(small_network(), 2, **wrong)
 
 

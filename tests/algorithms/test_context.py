@@ -211,22 +211,22 @@ def featurizer(layer: nn.Module) -> SmallNetwork:
 
 
 def test_arm_refuses_networks_and_inputs_that_have_no_channels() -> None:
-    with pytest.raises(ValueError, match=r"^A featurizer with a linear layer .* another algorithm\.$"):
+    with pytest.raises(ValueError, match=r"^ARM got a featurizer with a linear layer .* another algorithm\.$"):
         arm.ARM(featurizer(nn.Sequential(nn.Linear(4, 6), nn.Conv2d(4, 6, 3))), 2)
-    with pytest.raises(ValueError, match=r"^A featurizer with no convolution .* another algorithm\.$"):
+    with pytest.raises(ValueError, match=r"^ARM got a featurizer with no convolution .* another algorithm\.$"):
         arm.ARM(featurizer(nn.Flatten()), 2)
     with pytest.raises(
-        ValueError, match=r"^A first convolution with 1 input channel came; .* extra channel\.$"
+        ValueError, match=r"^ARM got a first convolution with 1 input channel; .* extra channel\.$"
     ):
         arm.ARM(small_network(channels=1), 2)
-    with pytest.raises(ValueError, match=r"^Inputs of shape \(5, 7\) came; .* flat inputs\.$"):
+    with pytest.raises(ValueError, match=r"^ARM got inputs of shape \(5, 7\); .* flat inputs\.$"):
         arm.ARM(small_network(channels=2), 2).predict(torch.zeros(5, 7, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
 def test_averages_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
     with pytest.raises(
-        ValueError, match=rf"^mtl_ema={bad} came; MTL takes a number from 0 to 1; give such a number\.$"
+        ValueError, match=rf"^got mtl_ema={bad}; expected a number of at least 0 and at most 1\.$"
     ):
         mtl.MTL(small_network(), 2, mtl_ema=bad)
 

@@ -134,19 +134,19 @@ def test_graphs_of_gradients_in_single_precision() -> None:
 
 
 def test_wrong_input_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^miro_ld=-1 came; .*\.$"):
+    with pytest.raises(ValueError, match=r"^got miro_ld=-1; expected .*\.$"):
         MIRO(small_network(), 2, miro_ld=-1)
-    with pytest.raises(ValueError, match=r"^miro_lr_mult=0 came; .*\.$"):
+    with pytest.raises(ValueError, match=r"^got miro_lr_mult=0; expected .*\.$"):
         MIRO(small_network(), 2, miro_lr_mult=0)
     network = small_network()
     network.point_channels = {"early": 4, "late": 5}
     (objective,) = MIRO(network, 2).objectives(batch(2), StepContext(0))
     with pytest.raises(
-        ValueError, match=r"^An activation of shape \(12, 6, 5, 5\) came where 5 channels .*\.$"
+        ValueError, match=r"^Got an activation of shape \(12, 6, 5, 5\); expected 5 channels .*\.$"
     ):
         objective.loss()
     network.points = ()
-    with pytest.raises(ValueError, match=r"^The network came without feature points; .*\.$"):
+    with pytest.raises(ValueError, match=r"^MIRO got a network without feature points; .*\.$"):
         MIRO(network, 2)
 
 

@@ -172,5 +172,5 @@ def test_batch_norm_and_graphs_of_gradients(training: bool) -> None:
 @pytest.mark.parametrize("wrong", [{"mldg_beta": -1.0}, {"mldg_inner_lr": -1.0}, {"n_meta_test": 0}], ids=str)
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^{name}=.* came; .*\.$"):
+    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
         MLDG(small_network(), 2, **wrong)

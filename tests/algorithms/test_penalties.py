@@ -15,9 +15,9 @@ from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
 from genie_dg.algorithms import coral, groupdro, irm, mixup, mmd, vrex
-from genie_dg.algorithms._base import Algorithm
-from genie_dg.algorithms._distances import kernel_distance, mean_over_pairs, moment_distance
-from genie_dg.algorithms._draws import beta
+from genie_dg.algorithms._mixing import beta
+from genie_dg.algorithms._penalties import kernel_distance, mean_over_pairs, moment_distance
+from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.bench.step import take_step
 from genie_dg.search_space import LogUniform, defaults
 
@@ -354,8 +354,8 @@ def test_the_spaces_are_the_published_ones() -> None:
         "mmd_gamma": LogUniform(-1, 1),
     }
     assert coral.ROW.space == mmd.ROW.space
-    found = {name: setting.default for row in ROWS for name, setting in row.space.items()}
-    assert list(found.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
+    by_name = {name: setting.default for row in ROWS for name, setting in row.space.items()}
+    assert list(by_name.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
 
 
 @pytest.mark.parametrize("domains", [1, 3])
@@ -392,9 +392,7 @@ def test_with_one_domain_these_are_erm(row: object) -> None:
 def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
     for row in ROWS:
         for name in row.space:
-            with pytest.raises(
-                ValueError, match=rf"^{name}={bad} came; {row.name} takes .*; give such a number\.$"
-            ):
+            with pytest.raises(ValueError, match=rf"^got {name}={bad}; expected a number .*\.$"):
                 row.build(small_network(), 2, **{name: bad})
     with pytest.raises(ValueError, match="above 0"):
         mixup.Mixup(small_network(), 2, mixup_alpha=0.0)
@@ -402,5 +400,7 @@ def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
 
 @pytest.mark.parametrize("row", [irm.ROW, coral.ROW], ids=lambda row: row.name)
 def test_a_domain_with_one_sample_is_refused(row: object) -> None:
-    with pytest.raises(ValueError, match=rf"\[6, 1\] samples per domain came; {row.name} needs 2 or more"):
+    with pytest.raises(
+        ValueError, match=rf"^{row.name} got a batch with \[6, 1\] samples .*; expected 2 or more"
+    ):
         next(row.build(small_network(), 2).objectives(cut((6, 1)), StepContext(0)))

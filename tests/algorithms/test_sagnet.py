@@ -158,16 +158,16 @@ class Flat(SmallNetwork):
 
 
 def test_wrong_input_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^sag_w_adv=-0\.1 came; .*\.$"):
+    with pytest.raises(ValueError, match=r"^got sag_w_adv=-0\.1; expected .*\.$"):
         SagNet(small_network(), 2, sag_w_adv=-0.1)
     with pytest.raises(
-        ValueError, match=r"^sag_point='layer9' came; the network's points are early, late, .*\.$"
+        ValueError, match=r"^got sag_point='layer9'; expected early or late; did you mean 'late'\?$"
     ):
         SagNet(small_network(), 2, sag_point="layer9")
     algorithm = SagNet(Flat().double(), 2, sag_point="late")
     objective = next(iter(algorithm.objectives(batch(2), StepContext(0))))
     with pytest.raises(
-        ValueError, match=r"^SagNet found an activation of shape \(12, 6\) at the point 'late'; .*\.$"
+        ValueError, match=r"^SagNet got an activation of shape \(12, 6\) at the point 'late'; .*\.$"
     ):
         objective.loss()
 

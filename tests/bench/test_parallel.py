@@ -62,7 +62,7 @@ def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) 
 
 def test_what_cannot_be_shared_is_refused() -> None:
     digits = open_data("digits")
-    with pytest.raises(InputError, match=r"2 processes came for CORAL.*train it with one process"):
+    with pytest.raises(InputError, match=r"got 2 processes for CORAL.*train it with one process"):
         assemble(RunConfig("digits", (5,), algorithm="CORAL", backbone="mlp"), digits, world=World(0, 2))
     with pytest.raises(InputError, match="must be divisible among them"):
         assemble(RunConfig("digits", (5,), backbone="mlp", batch_size=7), digits, world=World(0, 2))

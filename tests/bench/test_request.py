@@ -1,31 +1,20 @@
-"""What a person types: domains, settings, configurations, identities."""
+"""What a person types: names, settings, plugins."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from genie_dg.bench.request import domain_index, load_plugin, sort_settings
+from genie_dg.bench.request import full_names, load_plugin, sort_settings
 from genie_dg.check import InputError
-from genie_dg.data.registry import open_data
-from genie_dg.registry import PluginError
-from genie_dg.runs.record import RunConfig, canonical, from_mapping
+from genie_dg.registry import PluginError, UnknownName
 
 
-def test_domains_by_name_and_index() -> None:
-    shapes = open_data("styleshapes")
-    assert domain_index(shapes, "sketch") == 3
-    assert domain_index(shapes, "Sketch") == 3
-    assert domain_index(shapes, "2") == 2
-    with pytest.raises(
-        InputError, match=r"no domain 'sketsch'; its domains are 0 \(art\).*did you mean 'sketch'\?"
-    ):
-        domain_index(shapes, "sketsch")
-    with pytest.raises(InputError, match="no domain '4'"):
-        domain_index(shapes, "4")
+def test_names_are_spelled_as_the_registries_do() -> None:
+    assert full_names("coral", "GENIE", "ResNet50") == ("CORAL", "genie", "resnet50")
+    with pytest.raises(UnknownName, match="There is no algorithm 'corral'.*did you mean 'CORAL'"):
+        full_names("corral", "genie", "cnn")
 
 
 def test_settings_find_their_owner() -> None:
@@ -37,33 +26,13 @@ def test_settings_find_their_owner() -> None:
     assert both == ({"beta1": 0.5}, {"beta1": 0.8})
     with pytest.raises(InputError, match=r"Neither ERM nor adam has a setting 'lrr'.*did you mean 'lr'\?"):
         sort_settings(["lrr=1"], "ERM", "adam")
-    with pytest.raises(InputError, match="'lr' is no setting; write it as NAME=VALUE"):
+    with pytest.raises(InputError, match="'lr' is not a setting; write it as NAME=VALUE"):
         sort_settings(["lr"], "ERM", "adam")
 
 
 def test_plugins_from_files(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match="is no file"):
+    with pytest.raises(PluginError, match="is not a file"):
         load_plugin(tmp_path / "none.py")
     (tmp_path / "bad.py").write_text("1 / 0")
     with pytest.raises(PluginError, match=r"cannot be run \(ZeroDivisionError"):
         load_plugin(tmp_path / "bad.py")
-
-
-def test_a_run_is_named_by_its_science() -> None:
-    config = RunConfig("digits", (0,), optimizer_settings={"lr": 0.1, "beta": 0.9})
-    same = RunConfig("digits", (0,), optimizer_settings={"beta": 0.9, "lr": 0.1})
-    assert config.run_id == same.run_id
-    assert len(config.run_id) == 16
-    ids = {config.run_id}
-    for change in (
-        {"dataset": "PACS"},
-        {"test_domains": (1,)},
-        {"steps": 7},
-        {"swad": True},
-        {"protocol": "x"},
-    ):
-        ids.add(replace(config, **change).run_id)  # type: ignore[arg-type]
-    assert len(ids) == 6
-    assert from_mapping(json.loads(canonical(config))) == config
-    with pytest.raises(InputError, match="A run has no 'optimiser'; its keys are"):
-        from_mapping({"dataset": "digits", "test_domains": [0], "optimiser": "adam"})

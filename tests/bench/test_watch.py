@@ -1,4 +1,4 @@
-"""Watching a run: what is written, that the run stays the same, and that the report shows it."""
+"""Watching a run: what is written, and that the run stays the same."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import pytest
 import torch
 
 from genie_dg.bench.assemble import assemble
-from genie_dg.bench.jobs import Job, Shelf, from_json, run_job
 from genie_dg.bench.train import train
-from genie_dg.bench.watch import FILE, GROUPS, watches_of, watching
+from genie_dg.bench.watch import GROUPS, check_watches, watching
 from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
-from genie_dg.report.html import report
-from genie_dg.results.store import load
+from genie_dg.runs.folder import WATCH
 from genie_dg.runs.record import RunConfig
 
 CONFIG = RunConfig(
@@ -25,7 +23,7 @@ CONFIG = RunConfig(
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / FILE).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (folder / WATCH).read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize("optimizer", ["genie", "sam", "adahessian"])
@@ -37,9 +35,9 @@ def test_a_watched_run_is_the_same_to_the_bit(optimizer: str, tmp_path: Path) ->
     assert watched == records
     for a, b in zip(plain.algorithm.parameters(), seen.algorithm.parameters(), strict=True):
         assert torch.equal(a, b)
-    found = lines(tmp_path / "seen")
-    assert [line["step"] for line in found] == [0, 3, 6]
-    for line in found:
+    written = lines(tmp_path / "seen")
+    assert [line["step"] for line in written] == [0, 3, 6]
+    for line in written:
         assert "problem" not in line
         assert line["osgr_n"] == 20
         assert line["osgr_low"] <= line["osgr"] <= line["osgr_high"]  # type: ignore[operator]
@@ -75,19 +73,7 @@ def test_a_run_that_goes_on_has_every_line_once(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(tmp_path)] == [0, 3, 6]
 
 
-def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
-    job = from_json(Job(CONFIG, "digits", str(tmp_path), watch=("updates", "osgr")).to_json())
-    run_job(job, Shelf())
-    text = report(*load(tmp_path))
-    assert "OSGR by its definition" in text
-    assert "Gini coefficient of the updates" in text
-    assert "Which parameters move when" in text
-    assert text.count('class="heat"') == 3 * GROUPS
-    (tmp_path / job.config.run_id / FILE).unlink()
-    assert "Which parameters move when" not in report(*load(tmp_path))
-
-
 def test_names_are_checked() -> None:
-    assert watches_of("updates,osgr") == ("updates", "osgr")
-    with pytest.raises(InputError, match="cannot be watched for 'ogsr'; the choice is updates, osgr"):
-        watches_of("ogsr")
+    assert check_watches(("updates", "osgr")) == ("updates", "osgr")
+    with pytest.raises(InputError, match="got watch='ogsr'; expected updates or osgr; did you mean 'osgr'"):
+        check_watches(["ogsr"])

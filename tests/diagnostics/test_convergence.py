@@ -16,8 +16,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.optim import SGD, Adam, Optimizer
 
 from genie_dg import GENIE
-from genie_dg.diagnostics import pac_bayes, theory
-from genie_dg.diagnostics._problem import MeasurementError
+from genie_dg.diagnostics import MeasurementError, pac_bayes, theory
 from genie_dg.diagnostics.convergence import average_gradient_norm, rate_slope, step_size
 
 
@@ -231,11 +230,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "too few": (
         lambda: rate_slope([1, 2, 2], [1.0, 1.0, 1.0]),
-        "3 horizons and 3 averages came; give one average for each of at least three different horizons.",
+        "Got 3 horizons and 3 averages; expected one average for each of at least three different horizons.",
     ),
     "unequal": (
         lambda: rate_slope([1, 2, 3], [1.0, 1.0]),
-        "3 horizons and 2 averages came; give one average for each of at least three different horizons.",
+        "Got 3 horizons and 2 averages; expected one average for each of at least three different horizons.",
     ),
     "no logarithm": (
         lambda: rate_slope([1, 2, 3], [1.0, 0.0, 1.0]),
@@ -243,12 +242,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "no steps": (
         lambda: average_gradient_norm(RATED["sgd"], 0),
-        "horizon=0, noise=1.0 and dimension=256 came; give at least one step, one parameter and a finite noise "
-        "of at least 0.",
+        "got horizon=0; expected a whole number of at least 1.",
     ),
     "no noise": (
         lambda: step_size(4, noise=0.0),
-        "noise=0 has no step size of order T^(-1/2); give a noise above 0 or choose one.",
+        "got noise=0.0; expected a number above 0.",
     ),
     "divergence": (
         lambda: average_gradient_norm(lambda p, _: SGD(p, lr=1e38), 9, noise=30.0, dimension=2),

@@ -21,7 +21,7 @@ def flat(parts: dict[str, torch.Tensor]) -> list[float]:
 @pytest.mark.parametrize("corrected", [True, False])
 def test_every_parameter(name: str, corrected: bool) -> None:
     model, data = CASES[name]()
-    found = gsnr(gradient_moments(model, loss, data), corrected)
+    ratios = gsnr(gradient_moments(model, loss, data), corrected)
     wanted = oracle.gsnr(oracle.sample_gradients(model, loss, data), corrected)
     # The bias of an attention's keys has no effect at all: its gradients are rounding, and so is their ratio.
     real = [
@@ -30,31 +30,31 @@ def test_every_parameter(name: str, corrected: bool) -> None:
         if max(map(abs, c)) > 1e-12
     ]
     assert len(real) > 0.7 * len(wanted)
-    values = flat(found.values)
+    values = flat(ratios.values)
     assert [values[i] for i in real] == pytest.approx([wanted[i] for i in real], rel=1e-9, abs=1e-12)
-    assert (found.axis, found.count, found.corrected) == ("sample", 12, corrected)
+    assert (ratios.axis, ratios.count, ratios.corrected) == ("sample", 12, corrected)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_summaries(name: str) -> None:
     model, data = CASES[name]()
-    found = gsnr(gradient_moments(model, loss, data))
+    ratios = gsnr(gradient_moments(model, loss, data))
     rows = oracle.sample_gradients(model, loss, data)
-    columns, values = oracle.columns(rows), flat(found.values)
+    columns, values = oracle.columns(rows), flat(ratios.values)
     alive = [v for v, c in zip(values, columns, strict=True) if oracle.variance(c) > 0]
     noise = math.fsum(oracle.variance(c) for c in columns)
     signal = math.fsum(oracle.mean(c) ** 2 for c in columns) - noise / len(rows)
-    whole = found.overall()
+    whole = ratios.overall()
     assert whole.mean == pytest.approx(statistics.fmean(alive), rel=1e-8)
     assert whole.median == pytest.approx(statistics.median_low(alive), rel=1e-8)
     assert whole.pooled == pytest.approx(signal / noise, rel=1e-9)
     assert whole.size == len(values)
-    tensors, layers = found.by_tensor(), found.by_layer()
+    tensors, layers = ratios.by_tensor(), ratios.by_layer()
     assert sum(s.size for s in tensors.values()) == sum(s.size for s in layers.values()) == whole.size
     one = next(iter(tensors))
-    assert tensors[one].mean == pytest.approx(float(found.values[one][found.moments.spread[one] > 0].mean()))
+    assert tensors[one].mean == pytest.approx(float(ratios.values[one][ratios.moments.spread[one] > 0].mean()))
     assert all(f"{layer}." in " ".join(tensors) for layer in layers if layer)
-    assert set(found.as_floats()) == {"mean", "median", "pooled", "dead"}
+    assert set(ratios.as_floats()) == {"mean", "median", "pooled", "dead"}
 
 
 def test_the_correction_takes_the_bias_out() -> None:
@@ -84,9 +84,9 @@ def test_parameters_without_variance() -> None:
     moments = GradientMoments(
         "sample", 1, 5, {"w": torch.tensor([0.0, 2.0, 1.0])}, {"w": torch.tensor([0.0, 0.0, 4.0])}
     )
-    found = gsnr(moments, corrected=False)
-    assert found.values["w"].tolist() == [0.0, math.inf, 1.0]
-    whole = found.overall()
+    ratios = gsnr(moments, corrected=False)
+    assert ratios.values["w"].tolist() == [0.0, math.inf, 1.0]
+    whole = ratios.overall()
     assert (whole.mean, whole.median, whole.dead, whole.constant, whole.size) == (1.0, 1.0, 1, 1, 3)
     assert whole.pooled == 5.0
 
@@ -94,7 +94,8 @@ def test_parameters_without_variance() -> None:
 def test_too_few_gradients_to_correct() -> None:
     moments = GradientMoments("domain", 1, 3, {"w": torch.ones(1)}, {"w": torch.ones(1)})
     with pytest.raises(
-        MeasurementError, match="can be corrected from 4 gradients on, and 3 came along the axis 'domain'"
+        MeasurementError,
+        match="Got 3 gradients along the axis 'domain'; expected 4 or more to correct the bias",
     ):
         gsnr(moments)
     assert gsnr(moments, corrected=False).values["w"].item() == 2.0

@@ -125,7 +125,7 @@ def test_a_run_is_the_same_to_the_bit(name: str, kind: str, where: str) -> None:
 
 
 def test_the_network_of_that_test_is_easily_disturbed() -> None:
-    """Without the care of this room the same measurement changes the run."""
+    """Without the care of this package the same measurement changes the run."""
 
     def careless(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
         def gauge(step: int) -> dict[str, float]:
@@ -160,7 +160,7 @@ def test_log_steps() -> None:
 
 @pytest.mark.parametrize("bad", [lambda: every(0), lambda: log_steps(1), lambda: log_steps(50, last=1)])
 def test_bad_schedules(bad: Callable[[], Any]) -> None:
-    with pytest.raises(MeasurementError, match="came; "):
+    with pytest.raises(MeasurementError, match=r"^got \w+=[01]; expected a whole number of at least [12]\.$"):
         bad()
 
 

@@ -21,11 +21,11 @@ def flat(parts: dict[str, Tensor]) -> list[float]:
     return torch.cat([p.flatten() for p in parts.values()]).tolist()
 
 
-def assert_moments(found: Any, gradients: list[oracle.Gradient], tolerance: float) -> None:
+def assert_moments(moments: Any, gradients: list[oracle.Gradient], tolerance: float) -> None:
     columns = oracle.columns(gradients)
-    assert found.count == len(gradients)
-    assert flat(found.mean) == pytest.approx([oracle.mean(c) for c in columns], rel=tolerance, abs=tolerance)
-    assert flat(found.variance) == pytest.approx(
+    assert moments.count == len(gradients)
+    assert flat(moments.mean) == pytest.approx([oracle.mean(c) for c in columns], rel=tolerance, abs=tolerance)
+    assert flat(moments.variance) == pytest.approx(
         [oracle.variance(c) for c in columns], rel=tolerance, abs=tolerance
     )
 
@@ -34,9 +34,9 @@ def assert_moments(found: Any, gradients: list[oracle.Gradient], tolerance: floa
 @pytest.mark.parametrize("chunk", [None, 1, 5])
 def test_samples(name: str, chunk: int | None) -> None:
     model, data = CASES[name]()
-    found = gradient_moments(model, loss, data, chunk=chunk)
-    assert (found.axis, found.unit, found.label) == ("sample", 1, "sample")
-    assert_moments(found, oracle.sample_gradients(model, loss, data), 1e-12)
+    moments = gradient_moments(model, loss, data, chunk=chunk)
+    assert (moments.axis, moments.unit, moments.label) == ("sample", 1, "sample")
+    assert_moments(moments, oracle.sample_gradients(model, loss, data), 1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -50,10 +50,10 @@ def test_samples_in_float32(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_micro_batches(name: str) -> None:
     model, data = CASES[name]()
-    found = gradient_moments(model, loss, data, axis="micro-batch", micro_batch=5)
-    assert (found.axis, found.unit, found.label) == ("micro-batch", 5, "micro-batch of 5")
+    moments = gradient_moments(model, loss, data, axis="micro-batch", micro_batch=5)
+    assert (moments.axis, moments.unit, moments.label) == ("micro-batch", 5, "micro-batch of 5")
     assert_moments(
-        found, oracle.sample_gradients(model, loss, data, 5), 1e-12
+        moments, oracle.sample_gradients(model, loss, data, 5), 1e-12
     )  # 12 samples: two, and two left over
 
 
@@ -63,16 +63,16 @@ def test_domains(name: str, chunk: int | None) -> None:
     model, data = CASES[name]()
     domains = {"a": slice(0, 5), "b": slice(5, 9), "c": slice(9, 12)}
     batches = {k: tuple(t[s] for t in data) for k, s in domains.items()}
-    found = gradient_moments(model, loss, batches, axis="domain", chunk=chunk)
-    assert (found.axis, found.unit) == ("domain", 1)
-    assert_moments(found, [oracle.flat_gradient(model, loss, b) for b in batches.values()], 1e-12)
+    moments = gradient_moments(model, loss, batches, axis="domain", chunk=chunk)
+    assert (moments.axis, moments.unit) == ("domain", 1)
+    assert_moments(moments, [oracle.flat_gradient(model, loss, b) for b in batches.values()], 1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_whole_matrix(name: str) -> None:
     model, data = CASES[name]()
-    found = per_sample_gradients(model, loss, data, chunk=7)
-    rows = torch.cat([g.flatten(1) for g in found.values()], 1).tolist()
+    matrix = per_sample_gradients(model, loss, data, chunk=7)
+    rows = torch.cat([g.flatten(1) for g in matrix.values()], 1).tolist()
     for row, wanted in zip(rows, oracle.sample_gradients(model, loss, data), strict=True):
         assert row == pytest.approx(wanted, rel=1e-12, abs=1e-13)
 
@@ -81,22 +81,22 @@ def test_a_large_mean_does_not_swallow_the_variance() -> None:
     """Signal 1000 times the noise in float32: a sum of squares would keep one digit."""
     x = 1000 + torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
     line = nn.Linear(3, 1, bias=False)
-    found = gradient_moments(line, lambda model, x: model(x).mean(), (x,)).variance["weight"]
-    torch.testing.assert_close(found[0], x.double().var(0).float(), rtol=1e-4, atol=0)
+    variance = gradient_moments(line, lambda model, x: model(x).mean(), (x,)).variance["weight"]
+    torch.testing.assert_close(variance[0], x.double().var(0).float(), rtol=1e-4, atol=0)
 
 
 def test_half_precision_is_accumulated_in_float32() -> None:
     line = nn.Linear(2, 1, bias=False).to(torch.bfloat16)
     x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    found = gradient_moments(line, lambda model, x: model(x).mean(), (x,))
-    assert found.mean["weight"].dtype == torch.float32
-    torch.testing.assert_close(found.variance["weight"][0], x.float().var(0), rtol=1e-5, atol=0)
+    moments = gradient_moments(line, lambda model, x: model(x).mean(), (x,))
+    assert moments.mean["weight"].dtype == torch.float32
+    torch.testing.assert_close(moments.variance["weight"][0], x.float().var(0), rtol=1e-5, atol=0)
 
 
 def test_frozen_and_shared_parameters() -> None:
     model, data = mlp()
-    found = gradient_moments(model, loss, data)
-    assert set(found.mean) == {"shared.weight", "shared.bias", "head.weight", "head.bias"}
+    moments = gradient_moments(model, loss, data)
+    assert set(moments.mean) == {"shared.weight", "shared.bias", "head.weight", "head.bias"}
 
 
 def test_dropout_gives_each_sample_its_own_mask() -> None:
@@ -122,14 +122,14 @@ def test_dropout_mode_keeps_batch_norm_statistics() -> None:
 
 def test_train_mode_is_the_gradient_of_training() -> None:
     model, data = cnn()
-    found = gradient_moments(model, loss, data, axis="micro-batch", micro_batch=4, mode="train")
+    moments = gradient_moments(model, loss, data, axis="micro-batch", micro_batch=4, mode="train")
     twin = copy.deepcopy(model).train()
     rows = []
     for i in range(3):
         twin.zero_grad()
         loss(twin, *(t[4 * i : 4 * i + 4] for t in data)).backward()
         rows.append(torch.cat([p.grad.flatten() for p in twin.parameters() if p.grad is not None]).tolist())
-    assert_moments(found, rows, 1e-12)
+    assert_moments(moments, rows, 1e-12)
 
 
 class Branching(nn.Module):
@@ -150,9 +150,9 @@ def test_a_model_that_cannot_be_vmapped_gets_micro_batches() -> None:
     with pytest.warns(
         UserWarning, match=r"Branching cannot be vmapped \(.*\), so gradients were taken by micro-batches"
     ):
-        found = gradient_moments(model, loss, data)
-    assert found.label == "micro-batch of 1"
-    assert_moments(found, oracle.sample_gradients(model, loss, data), 1e-12)
+        moments = gradient_moments(model, loss, data)
+    assert moments.label == "micro-batch of 1"
+    assert_moments(moments, oracle.sample_gradients(model, loss, data), 1e-12)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gradient_moments(model, loss, data, micro_batch=3)
@@ -166,8 +166,8 @@ def test_an_error_of_the_model_itself_comes_through() -> None:
 def test_dict_batches() -> None:
     line = nn.Linear(2, 1)
     batch = {"x": torch.randn(6, 2), "y": torch.randn(6, 1)}
-    found = gradient_moments(line, lambda model, b: (model(b["x"]) - b["y"]).square().mean(), batch)
-    assert found.count == 6
+    moments = gradient_moments(line, lambda model, b: (model(b["x"]) - b["y"]).square().mean(), batch)
+    assert moments.count == 6
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_loss_that_does_not_depend_on_the_parameters(bad: Any, axis: Any) -> N
     [
         (
             {"batch": (torch.randn(1, 6), torch.zeros(1, dtype=torch.long))},
-            "There was 1 gradient along the axis 'sample'",
+            "Got 1 gradient along the axis 'sample'",
         ),
         ({"batch": (torch.full((5, 6), torch.nan), torch.zeros(5, dtype=torch.long))}, "are not finite"),
         (
@@ -238,11 +238,11 @@ def test_a_loss_that_does_not_depend_on_the_parameters(bad: Any, axis: Any) -> N
             "first dimension counts the same samples",
         ),
         ({"batch": ("abc",)}, "first dimension counts the same samples"),
-        ({"axis": "batch"}, "axis='batch' is not one of 'sample', 'micro-batch', 'domain'"),
-        ({"mode": "test"}, "mode='test' is not one of 'eval', 'dropout', 'train'"),
+        ({"axis": "batch"}, "got axis='batch'; expected sample, micro-batch or domain"),
+        ({"mode": "test"}, "got mode='test'; expected eval, dropout or train"),
         ({"mode": "train"}, "batch norm mixes the samples"),
-        ({"mode": "train", "axis": "domain", "chunk": 2}, "leave chunk away"),
-        ({"micro_batch": 0}, "micro_batch=0 came"),
+        ({"mode": "train", "axis": "domain", "chunk": 2}, "leave chunk out"),
+        ({"micro_batch": 0}, "got micro_batch=0; expected a whole number of at least 1"),
         ({"loss": lambda model, x, y: model(x)}, "returned shape"),
         ({"loss": lambda model, x, y: 3.0}, "returned a float"),
     ],
@@ -253,7 +253,7 @@ def test_bad_input_gets_one_sentence(change: dict[str, Any], sentence: str) -> N
     with pytest.raises(MeasurementError, match=sentence) as caught:
         gradient_moments(model, given.pop("loss"), given.pop("batch"), **given)
     text = str(caught.value)
-    assert text.endswith(".")
+    assert text.endswith((".", "?"))
     assert "\n" not in text
 
 

@@ -18,7 +18,7 @@ from tests.diagnostics.models import loss, mlp
 
 Make = Callable[[Any], torch.optim.Optimizer]
 
-# For each optimizer: how it is made, and the first moment whose product with p is the step (1 - beta divided
+# For each optimizer: how it is built, and the first moment whose product with p is the step (1 - beta divided
 # out).
 WITH_MOMENTUM: dict[str, tuple[Make, float]] = {
     "Adam": (lambda ps: torch.optim.Adam(ps, lr=0.02, betas=(0.8, 0.95)), 0.2),
@@ -64,29 +64,29 @@ def trained(
 def test_the_last_step_is_minus_p_times_the_momentum(name: str) -> None:
     make, weight = WITH_MOMENTUM[name]
     model, optimizer, _, moved = trained(make)
-    found = preconditioner(optimizer, model)
-    assert found.source == f"state of {name.split()[0]}"
+    result = preconditioner(optimizer, model)
+    assert result.source == f"state of {name.split()[0]}"
     for key, p in model.named_parameters():
         if p.requires_grad:
             momentum = optimizer.state[p]["exp_avg"] / weight
-            torch.testing.assert_close(-found.values[key] * momentum, moved[key], rtol=1e-7, atol=1e-14)
+            torch.testing.assert_close(-result.values[key] * momentum, moved[key], rtol=1e-7, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", WITHOUT_MOMENTUM)
 def test_the_last_step_is_minus_p_times_the_gradient(name: str) -> None:
     model, optimizer, gradient, moved = trained(WITHOUT_MOMENTUM[name])
-    found = preconditioner(optimizer, model).values
+    result = preconditioner(optimizer, model).values
     for key, g in gradient.items():
-        torch.testing.assert_close(-found[key] * g, moved[key], rtol=1e-7, atol=1e-14)
+        torch.testing.assert_close(-result[key] * g, moved[key], rtol=1e-7, atol=1e-14)
 
 
 def test_adamax() -> None:
     model, optimizer, _, moved = trained(lambda ps: torch.optim.Adamax(ps, lr=0.02))
-    found = preconditioner(optimizer, model).values
+    result = preconditioner(optimizer, model).values
     for key, p in model.named_parameters():
         if p.requires_grad:
             mean = optimizer.state[p]["exp_avg"] / (1 - 0.9**6)
-            torch.testing.assert_close(-found[key] * mean, moved[key], rtol=1e-7, atol=1e-14)
+            torch.testing.assert_close(-result[key] * mean, moved[key], rtol=1e-7, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ class SignDescent(torch.optim.Optimizer):
 def test_an_unknown_optimizer_is_read_from_its_update() -> None:
     model, optimizer, gradient, _ = trained(SignDescent)
     weights = [p.detach().clone() for p in model.parameters()]
-    found = preconditioner(optimizer, model, gradient=gradient)
+    result = preconditioner(optimizer, model, gradient=gradient)
     for key, g in gradient.items():
-        torch.testing.assert_close(found.values[key], torch.where(g == 0, 0.0, 0.1 / g.abs()))
+        torch.testing.assert_close(result.values[key], torch.where(g == 0, 0.0, 0.1 / g.abs()))
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
 
 
@@ -131,10 +131,10 @@ def test_groups_have_their_own_rates_and_unheld_parameters_none() -> None:
     optimizer = torch.optim.SGD(
         [{"params": [model.head.weight], "lr": 0.5}, {"params": [model.shared.weight], "lr": 0.1}]
     )
-    found = preconditioner(optimizer, model).values
-    assert (found["head.weight"] == 0.5).all()
-    assert (found["shared.weight"] == 0.1).all()
-    assert (found["head.bias"] == 0).all()
+    result = preconditioner(optimizer, model).values
+    assert (result["head.weight"] == 0.5).all()
+    assert (result["shared.weight"] == 0.1).all()
+    assert (result["head.bias"] == 0).all()
 
 
 def test_a_subclass_is_read_like_its_parent() -> None:
@@ -148,9 +148,9 @@ def test_a_subclass_is_read_like_its_parent() -> None:
 def test_osgr_with_a_real_optimizer() -> None:
     model, optimizer, _, _ = trained(WITH_MOMENTUM["GENIE"][0])
     _, data = mlp()
-    found = osgr_of_moments(gradient_moments(model, loss, data), preconditioner(optimizer, model), n=8)
-    assert found.source == "state of GENIE"
-    assert found.value <= 1
+    result = osgr_of_moments(gradient_moments(model, loss, data), preconditioner(optimizer, model), n=8)
+    assert result.source == "state of GENIE"
+    assert result.value <= 1
 
 
 @pytest.mark.parametrize("name", ["Adam", "GENIE", "MSVAG"])

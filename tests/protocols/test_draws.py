@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -30,11 +31,10 @@ PROFILES = pytest.mark.parametrize("profile", [DOMAINBED, GENIE_PAPER], ids=lamb
 def drawn(
     profile: Profile, algorithm: str, optimizer: str, hparams: int, trial: int, dataset: str = "PACS"
 ) -> Draw:
-    spaces = ALGORITHMS[algorithm].space, OPTIMIZERS[optimizer].space
-    return draw(profile, dataset, algorithm, optimizer, hparams, trial, *spaces)
+    return draw(profile, dataset, ALGORITHMS[algorithm], OPTIMIZERS[optimizer], hparams, trial)
 
 
-@pytest.mark.parametrize("module", ["draws", "table", "tasks", "toml_file"])
+@pytest.mark.parametrize("module", ["draws", "registry", "tasks", "toml_file"])
 def test_docstring_examples(module: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"genie_dg.protocols.{module}"))
     assert tried > 0
@@ -262,7 +262,7 @@ def test_draws_differ_between_seeds_and_trials(profile: Profile) -> None:
 
 
 def test_negative_seeds_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^trial_seed=-1 came; seeds count from 0\.$"):
+    with pytest.raises(InputError, match=r"^got trial_seed=-1; expected a whole number of at least 0\.$"):
         drawn(DOMAINBED, "ERM", "adam", 1, -1)
 
 
@@ -301,14 +301,16 @@ def test_a_row_from_outside_has_names_of_its_own() -> None:
         "decay": Setting(0.0, Uniform(0, 1)),
         "weight_decay": Setting(0.0),
     }
-    found = draw(DOMAINBED, "PACS", "ERM", "mine", 2, 0, {"gamma_": Setting(2.0, Uniform(1, 3))}, space)
+    algorithm = replace(ALGORITHMS["ERM"], space={"gamma_": Setting(2.0, Uniform(1, 3))})
+    optimizer = replace(OPTIMIZERS["adam"], name="mine", space=space)
+    found = draw(DOMAINBED, "PACS", algorithm, optimizer, 2, 0)
     assert found.optimizer_settings == {
         "lr": 10 ** named(2, 0, "mine/lr").uniform(-2, 0),
         "decay": named(2, 0, "mine/decay").uniform(0, 1),
     }
     assert found.algorithm_settings == {"gamma_": named(2, 0, "gamma").uniform(1, 3)}
-    follower = {"lr": Setting(1e-4, LR)}
-    assert draw(DOMAINBED, "PACS", "ERM", "mine", 0, 0, {}, follower).optimizer_settings == {"lr": 1e-4}
+    follower = replace(optimizer, space={"lr": Setting(1e-4, LR)})
+    assert draw(DOMAINBED, "PACS", ALGORITHMS["ERM"], follower, 0, 0).optimizer_settings == {"lr": 1e-4}
 
 
 def test_facts_of_the_two_profiles() -> None:

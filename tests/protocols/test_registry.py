@@ -10,16 +10,14 @@ import pytest
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.optim.registry import OPTIMIZERS
+from genie_dg.protocols import registry
 from genie_dg.protocols.domainbed import DOMAINBED
 from genie_dg.protocols.registry import check_names, find_protocol, load_protocol
 from genie_dg.registry import UnknownName
 from genie_dg.search_space import Choice, LogUniform, Uniform
 
 HEAD = 'name = "mine"\nbase = "domainbed"\n'
-SPACES = (
-    {name: row.space for name, row in ALGORITHMS.items()},
-    {name: row.space for name, row in OPTIMIZERS.items()},
-)
+ROWS = (ALGORITHMS, OPTIMIZERS)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -52,14 +50,14 @@ def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -
     }
     assert profile.defaults == {"adam.lr": 1e-4}
     assert (profile.eval_augment, profile.draws) == ("train", "by-name")
-    check_names(profile, *SPACES)
+    check_names(profile, *ROWS)
 
 
 def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     example = re.sub(r"^    ", "", str(registry.__doc__).split("::\n", 1)[1], flags=re.M)
     profile = load_protocol(written(tmp_path, example))
     assert (profile.name, profile.defaults) == ("short", {"adam.lr": 1e-4})
-    check_names(profile, *SPACES)
+    check_names(profile, *ROWS)
 
 
 def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
@@ -75,31 +73,33 @@ def test_protocols_are_found_by_name_and_by_path(tmp_path: Path) -> None:
     assert find_protocol("domainbed") is DOMAINBED
     assert find_protocol("mine.toml", tmp_path).name == "mine"
     assert find_protocol(str(tmp_path / "mine.toml")).name == "mine"
-    with pytest.raises(UnknownName, match=r"'domain-bed' is no protocol; .* did you mean 'domainbed'\?$"):
+    with pytest.raises(
+        UnknownName, match=r"^There is no protocol 'domain-bed'; .* did you mean 'domainbed'\?$"
+    ):
         find_protocol("domain-bed")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name = ", r"mine\.toml is not TOML \(.*\); mend it and try again\.$"),
+        ("name = ", r"mine\.toml is not TOML \(.*\); fix it and try again\.$"),
         ('base = "domainbed"', r"has no 'name'; a protocol has a name, and a base to start from\.$"),
         ('name = "mine"', r"has no 'base'; "),
         ('name = 3\nbase = "domainbed"', r"has name = 3, a whole number; it must be a text\.$"),
         ('name = "mine"\nbase = "domainbet"', r"did you mean 'domainbed'\?$"),
         ('name = "DomainBed"\nbase = "domainbed"', r"is named 'DomainBed', as another protocol is; choose"),
-        ('name = "a/b"\nbase = "domainbed"', r"^A protocol named 'a/b' came; use letters"),
+        ('name = "a/b"\nbase = "domainbed"', r"^got a protocol named 'a/b'; expected letters"),
         (HEAD + "step = 3", r"has no 'step'; its keys are .*; did you mean 'steps'\?$"),
-        (HEAD + "steps = 0", r"^mine has steps\.default=0; it must be a whole number of at least 1\.$"),
+        (HEAD + "steps = 0", r"^got mine\.steps\.default=0; expected a whole number of at least 1\.$"),
         (HEAD + "steps = 1.5", r"has steps = 1\.5, a number; it must be a whole number\.$"),
         (
             HEAD + "steps = { PACS = true }",
             r"has steps\.PACS = True, a true or false; it must be a whole number",
         ),
-        (HEAD + "trials = -1", r"^mine has trials=-1; "),
+        (HEAD + "trials = -1", r"^got mine\.trials=-1; expected a whole number of at least 1\.$"),
         (HEAD + 'pretrained = "yes"', r"has pretrained = 'yes', a text; it must be a true or false\.$"),
-        (HEAD + 'draws = "by-names"', r"the choice is by-name, in-order; did you mean 'by-name'\?$"),
-        (HEAD + 'oracle = "first"', r"^mine has oracle='first'; the choice is last, best"),
+        (HEAD + 'draws = "by-names"', r"expected by-name or in-order; did you mean 'by-name'\?$"),
+        (HEAD + 'oracle = "first"', r"^got mine\.oracle='first'; expected last or best\.$"),
         (HEAD + 'eval_augment = "trian"', r"did you mean 'train'\?$"),
         (HEAD + 'small_images = "digits"', r"small_images = 'digits'; it must be a list of names"),
         (HEAD + "search = 3", r"has search = 3, a whole number; it must be a table\.$"),
@@ -125,7 +125,6 @@ def test_what_a_file_cannot_say(tmp_path: Path, text: str, message: str) -> None
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.toml cannot be read \(No such file or directory\); name a"):
         load_protocol(tmp_path / "none.toml")
-    assert issubclass(InputError, InputError)
 
 
 @pytest.mark.parametrize(
@@ -134,4 +133,4 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> None:
     profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
     with pytest.raises(InputError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
-        check_names(profile, *SPACES)
+        check_names(profile, *ROWS)

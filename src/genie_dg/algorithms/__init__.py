@@ -1,1 +1,1 @@
-"""Algorithms of domain generalization as objectives; `table.ALGORITHMS` lists them."""
+"""Algorithms of domain generalization as objectives; `registry.ALGORITHMS` lists them."""

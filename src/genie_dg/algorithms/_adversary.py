@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from ._base import Algorithm
+from .algorithm import Algorithm
 
 DISCRIMINATOR = "discriminator"
 """The role of the adversary."""
@@ -103,7 +104,7 @@ class Adversarial(Algorithm):
     Args:
         network: makes the predictions.
         domains: how many training domains every batch has.
-        lambda_: :math:`\lambda`, published as ``lambda``, which Python reserves.
+        lambda_: :math:`\lambda`, published as ``lambda``, which is a keyword of Python.
         weight_decay_d: of the discriminator.
         d_steps_per_g_step: steps of the discriminator for each step of the network.
         grad_penalty: :math:`\gamma`.
@@ -115,7 +116,7 @@ class Adversarial(Algorithm):
     """
 
     conditional: ClassVar[bool]
-    """Whether the discriminator is told the class and classes are balanced (CDANN)."""
+    """Whether the discriminator is given the class and classes are balanced (CDANN)."""
 
     def __init__(
         self,
@@ -133,14 +134,15 @@ class Adversarial(Algorithm):
         lr_d: float = 5e-5,
     ) -> None:
         super().__init__(network, domains)
-        _check_not_negative(
-            lambda_=lambda_, weight_decay_d=weight_decay_d, grad_penalty=grad_penalty, lr_d=lr_d
-        )
-        _check_fraction(beta1=beta1, mlp_dropout=mlp_dropout)
-        _check_whole(1, d_steps_per_g_step=d_steps_per_g_step, mlp_width=mlp_width)
-        _check_whole(2, mlp_depth=mlp_depth)
-        self.lambda_, self.grad_penalty, self.d_steps = lambda_, grad_penalty, d_steps_per_g_step
-        self.mlp_width, self.mlp_depth, self.mlp_dropout = mlp_width, mlp_depth, mlp_dropout
+        number("weight_decay_d", weight_decay_d, 0)
+        number("lr_d", lr_d, 0)
+        number("beta1", beta1, 0, 1, open_high=True)
+        self.lambda_ = number("lambda_", lambda_, 0)
+        self.grad_penalty = number("grad_penalty", grad_penalty, 0)
+        self.d_steps = whole_number("d_steps_per_g_step", d_steps_per_g_step)
+        self.mlp_width = whole_number("mlp_width", mlp_width)
+        self.mlp_depth = whole_number("mlp_depth", mlp_depth, 2)
+        self.mlp_dropout = number("mlp_dropout", mlp_dropout, 0, 1, open_high=True)
         self._adam = {"lr": lr_d, "weight_decay": weight_decay_d, "beta1": beta1, "beta2": 0.9}
         like = next(network.parameters())
         self.discriminator = Discriminator(network.feature_size, domains, mlp_width, mlp_depth, like)
@@ -195,21 +197,3 @@ class Adversarial(Algorithm):
         if self.grad_penalty:
             loss = loss + self.grad_penalty * squared_slope(losses.sum(), inputs)
         return loss
-
-
-def _check_not_negative(**values: float) -> None:
-    for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(f"{name}={value} came; it must not be negative, so choose 0 or more.")
-
-
-def _check_fraction(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}={value} came; choose a number from 0 to below 1.")
-
-
-def _check_whole(least: int, **values: int) -> None:
-    for name, value in values.items():
-        if value != int(value) or value < least:
-            raise ValueError(f"{name}={value} came; choose a whole number, {least} or more.")

@@ -8,11 +8,11 @@ from typing import final
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import Setting, Uniform
 
-from ._base import Algorithm, AlgorithmRow
-from ._given import with_gradient
-from ._per_domain import check_setting, domain_gradients, trainable
+from .algorithm import Algorithm, AlgorithmRow
+from .gradients import domain_gradients, trainable, with_gradient
 
 
 def and_mask(gradients: Tensor, tau: float) -> Tensor:
@@ -64,8 +64,7 @@ class ANDMask(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, tau: float = 1.0) -> None:
         super().__init__(network, domains)
-        check_setting("tau", tau, 0, 1)
-        self.tau = tau
+        self.tau = number("tau", tau, 0, 1)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         parameters = trainable(self.network)

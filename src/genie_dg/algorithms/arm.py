@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.check import InputError
 
-from ._base import Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 HIDDEN = 64
 """Channels between the layers of the context network."""
@@ -25,17 +26,15 @@ def image_channels(featurizer: nn.Module) -> int:
     layers = (module for module in featurizer.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     first = next(layers, None)
     if not isinstance(first, nn.Conv2d):
-        found = (
-            "no convolution and no linear layer" if first is None else "a linear layer for flat inputs first"
-        )
-        raise ValueError(
-            f"A featurizer with {found} came; ARM needs images and a first layer that is a Conv2d; choose "
-            "another network or another algorithm."
+        layer = "no convolution and no linear layer" if first is None else "a linear layer for flat inputs"
+        raise InputError(
+            f"ARM got a featurizer with {layer}; expected a first layer that is a Conv2d, so choose another "
+            "network or another algorithm."
         )
     if first.in_channels < 2:
-        raise ValueError(
-            f"A first convolution with {first.in_channels} input channel came; ARM needs those of the images "
-            "and one more for the context; build the network with one extra channel."
+        raise InputError(
+            f"ARM got a first convolution with {first.in_channels} input channel; expected those of the images "
+            "and one more for the context, so build the network with one extra channel."
         )
     return first.in_channels - 1
 
@@ -107,9 +106,9 @@ class ARM(Algorithm):
     def _logits(self, images: Tensor, sizes: list[int]) -> Tensor:
         """For images that are support sets of ``sizes``, one after the other."""
         if images.dim() != 4:
-            raise ValueError(
-                f"Inputs of shape {tuple(images.shape)} came; ARM adds a channel to images [n, channels, "
-                "height, width]; choose another algorithm for flat inputs."
+            raise InputError(
+                f"ARM got inputs of shape {tuple(images.shape)}; expected images [n, channels, height, width], "
+                "to which it adds a channel, so choose another algorithm for flat inputs."
             )
         contexts = self.context(images).split(sizes)
         means = torch.cat([c.mean(0, keepdim=True).expand_as(c) for c in contexts])
@@ -123,4 +122,5 @@ ROW = AlgorithmRow(
     paper="Zhang et al., Adaptive Risk Minimization: Learning to Adapt to Domain Shift, NeurIPS 2021",
     one_source="With one source domain ARM sees one kind of context only; it cannot learn to adapt to another.",
     extra_channels=1,
+    batch_size=8,
 )

@@ -1,11 +1,11 @@
-"""CDANN: features from which the domain cannot be told although the class is known."""
+"""CDANN: features from which the domain cannot be guessed although the class is known."""
 
 from __future__ import annotations
 
 from typing import final
 
 from ._adversary import ONE_SOURCE, SPACE, Adversarial
-from ._base import AlgorithmRow
+from .algorithm import AlgorithmRow
 
 
 @final
@@ -25,8 +25,8 @@ class CDANN(Adversarial):
         Li et al., Deep Domain Generalization via Conditional Invariant Adversarial Networks, ECCV 2018
         (class prior-normalised domain loss).
 
-    Differs from the paper in: one discriminator that is told the class takes the place of one discriminator for
-    each class; classes are counted over the whole batch, as in DomainBed, not within each domain, because a
+    Differs from the paper in: one discriminator that is given the class takes the place of one for each
+    class; classes are counted over the whole batch, as in DomainBed, not within each domain, because a
     batch has few samples of a class in a domain. Differs from DomainBed's code in: C counts the classes that
     occur (there: 1 + the largest label of the batch, so that the weights may add up to less than 1); and in
     what DANN differs.
@@ -41,4 +41,5 @@ ROW = AlgorithmRow(
     paper="Li et al., Deep Domain Generalization via Conditional Invariant Adversarial Networks, ECCV 2018",
     space=SPACE,
     one_source=ONE_SOURCE,
+    adversarial=True,
 )

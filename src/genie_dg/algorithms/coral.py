@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._distances import aligned_loss, moment_distance
-from ._penalties import at_least_two, not_negative
+from ._penalties import aligned_loss, check_pairs, moment_distance
+from .algorithm import Algorithm, AlgorithmRow
 
 
 class CORAL(Algorithm):
@@ -39,10 +39,10 @@ class CORAL(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, mmd_gamma: float = 1.0) -> None:
         super().__init__(network, domains)
-        self.mmd_gamma = not_negative("CORAL", "mmd_gamma", mmd_gamma)
+        self.mmd_gamma = number("mmd_gamma", mmd_gamma, 0)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        at_least_two("CORAL", batch)
+        check_pairs("CORAL", batch)
 
         def loss() -> Tensor:
             return aligned_loss(self.network, batch, self.mmd_gamma, moment_distance)

@@ -1,11 +1,11 @@
-"""DANN: features from which the domain cannot be told."""
+"""DANN: features from which the domain cannot be guessed."""
 
 from __future__ import annotations
 
 from typing import final
 
 from ._adversary import ONE_SOURCE, SPACE, Adversarial
-from ._base import AlgorithmRow
+from .algorithm import AlgorithmRow
 
 
 @final
@@ -35,4 +35,5 @@ ROW = AlgorithmRow(
     paper="Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016",
     space=SPACE,
     one_source=ONE_SOURCE,
+    adversarial=True,
 )

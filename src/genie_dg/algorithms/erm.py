@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Objective, StepContext
 
-from ._base import Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 
 class ERM(Algorithm):

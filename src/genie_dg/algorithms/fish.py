@@ -1,4 +1,4 @@
-"""Fish: a short walk through the domains, one step on each, points where their gradients agree."""
+"""Fish: one inner step on each domain in turn, which favours directions in which their gradients agree."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._given import with_gradient
-from ._per_domain import check_setting, gradients_of, trainable
+from .algorithm import Algorithm, AlgorithmRow
+from .gradients import gradients_of, trainable, with_gradient
 
 
 @final
@@ -38,7 +38,7 @@ class Fish(Algorithm):
     computed: the difference of two nearly equal weights would lose the digits of a small :math:`\alpha`.
     An optimizer that ignores the scale of gradients (Adam) ignores ``meta_lr``.
 
-    The value of the loss is the mean of the :math:`L_{d_i}(\tilde\theta_i)` met on the way. Batch-norm
+    The value of the loss is the mean of the :math:`L_{d_i}(\tilde\theta_i)` along the inner steps. Batch-norm
     statistics are left as the forward passes of the inner loop leave them. No second derivatives are computed,
     unless the optimizer asks for them; then the whole inner path is differentiated.
 
@@ -62,22 +62,23 @@ class Fish(Algorithm):
         self, network: Network, domains: int, *, meta_lr: float = 0.5, fish_inner_lr: float = 1e-2
     ) -> None:
         super().__init__(network, domains)
-        check_setting("meta_lr", meta_lr, 0, float("inf"), open_end=True)
-        check_setting("fish_inner_lr", fish_inner_lr, 0, float("inf"), open_end=True)
-        self.meta_lr, self.fish_inner_lr = meta_lr, fish_inner_lr
+        self.meta_lr = number("meta_lr", meta_lr, 0)
+        self.fish_inner_lr = number("fish_inner_lr", fish_inner_lr, 0)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         order: list[int] = torch.randperm(len(batch), generator=context.generator()).tolist()
         parameters = trainable(self.network)
 
         def loss() -> Tensor:
-            value, total = self._walk(batch, order, context.create_graph)
+            value, total = self._inner_loop(batch, order, context.create_graph)
             return with_gradient(value, parameters, [self.meta_lr * g for g in total])
 
         yield Objective(MAIN, loss)
 
-    def _walk(self, batch: DomainBatch, order: list[int], create_graph: bool) -> tuple[Tensor, list[Tensor]]:
-        """The mean loss on the way through the domains, and the sum of the gradients met."""
+    def _inner_loop(
+        self, batch: DomainBatch, order: list[int], create_graph: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The mean of the domains' losses along the inner steps, and the sum of their gradients."""
         names = [name for name, p in self.network.named_parameters() if p.requires_grad]
         weights: list[Tensor] = list(trainable(self.network))
         if not create_graph:

@@ -1,10 +1,9 @@
-"""Fishr: the variances of the classifier's gradients shall be the same in every domain."""
+"""Fishr: a penalty on differences between the domains' variances of the classifier's gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -12,21 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
-from genie_dg.search_space import LogUniform, Setting, Source, Uniform
+from genie_dg.check import InputError, number
+from genie_dg.search_space import LogUniform, Setting, Uniform
 
-from ._base import Algorithm, AlgorithmRow
-from ._per_domain import check_setting
-
-
-@dataclass(frozen=True)
-class WholeUniform:
-    """A whole number: a uniform one between ``low`` and ``high``, cut, not rounded."""
-
-    low: float
-    high: float
-
-    def draw(self, random: Source) -> int:
-        return int(random.uniform(self.low, self.high))
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def gradient_variances(inputs: Tensor, logits: Tensor, labels: Tensor, bias: bool) -> Tensor:
@@ -66,9 +54,9 @@ def last_linear(head: nn.Module, classes: int) -> nn.Linear:
     """The layer that makes the logits."""
     layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
     if not layers or layers[-1].out_features != classes:
-        raise ValueError(
-            f"The head {type(head).__name__} came; Fishr needs a head whose last layer is an nn.Linear with "
-            f"{classes} outputs, so use such a head."
+        raise InputError(
+            f"Fishr got the head {type(head).__name__}; expected one whose last layer is an nn.Linear with "
+            f"{classes} outputs."
         )
     return layers[-1]
 
@@ -94,7 +82,7 @@ class Fishr(Algorithm):
         network: makes the predictions; its head must end in an ``nn.Linear``. Dropout before it is fine: the
             gradients are those of the features that reached the layer.
         domains: D.
-        lambda_: the weight of the penalty. ``lambda`` in DomainBed, a word that Python keeps for itself.
+        lambda_: the weight of the penalty; ``lambda`` in DomainBed, which is a keyword of Python.
         penalty_anneal_iters: how many first steps go without the penalty.
         ema: :math:`\gamma` from 0 up to, not including, 1.
 
@@ -120,10 +108,9 @@ class Fishr(Algorithm):
         ema: float = 0.95,
     ) -> None:
         super().__init__(network, domains)
-        check_setting("lambda_", lambda_, 0, float("inf"), open_end=True)
-        check_setting("penalty_anneal_iters", penalty_anneal_iters, 0, float("inf"))
-        check_setting("ema", ema, 0, 1, open_end=True)
-        self.lambda_, self.penalty_anneal_iters, self.ema = lambda_, penalty_anneal_iters, ema
+        self.lambda_ = number("lambda_", lambda_, 0)
+        self.penalty_anneal_iters = number("penalty_anneal_iters", penalty_anneal_iters, 0)
+        self.ema = number("ema", ema, 0, 1, open_high=True)
         layer = last_linear(network.head, network.classes)
         size = layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel())
         self.register_buffer("variances", layer.weight.detach().new_zeros(domains, size))
@@ -159,18 +146,18 @@ class Fishr(Algorithm):
         """What goes into the last layer and the logits that come out of it."""
         seen: list[tuple[Tensor, Tensor]] = []
 
-        def look(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        def keep(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
             seen.append((inputs[0], output))
 
-        handle = last_linear(self.network.head, self.network.classes).register_forward_hook(look)
+        handle = last_linear(self.network.head, self.network.classes).register_forward_hook(keep)
         try:
             logits = self.network(images)
         finally:
             handle.remove()
         if len(seen) != 1 or seen[0][1] is not logits:
-            raise ValueError(
-                f"The head {type(self.network.head).__name__} changes what its last nn.Linear gives; Fishr's "
-                "gradients hold for a head that ends there, so use such a head."
+            raise InputError(
+                f"The head {type(self.network.head).__name__} changes what its last nn.Linear returns; Fishr's "
+                "gradients hold for a head that ends there, so use one that does."
             )
         return seen[0]
 
@@ -181,7 +168,7 @@ ROW = AlgorithmRow(
     paper="Rame et al., Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization, ICML 2022",
     space={
         "lambda_": Setting(1000.0, LogUniform(1, 4), "DomainBed, there called lambda"),
-        "penalty_anneal_iters": Setting(1500, WholeUniform(0, 5000), "DomainBed"),
+        "penalty_anneal_iters": Setting(1500, Uniform(0, 5000, whole=True), "DomainBed"),
         "ema": Setting(0.95, Uniform(0.90, 0.99), "DomainBed"),
     },
     one_source="With one source domain there is nothing to compare and the penalty is zero: Fishr equals ERM.",

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._penalties import not_negative
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def raised(q: Tensor, losses: Tensor, eta: float) -> Tensor:
@@ -51,7 +51,7 @@ class GroupDRO(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, groupdro_eta: float = 1e-2) -> None:
         super().__init__(network, domains)
-        self.groupdro_eta = not_negative("GroupDRO", "groupdro_eta", groupdro_eta)
+        self.groupdro_eta = number("groupdro_eta", groupdro_eta, 0)
         like = next(network.parameters())
         self.register_buffer("q", torch.full((domains,), 1 / domains, dtype=like.dtype, device=like.device))
 

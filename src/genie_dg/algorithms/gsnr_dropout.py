@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import Setting, Uniform
 
-from ._base import Algorithm, AlgorithmRow
-from ._given import with_gradient
-from ._per_domain import check_setting, domain_gradients, trainable
+from .algorithm import Algorithm, AlgorithmRow
+from .gradients import domain_gradients, trainable, with_gradient
 
 
 def gsnr(gradients: Tensor) -> Tensor:
@@ -80,8 +80,7 @@ class GSNRDropout(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, p: float = 1 / 3) -> None:
         super().__init__(network, domains)
-        check_setting("p", p, 0, 1, open_end=True)
-        self.p = p
+        self.p = number("p", p, 0, 1, open_high=True)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         parameters = trainable(self.network)

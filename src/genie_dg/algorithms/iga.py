@@ -8,10 +8,11 @@ from typing import final
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._per_domain import check_setting, domain_gradients, trainable
+from .algorithm import Algorithm, AlgorithmRow
+from .gradients import domain_gradients, trainable
 
 
 @final
@@ -43,8 +44,7 @@ class IGA(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, penalty: float = 1000.0) -> None:
         super().__init__(network, domains)
-        check_setting("penalty", penalty, 0, float("inf"), open_end=True)
-        self.penalty = penalty
+        self.penalty = number("penalty", penalty, 0)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         parameters = trainable(self.network)

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._penalties import at_least_two, by_domain, losses_of_domains, not_negative, two_stage_weight
+from ._penalties import by_domain, check_pairs, losses_of_domains, two_stage_weight
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def scale_gradients(logits: Tensor, labels: Tensor) -> Tensor:
@@ -77,13 +78,11 @@ class IRM(Algorithm):
         irm_penalty_anneal_iters: int = 500,
     ) -> None:
         super().__init__(network, domains)
-        self.irm_lambda = not_negative("IRM", "irm_lambda", irm_lambda)
-        self.irm_penalty_anneal_iters = not_negative(
-            "IRM", "irm_penalty_anneal_iters", irm_penalty_anneal_iters
-        )
+        self.irm_lambda = number("irm_lambda", irm_lambda, 0)
+        self.irm_penalty_anneal_iters = number("irm_penalty_anneal_iters", irm_penalty_anneal_iters, 0)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        at_least_two("IRM", batch)
+        check_pairs("IRM", batch)
         images = batch.all_images
         weight = two_stage_weight(context.step, self.irm_penalty_anneal_iters, self.irm_lambda)
 

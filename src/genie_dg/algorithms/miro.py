@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
+from genie_dg.check import InputError, number
 from genie_dg.search_space import Setting
 
-from ._base import Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,9 +41,9 @@ def deviation(before: Tensor, now: Tensor, raw: Tensor) -> Tensor:
     True
     """
     if now.ndim < 2 or now.shape[1] != len(raw):
-        raise ValueError(
-            f"An activation of shape {tuple(now.shape)} came where {len(raw)} channels were announced; "
-            f"point_channels of the network must give the size of dimension 1, so mend it there."
+        raise InputError(
+            f"Got an activation of shape {tuple(now.shape)}; expected {len(raw)} channels in dimension 1, as "
+            "the network's point_channels says: correct it there."
         )
     variance = (softplus(raw) + EPS).reshape(1, -1, *[1] * (now.ndim - 2))
     return (variance.log() + (before - now).to(variance.dtype).square() / variance).mean() / 2
@@ -52,7 +53,7 @@ def deviation(before: Tensor, now: Tensor, raw: Tensor) -> Tensor:
 class MIRO(Algorithm):
     r"""Mutual-information regularisation with the network at its start.
 
-    The featurizer as it is when MIRO is made (normally pretrained) is copied and frozen. With
+    The featurizer as it is when MIRO is built (normally pretrained) is copied and frozen. With
     :math:`f_0^{(l)}, f^{(l)}` the activations of the frozen copy and of the network at point l for the same
     images,
 
@@ -83,15 +84,10 @@ class MIRO(Algorithm):
         self, network: Network, domains: int, *, miro_ld: float = 0.1, miro_lr_mult: float = 10.0
     ) -> None:
         super().__init__(network, domains)
-        if not miro_ld >= 0:
-            raise ValueError(f"miro_ld={miro_ld} came; a weight must not be negative, so choose 0 or more.")
-        if not miro_lr_mult > 0:
-            raise ValueError(
-                f"miro_lr_mult={miro_lr_mult} came; a factor on a rate must be above 0: choose so."
-            )
         if not network.points:
-            raise ValueError("The network came without feature points; MIRO needs 1 or more, so add them.")
-        self.ld, self.lr_mult = miro_ld, miro_lr_mult
+            raise InputError("MIRO got a network without feature points; choose a backbone that has some.")
+        self.ld = number("miro_ld", miro_ld, 0)
+        self.lr_mult = number("miro_lr_mult", miro_lr_mult, 0, open_low=True)
         self.start: Network = copy.deepcopy(network)
         self.start.head = nn.Identity()
         self.start.requires_grad_(False).eval()
@@ -118,26 +114,26 @@ class MIRO(Algorithm):
 
         def loss() -> Tensor:
             with torch.no_grad():
-                _, before = _look(self.start, images)
-            features, now = _look(self.network, images)
+                _, before = _activations(self.start, images)
+            features, now = _activations(self.network, images)
             terms = [deviation(a, b, raw) for a, b, raw in zip(before, now, self.variances, strict=True)]
             return cross_entropy(self.network.head(features), labels) + self.ld * torch.stack(terms).sum()
 
         yield Objective(MAIN, loss)
 
 
-def _look(network: Network, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+def _activations(network: Network, images: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The features and the activations at all points."""
     seen: dict[str, Tensor] = {}
 
-    def looking_at(point: str) -> Edit:
+    def keep(point: str) -> Edit:
         def edit(x: Tensor) -> Tensor:
             seen[point] = x
             return x
 
         return edit
 
-    features = network.features(images, {point: looking_at(point) for point in network.points})
+    features = network.features(images, {point: keep(point) for point in network.points})
     return features, [seen[point] for point in network.points]
 
 

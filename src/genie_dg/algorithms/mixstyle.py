@@ -10,30 +10,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Edit, Network, Objective, StepContext
+from genie_dg.check import InputError, number, one_of
 from genie_dg.search_space import Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._draws import beta
-
-
-def statistics(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
-    r"""Mean :math:`\mu` and :math:`\sigma = \sqrt{\frac1n \sum (x - \mu)^2 + \text{eps}}` over ``dims``, kept.
-
-    >>> mu, sigma = statistics(torch.tensor([[1.0, 3.0]]), (1,), 0.0)
-    >>> mu.item(), sigma.item()
-    (2.0, 1.0)
-    """
-    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
-    return mean, (variance + eps).sqrt()
-
-
-def require_map(x: Tensor, algorithm: str, point: str) -> None:
-    """Refuse an activation that has no space to take statistics over."""
-    if x.ndim != 4:
-        raise ValueError(
-            f"{algorithm} found an activation of shape {tuple(x.shape)} at the point {point!r}; it needs maps "
-            f"[samples, channels, height, width], so choose points of a convolutional network."
-        )
+from ._mixing import beta, require_map, statistics
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tensor:
@@ -91,24 +72,13 @@ class MixStyle(Algorithm):
         mixstyle_points: Sequence[str] = (),
     ) -> None:
         super().__init__(network, domains)
-        if not 0 <= mixstyle_p <= 1:
-            raise ValueError(
-                f"mixstyle_p={mixstyle_p} came; it is a probability, so choose a number from 0 to 1."
-            )
-        if not mixstyle_alpha > 0:
-            raise ValueError(
-                f"mixstyle_alpha={mixstyle_alpha} came; Beta needs a number above 0, so choose one."
-            )
-        points = tuple(mixstyle_points) or _first_three(network.points)
-        known = ", ".join(network.points)
-        if not points:
-            raise ValueError("The network came without feature points; MixStyle needs 1 or more, so add them.")
-        for point in points:
-            if point not in network.points:
-                raise ValueError(
-                    f"mixstyle_points has {point!r}; the network's points are {known}: choose of these."
-                )
-        self.p, self.alpha, self.points = mixstyle_p, mixstyle_alpha, points
+        self.p = number("mixstyle_p", mixstyle_p, 0, 1)
+        self.alpha = number("mixstyle_alpha", mixstyle_alpha, 0, open_low=True)
+        self.points = tuple(mixstyle_points) or _first_three(network.points)
+        if not (self.points and network.points):
+            raise InputError("MixStyle got a network without feature points; choose a backbone that has some.")
+        for point in self.points:
+            one_of("mixstyle_points", point, network.points)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels

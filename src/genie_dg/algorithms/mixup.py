@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -10,10 +9,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._draws import beta
+from ._mixing import beta
+from .algorithm import Algorithm, AlgorithmRow
 
 Pair = tuple[Tensor, Tensor, Tensor, float]
 """Mixed images, the labels of the first and of the second domain, and the weight of the first."""
@@ -79,11 +79,7 @@ class Mixup(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, mixup_alpha: float = 0.2) -> None:
         super().__init__(network, domains)
-        if not (math.isfinite(mixup_alpha) and mixup_alpha > 0):
-            raise ValueError(
-                f"mixup_alpha={mixup_alpha} came; Mixup takes a finite number above 0; give such a number."
-            )
-        self.mixup_alpha = mixup_alpha
+        self.mixup_alpha = number("mixup_alpha", mixup_alpha, 0, open_low=True)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         pairs = mixed_pairs(batch, self.mixup_alpha, context.generator())

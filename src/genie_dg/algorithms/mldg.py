@@ -11,9 +11,10 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 
 @final
@@ -57,16 +58,10 @@ class MLDG(Algorithm):
         mldg_first_order: bool = False,
     ) -> None:
         super().__init__(network, domains)
-        if not mldg_beta >= 0:
-            raise ValueError(f"mldg_beta={mldg_beta} came; a weight must not be negative, so choose 0 or more.")
-        if not mldg_inner_lr >= 0:
-            raise ValueError(
-                f"mldg_inner_lr={mldg_inner_lr} came; a rate must not be negative: choose 0 or more."
-            )
-        if n_meta_test < 1:
-            raise ValueError(f"n_meta_test={n_meta_test} came; hold out 1 domain or more.")
-        self.beta, self.inner_lr, self.first_order = mldg_beta, mldg_inner_lr, mldg_first_order
-        self.held_out = min(n_meta_test, domains - 1)
+        self.beta = number("mldg_beta", mldg_beta, 0)
+        self.inner_lr = number("mldg_inner_lr", mldg_inner_lr, 0)
+        self.first_order = mldg_first_order
+        self.held_out = min(whole_number("n_meta_test", n_meta_test), domains - 1)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         order: list[int] = torch.randperm(self.domains, generator=context.generator()).tolist()

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
-from ._base import Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def dropout_of(head: nn.Module) -> float:
@@ -59,9 +60,7 @@ class MTL(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, mtl_ema: float = 0.99) -> None:
         super().__init__(network, domains)
-        if not 0 <= mtl_ema <= 1:
-            raise ValueError(f"mtl_ema={mtl_ema} came; MTL takes a number from 0 to 1; give such a number.")
-        self.mtl_ema = mtl_ema
+        self.mtl_ema = number("mtl_ema", mtl_ema, 0, 1)
         size, like = network.feature_size, next(network.parameters())
         linear = nn.Linear(2 * size, network.classes, dtype=like.dtype, device=like.device)
         self.head = nn.Sequential(nn.Dropout(dropout_of(network.head)), linear)

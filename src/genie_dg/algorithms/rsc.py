@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import Setting, Uniform
 
-from ._base import Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def quantile(values: Tensor, fraction: float) -> Tensor:
@@ -80,13 +81,8 @@ class RSC(Algorithm):
         rsc_b_drop_factor: float = 1 / 3,
     ) -> None:
         super().__init__(network, domains)
-        for name, value in (
-            ("rsc_f_drop_factor", rsc_f_drop_factor),
-            ("rsc_b_drop_factor", rsc_b_drop_factor),
-        ):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}={value} came; it is a fraction, so choose a number from 0 to 1.")
-        self.f, self.b = rsc_f_drop_factor, rsc_b_drop_factor
+        self.f = number("rsc_f_drop_factor", rsc_f_drop_factor, 0, 1)
+        self.b = number("rsc_b_drop_factor", rsc_b_drop_factor, 0, 1)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels

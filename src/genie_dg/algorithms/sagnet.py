@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
+from genie_dg.check import number, one_of
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from .mixstyle import require_map, statistics
+from ._mixing import require_map, statistics
+from .algorithm import Algorithm, AlgorithmRow
 
 STYLE = "style"
 """The role of the style head."""
@@ -93,14 +94,8 @@ class SagNet(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, sag_w_adv: float = 0.1, sag_point: str = "") -> None:
         super().__init__(network, domains)
-        if not sag_w_adv >= 0:
-            raise ValueError(f"sag_w_adv={sag_w_adv} came; a weight must not be negative, so choose 0 or more.")
-        if sag_point and sag_point not in network.points:
-            known = ", ".join(network.points) if network.points else "none"
-            raise ValueError(
-                f"sag_point={sag_point!r} came; the network's points are {known}, so choose one or none."
-            )
-        self.w_adv, self.point = sag_w_adv, sag_point
+        self.w_adv = number("sag_w_adv", sag_w_adv, 0)
+        self.point = one_of("sag_point", sag_point, network.points or ["an empty text"]) if sag_point else ""
         like = next(network.parameters())
         self.style_head = nn.Linear(network.feature_size, network.classes, device=like.device, dtype=like.dtype)
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting, Uniform
 
-from ._base import Algorithm, AlgorithmRow
-from ._given import with_gradient
-from ._per_domain import check_setting, domain_gradients, trainable
+from .algorithm import Algorithm, AlgorithmRow
+from .gradients import domain_gradients, trainable, with_gradient
 
 SATURATED = 40.0
 """tanh of this is exactly 1 in float64; a larger argument changes nothing."""
@@ -78,10 +78,7 @@ class SANDMask(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, tau: float = 0.5, k: float = 1e1) -> None:
         super().__init__(network, domains)
-        check_setting("tau", tau, 0, 1)
-        if not 0 < k < float("inf"):
-            raise ValueError(f"k={k} came; SANDMask takes a finite number above 0, so choose one.")
-        self.tau, self.k = tau, k
+        self.tau, self.k = number("tau", tau, 0, 1), number("k", k, 0, open_low=True)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         parameters = trainable(self.network)

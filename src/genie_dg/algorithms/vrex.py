@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from ._base import Algorithm, AlgorithmRow
-from ._penalties import losses_of_domains, not_negative, two_stage_weight
+from ._penalties import losses_of_domains, two_stage_weight
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def population_variance(losses: Tensor) -> Tensor:
@@ -57,10 +58,8 @@ class VREx(Algorithm):
         vrex_penalty_anneal_iters: int = 500,
     ) -> None:
         super().__init__(network, domains)
-        self.vrex_lambda = not_negative("VREx", "vrex_lambda", vrex_lambda)
-        self.vrex_penalty_anneal_iters = not_negative(
-            "VREx", "vrex_penalty_anneal_iters", vrex_penalty_anneal_iters
-        )
+        self.vrex_lambda = number("vrex_lambda", vrex_lambda, 0)
+        self.vrex_penalty_anneal_iters = number("vrex_penalty_anneal_iters", vrex_penalty_anneal_iters, 0)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images = batch.all_images

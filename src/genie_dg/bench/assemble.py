@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a run: the only place where the sister rooms meet."""
+"""From a configuration to the parts of a run: where data, models, algorithms and optimizers meet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from genie_dg._types import MAIN
-from genie_dg.algorithms._base import Algorithm, AlgorithmRow
+from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
@@ -29,6 +29,7 @@ from genie_dg.registry import with_defaults
 from genie_dg.runs.record import RunConfig
 from genie_dg.search_space import defaults
 
+from .options import RunOptions
 from .parallel import World
 from .seeds import seed_of
 from .step import ALONE
@@ -36,21 +37,6 @@ from .step import ALONE
 
 class DegenerateWarning(UserWarning):
     """An algorithm was asked for that says little or nothing with the domains it got."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where a run happens; nothing here changes the science.
-
-    Args:
-        device: where tensors live.
-        cache: the folder for decoded pictures; ``None`` decodes them again and again.
-        weights: a local file of pretrained weights.
-    """
-
-    device: str = "cpu"
-    cache: Path | None = None
-    weights: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -103,19 +89,19 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def check_identity(config: RunConfig, data: DomainSet, places: Places) -> None:
+def check_identity(config: RunConfig, data: DomainSet, options: RunOptions) -> None:
     """A configuration that names its data and weights by their contents is used with these alone."""
-    found = data.digest() if config.data_digest else ""
-    if found != config.data_digest:
+    digest = data.digest() if config.data_digest else ""
+    if digest != config.data_digest:
         raise InputError(
             f"This run was made for {config.dataset} with digest {config.data_digest}, and what is here has "
-            f"{found}; give it the files it was made for, or start a new run."
+            f"{digest}; give it the files it was made for, or start a new run."
         )
-    found = "" if places.weights is None else digest_of(places.weights)
-    if found != config.weights_digest:
+    digest = digest_of(Path(options.weights)) if options.weights else ""
+    if digest != config.weights_digest:
         raise InputError(
             f"This run was made for weights with digest {config.weights_digest or 'none'}, and what is here "
-            f"has {found or 'none'}; name the right file with --weights, or start a new run."
+            f"has {digest or 'none'}; name the right file with --weights, or start a new run."
         )
 
 
@@ -132,7 +118,7 @@ def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None
     elif optimizer.needs_closure and not isinstance(optimizers[MAIN], Passes):
         reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
     if reason:
-        raise InputError(f"precision=float16 came, but {reason}; choose bfloat16 or float32.")
+        raise InputError(f"got precision=float16, but {reason}; choose bfloat16 or float32.")
 
 
 def check_world(config: RunConfig, world: World) -> None:
@@ -143,12 +129,12 @@ def check_world(config: RunConfig, world: World) -> None:
     if not row.sample_mean:
         able = ", ".join(r.name for r in ALGORITHMS.values() if r.sample_mean)
         raise InputError(
-            f"{world.size} processes came for {row.name}, whose loss is no mean over samples, so shares of a "
+            f"got {world.size} processes for {row.name}, whose loss is not a mean over samples, so shares of a "
             f"batch do not add up to it; train it with one process (these can be shared: {able})."
         )
     if OPTIMIZERS[config.optimizer].create_graph or config.batch_size % world.size:
         raise InputError(
-            f"{world.size} processes came for batch_size={config.batch_size} and {config.optimizer}; the batch "
+            f"got {world.size} processes for batch_size={config.batch_size} and {config.optimizer}; the batch "
             "must be divisible among them, and the optimizer must not differentiate the gradient."
         )
 
@@ -170,7 +156,7 @@ def say_if_degenerate(row: AlgorithmRow, sources: int) -> None:
 
 
 def build_algorithm(
-    config: RunConfig, classes: int, channels: int, image_size: int, sources: int, weights: Path | None = None
+    config: RunConfig, classes: int, channels: int, image_size: int, sources: int, weights: str = ""
 ) -> Algorithm:
     """The network and its algorithm, with initial weights that depend on (data set, test domains, trial)."""
     row = ALGORITHMS[config.algorithm]
@@ -183,7 +169,7 @@ def build_algorithm(
             channels + row.extra_channels,
             image_size,
             pretrained=config.pretrained,
-            weights=weights,
+            weights=Path(weights) if weights else None,
             dropout=config.dropout,
             freeze_statistics=config.freeze_statistics,
         )
@@ -193,14 +179,14 @@ def build_algorithm(
 
 def build_optimizers(config: RunConfig, algorithm: Algorithm) -> dict[str, Optimizer]:
     """One optimizer for each role: the run's, unless the algorithm fixes the role's."""
-    found = {}
+    optimizers = {}
     for name, role in algorithm.roles().items():
         optimizer, settings = config.optimizer, _with_noise_seed(config, name)
         if role.optimizer is not None:
             optimizer, settings = role.optimizer, dict(role.settings)
         with refusals():
-            found[name] = build_optimizer(optimizer, role.groups, **settings)
-    return found
+            optimizers[name] = build_optimizer(optimizer, role.groups, **settings)
+    return optimizers
 
 
 def _with_noise_seed(config: RunConfig, role: str) -> dict[str, object]:
@@ -218,7 +204,7 @@ def create_graph(config: RunConfig) -> bool:
 def assemble(
     config: RunConfig,
     data: DomainSet,
-    places: Places = Places(),  # noqa: B008  # frozen
+    options: RunOptions = RunOptions(),  # noqa: B008  # frozen
     progress: Callable[[str, int], None] | None = None,
     world: World = ALONE,
 ) -> Parts:
@@ -227,18 +213,18 @@ def assemble(
     Args:
         config: the run.
         data: the set it names, opened.
-        places: where it happens.
+        options: how and where it happens.
         progress: called with (what, pictures done) while pictures are decoded into the cache.
         world: the processes that share the run.
     """
     check_world(config, world)
     sources = source_domains(config, data)
     check_sizes(data)
-    check_identity(config, data, places)
+    check_identity(config, data, options)
     say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
-    device = torch.device(places.device)
+    device = torch.device(options.device or "cpu")
     channels, size = _shape(data.domains[0], config.image_size)
-    algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), places.weights)
+    algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
     algorithm.to(device)
     files = isinstance(data.domains[0], FileDomain)
     parts = splits(data, config.trial_seed)
@@ -247,12 +233,12 @@ def assemble(
         [Sampler(parts[k].inside, config.batch_size, seed_of("batches", config), k) for k in sources],
         recipe=Recipe(size=config.image_size) if files and config.augment else None,
         caches=[
-            _cache(data.domains[k], TrainSpec(), places, progress) if config.augment else None for k in sources
+            _cache(data.domains[k], TrainSpec(), options, progress) if config.augment else None for k in sources
         ],
         size=config.image_size,
     )
     evaluations = {
-        (k, part): _evaluation(config, data.domains[k], k, part, rows, k in sources, places, progress)
+        (k, part): _evaluation(config, data.domains[k], k, part, rows, k in sources, options, progress)
         for k in range(len(data.domains))
         for part, rows in (("in", parts[k].inside), ("out", parts[k].outside))
     }
@@ -279,17 +265,17 @@ def _evaluation(
     part: str,
     rows: Labels,
     trained_on: bool,
-    places: Places,
+    options: RunOptions,
     progress: Callable[[str, int], None] | None,
 ) -> Evaluation | AugmentedEvaluation:
     """The samples of one part of a domain, with the training augmentation where the protocol wants it."""
     augmented = config.eval_augment == "train" or (config.eval_augment == "train-in" and part == "in")
     if augmented and trained_on and config.augment and isinstance(domain, FileDomain):
-        cache = _cache(domain, TrainSpec(), places, progress)
+        cache = _cache(domain, TrainSpec(), options, progress)
         seed = seed_of("evaluation", config)
         recipe = Recipe(size=config.image_size)
         return AugmentedEvaluation(domain, rows, recipe, seed=seed, index=index, cache=cache)
-    cache = _cache(domain, EvalSpec(config.image_size), places, progress)
+    cache = _cache(domain, EvalSpec(config.image_size), options, progress)
     return Evaluation(domain, rows, size=config.image_size, cache=cache)
 
 
@@ -302,9 +288,9 @@ def _shape(domain: Domain, image_size: int) -> tuple[int, int]:
 
 
 def _cache(
-    domain: Domain, spec: EvalSpec | TrainSpec, places: Places, progress: Callable[[str, int], None] | None
+    domain: Domain, spec: EvalSpec | TrainSpec, options: RunOptions, progress: Callable[[str, int], None] | None
 ) -> Cache | None:
-    if places.cache is None or not isinstance(domain, FileDomain):
+    if not options.cache or not isinstance(domain, FileDomain):
         return None
     report = None if progress is None else (lambda done: progress(domain.name, done))
-    return open_cache(domain, spec, places.cache, report)
+    return open_cache(domain, spec, Path(options.cache), report)

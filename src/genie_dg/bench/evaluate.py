@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg.algorithms._base import Algorithm
+from genie_dg.algorithms.algorithm import Algorithm
 
 from .parallel import World
 from .step import ALONE

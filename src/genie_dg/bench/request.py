@@ -1,4 +1,4 @@
-"""From what a person types to a configuration: names of domains and of settings, plugins from files."""
+"""From what a person types to a configuration: names, settings, plugins from files."""
 
 from __future__ import annotations
 
@@ -10,31 +10,13 @@ from typing import Any
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError, did_you_mean
-from genie_dg.data.domains import DomainSet
 from genie_dg.models.backbones import find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.registry import PluginError
 
 
-def domain_index(data: DomainSet, text: str) -> int:
-    """The index of a domain that is named, or counted from 0.
-
-    A name wins over a number, so that a domain called "3" can be asked for.
-    """
-    names = [domain.name for domain in data.domains]
-    if text in names:
-        return names.index(text)
-    lower = [name.lower() for name in names]
-    if text.lower() in lower:
-        return lower.index(text.lower())
-    if text.isdecimal() and int(text) < len(names):
-        return int(text)
-    listed = ", ".join(f"{k} ({name})" for k, name in enumerate(names))
-    raise InputError(f"{data.name} has no domain {text!r}; its domains are {listed}{did_you_mean(text, names)}")
-
-
 def full_names(algorithm: str, optimizer: str, backbone: str) -> tuple[str, str, str]:
-    """The names as the tables spell them; one that is not there is refused with the nearest match.
+    """The names as the registries spell them; one that is not there is refused with the nearest match.
 
     >>> full_names("irm", "Adam", "CNN")
     ('IRM', 'adam', 'cnn')
@@ -69,11 +51,11 @@ def sort_settings(
         "algorithm": ALGORITHMS[algorithm].space,
         "optimizer": OPTIMIZERS[optimizer].space,
     }
-    found: dict[str, dict[str, Any]] = {"algorithm": {}, "optimizer": {}}
+    settings: dict[str, dict[str, Any]] = {"algorithm": {}, "optimizer": {}}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise InputError(f"{word!r} is no setting; write it as NAME=VALUE, for example lr=0.001.")
+            raise InputError(f"{word!r} is not a setting; write it as NAME=VALUE, for example lr=0.001.")
         owner, dot, rest = name.partition(".")
         if dot and owner in spaces:
             owners, name = [owner], rest
@@ -90,19 +72,19 @@ def sort_settings(
                 f"Neither {algorithm} nor {optimizer} has a setting {name!r}; "
                 f"they have {', '.join(known)}{did_you_mean(name, known)}"
             )
-        found[owners[0]][name] = value_of(text)
-    return found["algorithm"], found["optimizer"]
+        settings[owners[0]][name] = value_of(text)
+    return settings["algorithm"], settings["optimizer"]
 
 
 def load_plugin(path: Path) -> None:
     """Run a file that registers rows of its own."""
     if not path.is_file():
-        raise PluginError(f"{path} is no file; name a Python file that registers rows.")
+        raise PluginError(f"{path} is not a file; name a Python file that registers rows.")
     try:
         runpy.run_path(str(path))
     except PluginError:
         raise
     except Exception as error:
         raise PluginError(
-            f"{path} cannot be run ({type(error).__name__}: {error}); mend it and try again."
+            f"{path} cannot be run ({type(error).__name__}: {error}); fix it and try again."
         ) from error

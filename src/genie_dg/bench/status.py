@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from genie_dg.check import InputError
-from genie_dg.runs import folder as disk
+from genie_dg.files import is_locked, read_lines, write_json
+from genie_dg.runs import folder as files
+from genie_dg.runs.read import seconds
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 Kind = Literal["done", "running", "failed", "stopped", "missing"]
@@ -34,21 +35,21 @@ def remember(name: str, configs: Sequence[RunConfig], out: Path) -> None:
     folder = out / "sweeps"
     folder.mkdir(parents=True, exist_ok=True)
     runs = [json.loads(canonical(config)) for config in configs]
-    disk.write_json(folder / f"{name}.json", {"name": name, "runs": runs})
+    write_json(folder / f"{name}.json", {"name": name, "runs": runs})
 
 
 def remembered(out: Path) -> dict[str, list[RunConfig]]:
     """The runs of every sweep that was started into a folder, by the sweep's name."""
-    found = {}
+    sweeps = {}
     for file in sorted((out / "sweeps").glob("*.json")):
         try:
             data = json.loads(file.read_bytes())
-            found[str(data["name"])] = [from_mapping(run) for run in data["runs"]]
+            sweeps[str(data["name"])] = [from_mapping(run) for run in data["runs"]]
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{file} is no list of runs ({error}); start the sweep again to mend it."
+                f"{file} is not a list of runs ({error}); start the sweep again to repair it."
             ) from error
-    return found
+    return sweeps
 
 
 def state_of(config: RunConfig, runs: Path) -> State:
@@ -60,15 +61,16 @@ def state_of(config: RunConfig, runs: Path) -> State:
     folder = runs / config.run_id
     if not folder.is_dir():
         return State(config, "missing")
-    steps, seconds = _timings(folder / disk.TIMINGS)
-    if (folder / disk.DONE).exists():
-        return State(config, "done", config.steps, seconds)
-    if _held(folder / disk.LOCK):
-        return State(config, "running", steps, seconds)
-    reason = _last_reason(folder / disk.FAILURES)
-    if reason:
-        return State(config, "failed", steps, seconds, reason)
-    return State(config, "stopped" if (folder / disk.CHECKPOINT).exists() else "missing", steps, seconds)
+    timings = seconds(str(folder))
+    steps, spent = max(timings, default=-1) + 1, sum(timings.values())
+    if (folder / files.DONE).exists():
+        return State(config, "done", config.steps, spent)
+    if is_locked(folder / files.LOCK):
+        return State(config, "running", steps, spent)
+    failures, _ = read_lines(folder / files.FAILURES)
+    if failures:
+        return State(config, "failed", steps, spent, str(failures[-1].get("reason", "no reason given")))
+    return State(config, "stopped" if (folder / files.CHECKPOINT).exists() else "missing", steps, spent)
 
 
 def time_left(states: Sequence[State], workers: int) -> float | None:
@@ -85,41 +87,22 @@ def time_left(states: Sequence[State], workers: int) -> float | None:
 
 def counts(states: Sequence[State]) -> dict[Kind, int]:
     """How many runs are of each kind."""
-    found = Counter(state.kind for state in states)
-    return {kind: found[kind] for kind in KINDS}
+    by_kind = Counter(state.kind for state in states)
+    return {kind: by_kind[kind] for kind in KINDS}
 
 
-def _lines(path: Path) -> list[dict[str, object]]:
-    """The whole lines of a JSONL file; a torn last line is left out."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_bytes().splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:  # a line that a killed process did not finish
-            continue
-    return found
+def describe(config: RunConfig) -> str:
+    """A run in one line."""
+    what = f"{config.dataset} {config.algorithm} {config.optimizer} without {list(config.test_domains)}"
+    return f"{what} trial {config.trial_seed} draw {config.hparams_seed}"
 
 
-def _timings(path: Path) -> tuple[int, float]:
-    """Steps and seconds; a step that was done twice counts once, with its last time."""
-    latest = {int(str(line["step"])): float(str(line["seconds"])) for line in _lines(path)}
-    return (max(latest) + 1, sum(latest.values())) if latest else (0, 0.0)
+def duration(seconds: float) -> str:
+    """A duration for people.
 
-
-def _last_reason(path: Path) -> str:
-    lines = _lines(path)
-    return str(lines[-1]["reason"]) if lines else ""
-
-
-def _held(path: Path) -> bool:
-    """Whether a process holds the lock."""
-    if not path.exists():
-        return False
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
+    >>> duration(40), duration(900), duration(7200)
+    ('40 seconds', '15 minutes', '2.0 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

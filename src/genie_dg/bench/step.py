@@ -10,7 +10,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch, Objective, StepContext
-from genie_dg.algorithms._base import Algorithm
+from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.optim._passes import Passes
 
 from .parallel import World

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.registry import open_data
-from genie_dg.models.backbones import find_backbone
+from genie_dg.data.registry import SETS, open_data
+from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
 from genie_dg.runs.record import RunConfig
 
-from .assemble import Places, assemble, refusals, source_domains
+from .assemble import assemble, refusals, source_domains
 from .evaluate import score
-from .jobs import Job
+from .options import Job, RunOptions
 from .step import take_step
 from .train import batch_of
+from .watch import check_watches
 
 HESSIAN_COST = 3.0
 """A product with the Hessian, in plain steps (benchmarks/train_step.py)."""
@@ -36,63 +36,43 @@ class Plan:
     data: dict[str, DomainSet]
 
 
-def plan(
-    path: Path,
-    out: Path,
-    *,
-    root: Path | None = None,
-    cache: Path | None = None,
-    plugins: Iterable[Path] = (),
-    tensorboard: bool = False,
-    watch: Sequence[str] = (),
-) -> Plan:
+def plan(path: Path, options: RunOptions) -> Plan:
     """Everything that can be wrong is found here, before any work starts.
 
     Args:
         path: the TOML file of the sweep.
-        out: the folder of runs.
-        root: for published sets, the folder that holds them.
-        cache: the folder for decoded pictures.
-        plugins: files that were run, so that workers run them too.
-        tensorboard: write TensorBoard's files for every run.
-        watch: what else every run measures at its records.
+        options: of all its runs.
     """
     sweep = load_sweep(path)
     profile = find_protocol(sweep.protocol, path.parent)
-    opened = {entry: open_data(entry, root) for entry in sweep.datasets}
-    entries = {found.name: entry for entry, found in opened.items()}
+    opened = {entry: open_data(entry, options.root or None) for entry in sweep.datasets}
+    entries = {data.name: entry for entry, data in opened.items()}
     if len(entries) != len(opened):
         raise InputError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
-    data = {found.name: found for found in opened.values()}
+    sets = {data.name: data for data in opened.values()}
     facts = Facts(
-        {name: [domain.name for domain in found.domains] for name, found in data.items()},
-        {name: row.space for name, row in ALGORITHMS.items()},
-        {name: row.space for name, row in OPTIMIZERS.items()},
+        {name: [domain.name for domain in data.domains] for name, data in sets.items()},
+        ALGORITHMS,
+        OPTIMIZERS,
+        tuple(name for name, entry in entries.items() if entry in SETS and SETS[entry].small_images),
+        tuple(name for name, row in BACKBONES.items() if not row.pretrained),
     )
-    digests = {name: found.digest() for name, found in data.items()}
-    configs = expand(replace(sweep, datasets=list(data)), profile, facts)
+    digests = {name: data.digest() for name, data in sets.items()}
+    configs = expand(replace(sweep, datasets=list(sets)), profile, facts)
     for config in configs:
-        source_domains(config, data[config.dataset])
+        source_domains(config, sets[config.dataset])
     for backbone in {config.backbone for config in configs}:
         with refusals():
             find_backbone(backbone)
+    check_watches(options.watches)
     jobs = tuple(
-        Job(
-            replace(config, data_digest=digests[config.dataset]),
-            entries[config.dataset],
-            str(out),
-            str(root or ""),
-            str(cache or ""),
-            plugins=tuple(str(file) for file in plugins),
-            tensorboard=tensorboard,
-            watch=tuple(watch),
-        )
+        Job(replace(config, data_digest=digests[config.dataset]), entries[config.dataset], options)
         for config in configs
     )
-    return Plan(sweep, jobs, data)
+    return Plan(sweep, jobs, sets)
 
 
-def seconds_of(planned: Plan, places: Places) -> float:
+def seconds_of(planned: Plan, options: RunOptions) -> float:
     """Seconds that all runs that are not done would take one after another, from a few measured steps.
 
     For each data set and network one step of ERM with Adam and a few batches of evaluation are timed; a step of
@@ -105,7 +85,7 @@ def seconds_of(planned: Plan, places: Places) -> float:
             continue
         key = (config.dataset, config.backbone, config.batch_size, config.image_size, config.pretrained)
         if key not in timed:
-            timed[key] = _time(config, planned.data[config.dataset], places)
+            timed[key] = _time(config, planned.data[config.dataset], options)
         step, evaluation = timed[key]
         row = OPTIMIZERS[config.optimizer]
         cost = row.passes + (HESSIAN_COST if row.create_graph else 0.0)
@@ -113,7 +93,7 @@ def seconds_of(planned: Plan, places: Places) -> float:
     return total
 
 
-def _time(config: RunConfig, data: DomainSet, places: Places) -> tuple[float, float]:
+def _time(config: RunConfig, data: DomainSet, options: RunOptions) -> tuple[float, float]:
     """Seconds of a plain step, and of evaluating everything."""
     from genie_dg._types import StepContext
 
@@ -125,7 +105,7 @@ def _time(config: RunConfig, data: DomainSet, places: Places) -> tuple[float, fl
         optimizer_settings={},
         precision="float32",
     )
-    parts = assemble(replace(plain, data_digest="", eval_augment="none"), data, places)
+    parts = assemble(replace(plain, data_digest="", eval_augment="none"), data, options)
     times = []
     for step in range(3):
         began = time.perf_counter()

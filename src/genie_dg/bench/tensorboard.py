@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+from genie_dg.runs.record import Record
 
 from .assemble import Parts
 
-Report = Callable[[int, dict[str, Any] | None], None]
+Report = Callable[[int, Record | None], None]
 
 
 @contextmanager
@@ -19,15 +20,15 @@ def logging_to(folder: Path, parts: Parts, report: Report | None) -> Iterator[Re
 
     writer = SummaryWriter(str(folder / "tensorboard"))
 
-    def logged(done: int, record: dict[str, Any] | None) -> None:
+    def logged(done: int, record: Record | None) -> None:
         if record is not None:
             for name in ("loss", "validation_loss"):
-                if record[name] is not None:
-                    writer.add_scalar(name, record[name], record["step"])
+                if getattr(record, name) is not None:
+                    writer.add_scalar(name, getattr(record, name), record.step)
             for k, domain in enumerate(parts.domains):
                 kind = "unseen" if k in parts.config.test_domains else "seen"
-                writer.add_scalar(f"{kind}/{domain}/in", record["in_acc"][k], record["step"])
-                writer.add_scalar(f"{kind}/{domain}/out", record["out_acc"][k], record["step"])
+                writer.add_scalar(f"{kind}/{domain}/in", record.in_acc[k], record.step)
+                writer.add_scalar(f"{kind}/{domain}/out", record.out_acc[k], record.step)
         if report is not None:
             report(done, record)
 

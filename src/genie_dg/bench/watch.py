@@ -24,31 +24,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genie_dg._types import MAIN
-from genie_dg.check import InputError
+from genie_dg.check import one_of
 from genie_dg.diagnostics import MeasurementError, UpdateRecorder, measure_osgr
-from genie_dg.runs import folder as disk
+from genie_dg.files import append_line
+from genie_dg.runs import folder as files
+from genie_dg.runs.record import Record
 
 from .assemble import Parts
 
-Report = Callable[[int, dict[str, Any] | None], None]
+Report = Callable[[int, Record | None], None]
 
 WATCHES = ("updates", "osgr")
-FILE = "watch.jsonl"
 GROUPS, POOL, PAIRS = 40, 64, 4
 """Groups of parameters; samples of each training domain at most; pairs of batches that they are dealt into."""
 
 
-def watches_of(text: str) -> tuple[str, ...]:
-    """The names in a comma-separated list.
-
-    >>> watches_of("osgr, updates"), watches_of("")
-    (('osgr', 'updates'), ())
-    """
-    names = tuple(word.strip() for word in text.split(",") if word.strip())
-    for name in names:
-        if name not in WATCHES:
-            raise InputError(f"A run cannot be watched for {name!r}; the choice is {', '.join(WATCHES)}.")
-    return names
+def check_watches(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of what a run is watched for, all of them known."""
+    return tuple(one_of("watch", name, WATCHES) for name in names)
 
 
 def watching(parts: Parts, folder: Path, names: Sequence[str], report: Report | None = None) -> Report:
@@ -61,22 +54,22 @@ def watching(parts: Parts, folder: Path, names: Sequence[str], report: Report | 
         report: called afterwards.
     """
     network = parts.algorithm.network
-    fresh = not (folder / disk.CHECKPOINT).exists()
+    fresh = not (folder / files.CHECKPOINT).exists()
     recorders = [UpdateRecorder(network, bins=GROUPS)] if "updates" in names and fresh else []
 
-    def watched(done: int, record: dict[str, Any] | None) -> None:
+    def watched(done: int, record: Record | None) -> None:
         if "updates" in names and not recorders:
             recorders.append(UpdateRecorder(network, bins=GROUPS))
         if record is not None and parts.world.first:
-            line: dict[str, Any] = {"step": record["step"]}
+            line: dict[str, Any] = {"step": record.step}
             try:
                 if "updates" in names:
-                    line |= _updates(recorders[0], record["step"])
+                    line |= _updates(recorders[0], record.step)
                 if "osgr" in names:
                     line |= _osgr(parts)
             except MeasurementError as error:
                 line["problem"] = str(error)
-            disk.append_line(folder / FILE, line)
+            append_line(folder / files.WATCH, line)
         if report is not None:
             report(done, record)
 
@@ -84,11 +77,11 @@ def watching(parts: Parts, folder: Path, names: Sequence[str], report: Report | 
 
 
 def _updates(recorder: UpdateRecorder, step: int) -> dict[str, Any]:
-    found = recorder.record(step)
-    told: dict[str, Any] = {
-        f"update_{name}": found[name] for name in ("gini", "top_1_percent", "norm") if name in found
+    measured = recorder.record(step)
+    names = [name for name in ("gini", "top_1_percent", "norm") if name in measured]
+    return {f"update_{name}": measured[name] for name in names} | {
+        "heat": [float(f"{value:.3g}") for value in recorder.heatmap().values[-1]]
     }
-    return told | {"heat": [float(f"{value:.3g}") for value in recorder.heatmap().values[-1]]}
 
 
 def _osgr(parts: Parts) -> dict[str, float]:
@@ -99,8 +92,8 @@ def _osgr(parts: Parts) -> dict[str, float]:
     with warnings.catch_warnings():  # the copies whose gradients keep their graph are thrown away
         warnings.filterwarnings("ignore", r"Using backward\(\) with create_graph=True")
         measured = measure_osgr(network, optimizer, _loss, pool, n, create_graph=parts.create_graph)
-    found = {name: x for name, x in measured.as_floats().items() if name in ("osgr", "osgr_low", "osgr_high")}
-    return {name: x for name, x in found.items() if math.isfinite(x)} | {"osgr_n": n}
+    values = {name: measured.as_floats()[name] for name in ("osgr", "osgr_low", "osgr_high")}
+    return {name: x for name, x in values.items() if math.isfinite(x)} | {"osgr_n": n}
 
 
 def _held_back(parts: Parts, domain: int) -> tuple[Tensor, Tensor]:

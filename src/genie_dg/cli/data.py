@@ -96,7 +96,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     name = next((n for n in SETS if n.lower() == str(arguments.what).lower()), None)
     facts = PUBLISHED.get(name) if name else None
     if name is not None and facts is None:
-        raise InputError(f"{name} is made by this package and needs no check; give a published set or a folder.")
+        raise InputError(
+            f"{name} is made by this package and needs no check; give a published set or a folder."
+        )
     root = folder_of(facts.name, arguments.root, facts.folders) if facts else Path(arguments.what)
     with _bar("looking at pictures", None) as progress:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)

@@ -86,7 +86,9 @@ def pick(text: str, known: Collection[str]) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the two files, sweep, and show what came out."""
-    require("The demo", "bench", {"sklearn": "scikit-learn", "rich": "rich", "numpy": "numpy", "cv2": "opencv"})
+    require(
+        "The demo", "bench", {"sklearn": "scikit-learn", "rich": "rich", "numpy": "numpy", "polars": "polars"}
+    )
     from . import main
 
     names = pick(arguments.optimizers, OPTIMIZERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from genie_dg.check import InputError
+from genie_dg.check import InputError, folder
 
 from ._shared import require
 
@@ -21,33 +21,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the folder; nothing is changed."""
-    require("Status", "bench", {"numpy": "numpy"})
-    from genie_dg.bench.status import counts, remembered, state_of, time_left
-    from genie_dg.check import InputError
+    require("Status", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
+    from genie_dg.bench.status import counts, describe, duration, remembered, state_of, time_left
 
-    from .sweep import describe, hours
-
-    if not arguments.runs.is_dir():
-        raise InputError(f"{arguments.runs} is no folder; name the folder that genie-dg sweep wrote to (--out).")
-    try:
-        sweeps = remembered(arguments.runs)
-    except InputError as error:
-        raise InputError(str(error)) from error
+    folder(arguments.runs, "name the folder that genie-dg sweep wrote to (--out)")
+    sweeps = remembered(arguments.runs)
     if not sweeps:
         raise InputError(
             f"{arguments.runs} holds no sweep; start one with genie-dg sweep FILE.toml --out FOLDER."
         )
     for name, configs in sweeps.items():
         states = [state_of(config, arguments.runs) for config in configs]
-        found = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
+        by_kind = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
         left = time_left(states, arguments.workers)
         ahead = any(state.kind != "done" for state in states)
-        when = f"; about {hours(left)} left with {arguments.workers} at a time" if left and ahead else ""
-        print(f"{name}: {len(states)} runs: {found}{when}")
+        when = f"; about {duration(left)} left with {arguments.workers} at a time" if left and ahead else ""
+        print(f"{name}: {len(states)} runs: {by_kind}{when}")
         for state in states:
             if state.kind == "failed" or (arguments.all and state.kind != "done"):
                 config = state.config
-                what = describe(config)
                 why = f": {state.reason}" if state.reason else ""
-                print(f"  {state.kind:8} {config.run_id}  {what}, {state.steps} of {config.steps} steps{why}")
+                steps = f"{state.steps} of {config.steps} steps"
+                print(f"  {state.kind:8} {config.run_id}  {describe(config)}, {steps}{why}")
     return 0

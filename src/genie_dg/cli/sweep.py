@@ -6,21 +6,23 @@ The same command again goes on where it was stopped, in whatever way.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.check import InputError, one_of
+from genie_dg.bench.options import add_flags, options_from
+from genie_dg.check import one_of
 
 from ._shared import require
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from genie_dg.bench.launch import Event, Outcome
+    from genie_dg.bench.engines.queue import Event, EventReport, Outcome
     from genie_dg.bench.sweep import Plan
-    from genie_dg.runs.record import RunConfig
+
+ENGINES = ("local", "ray", "here")
 
 
 def _count(text: str) -> int:
@@ -32,11 +34,6 @@ def _count(text: str) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to run, then where."""
     parser.add_argument("file", type=Path, help="the TOML file of the sweep")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), help="the folder of runs (default: %(default)s)"
-    )
-    parser.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
-    parser.add_argument("--cache", type=Path, help="decode pictures once into this folder")
     parser.add_argument(
         "--dry-run", action="store_true", help="say how many runs and hours it is, start nothing"
     )
@@ -50,63 +47,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", default="", help="of a Ray cluster (default: start one on this machine)")
     parser.add_argument("--cpus", type=float, default=1.0, help="of each run on Ray (default: %(default)s)")
     parser.add_argument("--gpus", type=float, default=0.0, help="of each run on Ray (default: %(default)s)")
-    parser.add_argument("--device", default="", help="cpu, cuda, mps (default: GPUs where there are any)")
-    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard's files")
-    parser.add_argument("--watch", default="", help="also measure updates, osgr, or updates,osgr")
-    parser.add_argument(
-        "--plugin", action="append", type=Path, default=[], help="a Python file that registers your own rows"
-    )
-
-
-ENGINES = ("local", "ray", "here")
+    add_flags(parser, "sweep")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
-    require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
-    from genie_dg.check import InputError, one_of
-    from genie_dg.data.domains import DataError
-    from genie_dg.registry import PluginError, UnknownName
-    from genie_dg.runs.folder import RunError
-
+    require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     one_of("--engine", arguments.engine, ENGINES)
-    try:
-        return _sweep(arguments)
-    except (InputError, DataError, PluginError, UnknownName, RunError, ValueError) as error:
-        raise InputError(str(error)) from error
-
-
-def _sweep(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from genie_dg.bench.request import load_plugin
+    from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.status import remember
     from genie_dg.bench.sweep import plan
-    from genie_dg.bench.watch import watches_of
 
-    for plugin in arguments.plugin:
-        load_plugin(plugin)
-    planned = plan(
-        arguments.file,
-        arguments.out,
-        root=arguments.root,
-        cache=arguments.cache,
-        plugins=[path.resolve() for path in arguments.plugin],
-        tensorboard=arguments.tensorboard,
-        watch=watches_of(arguments.watch),
-    )
+    options = options_from(arguments)
+    OpenSets().load_plugins(options)
+    planned = plan(arguments.file, options)
     console = Console(highlight=False)
     done = sum(job.done for job in planned.jobs)
     steps = sum(job.config.steps for job in planned.jobs if not job.done)
     console.print(
         f"{planned.sweep.name}: {len(planned.jobs)} runs under {planned.sweep.protocol}, {done} done already, "
-        f"{steps:,} steps ahead, in {arguments.out}",
+        f"{steps:,} steps ahead, in {options.out}",
         markup=False,
     )
-    workers = arguments.workers or _default_workers(arguments.device)
+    workers = arguments.workers or _default_workers(options.device)
     if arguments.dry_run:
         return _estimate(planned, workers, arguments, console)
-    remember(planned.sweep.name, [job.config for job in planned.jobs], arguments.out)
+    remember(planned.sweep.name, [job.config for job in planned.jobs], Path(options.out))
     try:
         with _display(console, planned) as report:
             outcome = _launch(planned, workers, arguments, report)
@@ -122,66 +90,44 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _default_workers(device: str) -> int:
     import torch
 
-    from genie_dg.bench.launch import cores
+    from genie_dg.bench.engines.local import cores
 
     return torch.cuda.device_count() or cores() if device in ("", "cuda") else cores()
 
 
 def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, console: Console) -> int:
-    from genie_dg.bench.assemble import Places
+    from genie_dg.bench.status import duration
     from genie_dg.bench.sweep import seconds_of
 
-    seconds = seconds_of(planned, Places(arguments.device or "cpu", arguments.cache))
+    seconds = seconds_of(planned, options_from(arguments))
     console.print(
-        f"About {hours(seconds)} one after another, {hours(seconds / workers)} with {workers} at a time, if "
-        "they do not slow one another down (a few steps of ERM were timed; algorithms cost different amounts)."
+        f"About {duration(seconds)} one after another, {duration(seconds / workers)} with {workers} at a time, "
+        "if they do not slow one another down (a few steps of ERM were timed; algorithms cost different "
+        "amounts)."
     )
     return 0
 
 
-def hours(seconds: float) -> str:
-    """A duration for people.
+def _launch(planned: Plan, workers: int, arguments: argparse.Namespace, report: EventReport) -> Outcome:
+    from genie_dg.bench.engines.local import launch, launch_here
 
-    >>> hours(40), hours(900), hours(7200)
-    ('40 seconds', '15 minutes', '2.0 hours')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def describe(config: RunConfig) -> str:
-    """A run in one line."""
-    what = f"{config.dataset} {config.algorithm} {config.optimizer} without {list(config.test_domains)}"
-    return f"{what} trial {config.trial_seed} draw {config.hparams_seed}"
-
-
-def _launch(
-    planned: Plan, workers: int, arguments: argparse.Namespace, report: Callable[[Event], None]
-) -> Outcome:
-    from genie_dg.bench.launch import launch, launch_here
-
+    shared: dict[str, Any] = {"retries": arguments.retries, "device": arguments.device, "report": report}
     if arguments.engine == "here":
-        return launch_here(planned.jobs, retries=arguments.retries, device=arguments.device, report=report)
+        return launch_here(planned.jobs, **shared)
     if arguments.engine == "ray":
-        from genie_dg.bench.launch_ray import launch_ray
+        from genie_dg.bench.engines.ray import launch_ray
 
-        return launch_ray(
-            planned.jobs,
-            address=arguments.address,
-            retries=arguments.retries,
-            cpus=arguments.cpus,
-            gpus=arguments.gpus,
-            device=arguments.device,
-            report=report,
-        )
-    return launch(planned.jobs, workers, retries=arguments.retries, device=arguments.device, report=report)
+        ray = {name: getattr(arguments, name) for name in ("address", "cpus", "gpus")}
+        return launch_ray(planned.jobs, **ray, **shared)
+    return launch(planned.jobs, workers, **shared)
 
 
 @contextmanager
-def _display(console: Console, planned: Plan) -> Iterator[Callable[[Event], None]]:
+def _display(console: Console, planned: Plan) -> Iterator[EventReport]:
     """A bar over all steps with time left; a line for each run that ends, fails or is tried again."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from genie_dg.bench.status import describe
 
     configs = {job.config.run_id: job.config for job in planned.jobs}
     behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
@@ -193,7 +139,6 @@ def _display(console: Console, planned: Plan) -> Iterator[Callable[[Event], None
         ended = [sum(job.done for job in planned.jobs)]
 
         def report(event: Event) -> None:
-            config = configs[event.run]
             behind[event.run] = max(behind[event.run], event.done)
             if event.kind == "done":
                 ended[0] += 1
@@ -201,7 +146,7 @@ def _display(console: Console, planned: Plan) -> Iterator[Callable[[Event], None
                 task, completed=sum(behind.values()), description=f"{ended[0]} of {len(configs)} runs"
             )
             if event.kind in ("done", "failed", "retry"):
-                what = describe(config)
+                what = describe(configs[event.run])
                 why = f": {event.reason}" if event.reason else ""
                 console.print(f"{event.kind:6} {ended[0]:>5} of {len(configs)}  {what}{why}", markup=False)
 

@@ -6,9 +6,11 @@ import argparse
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import InputError
 
 from ._shared import require
@@ -16,16 +18,17 @@ from ._shared import require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from genie_dg.bench.assemble import Parts, Places
+    from genie_dg.bench.assemble import Parts
+    from genie_dg.bench.options import RunOptions
     from genie_dg.bench.parallel import World
+    from genie_dg.bench.train import Report
     from genie_dg.data.domains import DomainSet
-    from genie_dg.runs.record import RunConfig
+    from genie_dg.runs.record import Record, RunConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What changes the science first, then where it happens."""
     parser.add_argument("data", help="the name of a set, a folder <domain>/<class>/<picture>, or a list")
-    parser.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
     parser.add_argument(
         "--test-domain",
         action="append",
@@ -55,100 +58,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dropout", type=float, default=0.0, help="before the head (default: %(default)s)")
     parser.add_argument("--image-size", type=int, default=224, help="pixels (default: %(default)s)")
     parser.add_argument("--pretrained", action="store_true", help="start from published weights")
-    parser.add_argument("--weights", type=Path, help="a local file of pretrained weights")
     parser.add_argument("--no-augment", action="store_true", help="no augmentation of pictures")
     parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
     parser.add_argument(
         "--precision", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
     )
     parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
-    parser.add_argument("--device", default="", help="cpu, cuda, mps (default: cuda where there is one)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), help="the folder of runs (default: %(default)s)"
-    )
-    parser.add_argument("--cache", type=Path, help="decode pictures once into this folder")
-    parser.add_argument("--watch", default="", help="also measure updates, osgr, or updates,osgr")
-    parser.add_argument(
-        "--plugin", action="append", type=Path, default=[], help="a Python file that registers your own rows"
-    )
+    add_flags(parser, "train")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, assemble, train, and say how right the model is where it was not trained."""
-    require("Training", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "cv2": "opencv"})
-    from genie_dg.bench.train import NotFinite
-    from genie_dg.check import InputError
-    from genie_dg.data.domains import DataError
-    from genie_dg.registry import PluginError, UnknownName
-    from genie_dg.runs.folder import Busy, RunError
-
-    try:
-        return _train(arguments)
-    except (InputError, DataError, PluginError, UnknownName, Busy, RunError, NotFinite) as error:
-        raise InputError(str(error)) from error
-
-
-def _train(arguments: argparse.Namespace) -> int:
+    require("Training", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     from rich.console import Console
 
-    from genie_dg.bench.assemble import Places
+    from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.parallel import joined
-    from genie_dg.bench.request import load_plugin
-    from genie_dg.data.registry import open_data
 
-    for plugin in arguments.plugin:
-        load_plugin(plugin)
-    data = open_data(arguments.data, arguments.root)
-    config = config_of(arguments, data)
-    places = Places(device_of(arguments.device), arguments.cache, arguments.weights)
-    with joined(places.device) as world:
-        return _run(config, data, places, arguments, Console(highlight=False, quiet=not world.first), world)
+    options = options_from(arguments)
+    opened = OpenSets()
+    opened.load_plugins(options)
+    data = opened.open(arguments.data, options.root)
+    config = config_of(arguments, data, options)
+    options = replace(options, device=usable_device(options.device))
+    with joined(options.device) as world:
+        return _run(config, data, options, Console(highlight=False, quiet=not world.first), world)
 
 
-def _run(
-    config: RunConfig,
-    data: DomainSet,
-    places: Places,
-    arguments: argparse.Namespace,
-    console: Console,
-    world: World,
-) -> int:
+def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
-    from genie_dg.bench.train import train
-    from genie_dg.bench.watch import watches_of, watching
+    from genie_dg.bench.jobs import run_parts
 
-    watches = watches_of(arguments.watch)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DegenerateWarning)
-        parts = assemble(config, data, places, world=world)
-    for warning in told:
+        parts = assemble(config, data, options, world=world)
+    for warning in caught:
         console.print(f"[yellow]Note:[/] {warning.message}")
-    folder = arguments.out / config.run_id
+    folder = Path(options.out) / config.run_id
     names = [parts.domains[k] for k in config.test_domains]
     console.print(
         f"{config.algorithm} with {config.optimizer} on {data.name}, {config.backbone}, "
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
-    with _bar(console, config.steps, parts) as report:
-        watched = watching(parts, folder, watches, report) if watches else report
-        records = train(parts, folder, watched)
-    for line in summary(records, parts):
+    with _bar(console, parts) as report:
+        run_parts(parts, folder, options, report)
+    for line in summary(folder) if world.first else ():
         console.print(line, markup=False)
     return 0
 
 
-def config_of(arguments: argparse.Namespace, data: DomainSet) -> Any:
-    """The arguments as a configuration; the tables answer for names."""
+def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOptions) -> RunConfig:
+    """The arguments as a configuration; the registries answer for names."""
     from genie_dg.bench.assemble import digest_of
-    from genie_dg.bench.request import domain_index, full_names, sort_settings
+    from genie_dg.bench.request import full_names, sort_settings
+    from genie_dg.protocols.tasks import domain_index
     from genie_dg.runs.record import RunConfig
 
     algorithm, optimizer, backbone = full_names(arguments.algorithm, arguments.optimizer, arguments.backbone)
     of_algorithm, of_optimizer = sort_settings(arguments.set, algorithm, optimizer)
+    names = [domain.name for domain in data.domains]
     return RunConfig(
         dataset=data.name,
-        test_domains=tuple(domain_index(data, text) for text in arguments.test_domain),
+        test_domains=tuple(domain_index(data.name, names, text) for text in arguments.test_domain),
         algorithm=algorithm,
         optimizer=optimizer,
         backbone=backbone,
@@ -156,7 +128,7 @@ def config_of(arguments: argparse.Namespace, data: DomainSet) -> Any:
         optimizer_settings=of_optimizer,
         batch_size=arguments.batch_size,
         dropout=arguments.dropout,
-        pretrained=arguments.pretrained or arguments.weights is not None,
+        pretrained=arguments.pretrained or bool(options.weights),
         image_size=arguments.image_size,
         augment=not arguments.no_augment,
         steps=arguments.steps,
@@ -164,12 +136,12 @@ def config_of(arguments: argparse.Namespace, data: DomainSet) -> Any:
         swad=arguments.swad,
         precision=arguments.precision,
         data_digest=data.digest(),
-        weights_digest="" if arguments.weights is None else digest_of(arguments.weights),
+        weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
     )
 
 
-def device_of(text: str) -> str:
+def usable_device(text: str) -> str:
     """The device that was asked for, or the best there is."""
     import torch
 
@@ -184,52 +156,50 @@ def device_of(text: str) -> str:
 
 
 @contextmanager
-def _bar(console: Any, steps: int, parts: Parts) -> Iterator[Any]:
+def _bar(console: Console, parts: Parts) -> Iterator[Report]:
     """A progress bar with time left on a terminal, and a line for each record everywhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns: tuple[Any, ...] = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("training", total=steps)
+        task = progress.add_task("training", total=parts.config.steps)
 
-        def report(done: int, record: dict[str, Any] | None) -> None:
+        def report(done: int, record: Record | None) -> None:
             progress.update(task, completed=done)
             if record is not None:
-                console.print(line_of(record, parts), markup=False)
+                console.print(line_of(record, parts.config.test_domains), markup=False)
 
         yield report
 
 
-def line_of(record: dict[str, Any], parts: Parts) -> str:
+def line_of(record: Record, test_domains: tuple[int, ...]) -> str:
     """One record as text: validation accuracy of the training domains, accuracy of those left out."""
-    validation, unseen = both(record, parts)
-    loss = "    -" if record["loss"] is None else f"{record['loss']:.3f}"
+    loss = "    -" if record.loss is None else f"{record.loss:.3f}"
     return (
-        f"step {record['step']:>6}  loss {loss}  validation {100 * validation:5.1f} %  "
-        f"left out {100 * unseen:5.1f} %"
+        f"step {record.step:>6}  loss {loss}  validation {100 * record.validation(test_domains):5.1f} %  "
+        f"left out {100 * record.test(test_domains):5.1f} %"
     )
 
 
-def both(record: dict[str, Any], parts: Parts) -> tuple[float, float]:
-    """Mean accuracy on the held-back part of the training domains, and on the domains left out."""
-    validation = sum(record["out_acc"][k] for k in parts.sources) / len(parts.sources)
-    targets = parts.config.test_domains
-    return validation, sum(record["in_acc"][k] for k in targets) / len(targets)
+def summary(folder: Path) -> list[str]:
+    """The record of a run that training-domain validation chooses, as tables show it."""
+    from genie_dg.results.frame import load
+    from genie_dg.results.select import best_records
 
-
-def summary(records: list[dict[str, Any]], parts: Parts) -> list[str]:
-    """The record that training-domain validation chooses: the first with the highest validation accuracy."""
-    best = max(records, key=lambda record: both(record, parts)[0])
-    validation, unseen = both(best, parts)
+    best = best_records(load(folder)).row(0, named=True)
+    names, at = best["domains"], best["at"]
     lines = [
-        f"Chosen by validation: step {best['step']}, validation {100 * validation:.1f} %, "
-        f"left out {100 * unseen:.1f} %."
+        f"Chosen by validation: step {best['chosen_step']}, validation {100 * best['value']:.1f} %, "
+        f"left out {100 * best['score']:.1f} %."
     ]
-    width = max(len(name) for name in parts.domains)
-    for k, name in enumerate(parts.domains):
-        kind = "left out" if k in parts.config.test_domains else "trained on"
-        lines.append(
-            f"  {name:<{width}}  {kind:<10}  {100 * best['in_acc'][k]:5.1f} % in   "
-            f"{100 * best['out_acc'][k]:5.1f} % out"
-        )
+    width = max(map(len, names))
+    for k, name in enumerate(names):
+        kind = "left out" if k in best["test_domains"] else "trained on"
+        inside, outside = (100 * best[part][at * len(names) + k] for part in ("in_acc", "out_acc"))
+        lines.append(f"  {name:<{width}}  {kind:<10}  {inside:5.1f} % in   {outside:5.1f} % out")
     return lines

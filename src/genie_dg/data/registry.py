@@ -29,6 +29,7 @@ class SetRow:
     kind: Literal["embedded", "published", "files"]
     summary: str
     open: Callable[[Path | None], DomainSet]
+    small_images: bool = False
 
 
 def _rotated_digits(root: Path | None) -> DomainSet:
@@ -99,9 +100,27 @@ def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
 
 
 _ROWS = (
-    SetRow("digits", "embedded", "scikit-learn's digits turned by 0 to 75 degrees", _rotated_digits),
-    SetRow("coloured-digits", "embedded", "the same digits, colour tied to the label", _coloured_digits),
-    SetRow("styleshapes", "embedded", "seven shapes drawn in four styles, a miniature of PACS", _styleshapes),
+    SetRow(
+        "digits",
+        "embedded",
+        "scikit-learn's digits turned by 0 to 75 degrees",
+        _rotated_digits,
+        small_images=True,
+    ),
+    SetRow(
+        "coloured-digits",
+        "embedded",
+        "the same digits, colour tied to the label",
+        _coloured_digits,
+        small_images=True,
+    ),
+    SetRow(
+        "styleshapes",
+        "embedded",
+        "seven shapes drawn in four styles, a miniature of PACS",
+        _styleshapes,
+        small_images=True,
+    ),
     *(
         SetRow(
             facts.name,
@@ -111,8 +130,20 @@ _ROWS = (
         )
         for facts in PUBLISHED.values()
     ),
-    SetRow("RotatedMNIST", "files", "MNIST turned by 0 to 75 degrees (idx files)", _rotated_mnist),
-    SetRow("ColoredMNIST", "files", "MNIST with colour tied to a noisy label (idx files)", _coloured_mnist),
+    SetRow(
+        "RotatedMNIST",
+        "files",
+        "MNIST turned by 0 to 75 degrees (idx files)",
+        _rotated_mnist,
+        small_images=True,
+    ),
+    SetRow(
+        "ColoredMNIST",
+        "files",
+        "MNIST with colour tied to a noisy label (idx files)",
+        _coloured_mnist,
+        small_images=True,
+    ),
 )
 
 SETS = Registry("data set", _ROWS, SetRow, "genie_dg.data")

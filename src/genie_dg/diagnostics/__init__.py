@@ -1,15 +1,15 @@
-"""Instruments: gradients, GSNR, OSGR, update balance, sharpness. They measure and never disturb; torch
-alone.
-"""
+"""Measurements: gradients, GSNR, OSGR, update balance, sharpness. They never change the run; torch only."""
 
+from ._functional import MeasurementError as MeasurementError
 from ._intervals import Ratio as Ratio
 from ._isolation import MODES as MODES
-from ._problem import MeasurementError as MeasurementError
 from .gsnr import GSNR as GSNR
 from .gsnr import gsnr as gsnr
 from .measured import MeasuredOSGR as MeasuredOSGR
 from .measured import measure_osgr as measure_osgr
 from .monitor import Monitor as Monitor
+from .monitor import every as every
+from .monitor import log_steps as log_steps
 from .monitor import watch_gsnr as watch_gsnr
 from .monitor import watch_osgr as watch_osgr
 from .monitor import watch_sharpness as watch_sharpness
@@ -23,8 +23,6 @@ from .per_sample import gradient_moments as gradient_moments
 from .per_sample import per_sample_gradients as per_sample_gradients
 from .preconditioners import Preconditioner as Preconditioner
 from .preconditioners import preconditioner as preconditioner
-from .schedules import every as every
-from .schedules import log_steps as log_steps
 from .sharpness import first_order_flatness as first_order_flatness
 from .sharpness import loss_rise as loss_rise
 from .updates import UpdateRecorder as UpdateRecorder

@@ -48,8 +48,8 @@ class Workspace:
             self._buffers.append(left.new_empty(0))
         if self._buffers[index].numel() < shape.numel() or self._buffers[index].dtype != left.dtype:
             self._buffers[index] = left.new_empty(shape.numel())
-        room = self._buffers[index][: shape.numel()].view(shape)  # the last chunk may be smaller
-        return torch.bmm(left, right, out=room)
+        out = self._buffers[index][: shape.numel()].view(shape)  # the last chunk may be smaller
+        return torch.bmm(left, right, out=out)
 
 
 _workspace: ContextVar[Workspace | None] = ContextVar("workspace", default=None)
@@ -64,8 +64,8 @@ class _WeightGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, dy: Tensor, shape: torch.Size, s: Pair, p: Pair, d: Pair, groups: int) -> Tensor:
-        found: Tensor = nn_grad.conv2d_weight(x, shape, dy, s, p, d, groups)  # type: ignore[no-untyped-call]
-        return found
+        dw: Tensor = nn_grad.conv2d_weight(x, shape, dy, s, p, d, groups)  # type: ignore[no-untyped-call]
+        return dw
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -153,12 +153,12 @@ class fast_convolutions(TorchFunctionMode):  # ``with fast_convolutions():``
 
     def __init__(self, workspace: Workspace | None = None) -> None:
         super().__init__()
-        self._given = workspace
+        self._own = workspace
 
     def __enter__(self) -> Any:
-        self._token = _workspace.set(self._given)
-        if self._given is not None:
-            self._given.begin()
+        self._token = _workspace.set(self._own)
+        if self._own is not None:
+            self._own.begin()
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: Any) -> None:

@@ -1,6 +1,6 @@
 """A loss as a function of named parameters, and batches as things that can be cut into samples.
 
-Everywhere in this room a loss is ``loss(model, *batch)``: a scalar, the mean over the batch. A batch is a tuple
+In this package a loss is ``loss(model, *batch)``: a scalar, the mean over the batch. A batch is a tuple
 (or any nesting of tuples, lists and dicts) of tensors whose first dimension counts samples.
 """
 
@@ -14,11 +14,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
-from ._problem import MeasurementError
+from genie_dg.check import InputError
 
 Loss: TypeAlias = "Callable[..., Tensor]"
 Batch: TypeAlias = Any
 Parameters: TypeAlias = "dict[str, Tensor]"
+
+
+class MeasurementError(InputError):
+    """Something cannot be measured; the message says what was got, what is allowed and what to do."""
 
 
 class _BoundLoss(nn.Module):
@@ -32,23 +36,22 @@ class _BoundLoss(nn.Module):
     def forward(self, *batch: Any) -> Tensor:
         value = self.loss(self.model, *batch)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            came = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise MeasurementError(
-                f"The loss returned {came}; it must return one number for a batch, "
-                "so take the mean over the batch."
+                f"The loss returned {got}; expected one number, so take the mean over the batch."
             )
         return value.reshape(())
 
 
 def trainable(model: nn.Module) -> Parameters:
     """The parameters that are measured: those that require a gradient; a shared one appears once."""
-    found: Parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not found:
+    parameters: Parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
         raise MeasurementError(
             f"{type(model).__name__} has no parameter that requires a gradient; "
             "unfreeze at least one with requires_grad_(True)."
         )
-    return found
+    return parameters
 
 
 def loss_of_parameters(model: nn.Module, loss: Loss) -> Callable[[Parameters, Batch], Tensor]:
@@ -77,7 +80,7 @@ def sample_count(batch: Batch) -> int:
     if len(tensors) != len(leaves) or len(counts) != 1:
         shapes = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
         raise MeasurementError(
-            f"The batch holds {shapes}; it must hold tensors whose first dimension counts the same samples."
+            f"The batch holds {shapes}; expected tensors whose first dimension counts the same samples."
         )
     return counts.pop()
 
@@ -93,14 +96,20 @@ def pieces(batch: Batch, size: int) -> Iterator[Batch]:
         yield take(batch, slice(start, start + size))
 
 
-def gradients(loss: Tensor, parameters: Parameters) -> list[Tensor]:
+def gradients(loss: Tensor, parameters: Parameters, create_graph: bool = False) -> list[Tensor]:
     """The gradient of a loss by plain autograd, zero where the loss does not use a parameter."""
     if not loss.requires_grad:
         raise independent(parameters)
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    if all(g is None for g in found):
+    values = list(parameters.values())
+    computed = torch.autograd.grad(loss, values, create_graph=create_graph, allow_unused=True)
+    if all(g is None for g in computed):
         raise independent(parameters)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values(), strict=True)]
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(computed, values, strict=True)]
+
+
+def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which gradients of a dtype are summed: at least float32."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def independent(parameters: Parameters) -> MeasurementError:

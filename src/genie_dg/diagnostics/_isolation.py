@@ -1,9 +1,9 @@
-"""Measuring without disturbing: what a measurement touches is put back, to the bit.
+"""Measuring without changing the run: what a measurement touches is restored, to the bit.
 
 A measurement runs the model forward and backward. That may move random streams (dropout), batch-norm
-statistics and any other buffer, the train/eval switch of each module and ``.grad``. `undisturbed` puts all of
-them back, also when the measurement fails. Weights are never written by this room: perturbed weights
-are passed through ``torch.func.functional_call``, and steps are taken on copies.
+statistics and any other buffer, the train/eval switch of each module and ``.grad``. `undisturbed` restores all
+of them, also when the measurement fails. This package never writes weights: perturbed weights are passed
+through ``torch.func.functional_call``, and steps are taken on copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ._problem import MeasurementError
+from genie_dg.check import one_of
+
+from ._functional import MeasurementError
 
 Mode: TypeAlias = Literal["eval", "dropout", "train"]
 MODES: tuple[Mode, ...] = ("eval", "dropout", "train")
@@ -31,10 +33,7 @@ MODES: tuple[Mode, ...] = ("eval", "dropout", "train")
 
 
 def check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise MeasurementError(
-            f"mode={mode!r} is not one of {', '.join(map(repr, MODES))}; choose one of them."
-        )
+    one_of("mode", mode, MODES, MeasurementError)
 
 
 @contextmanager
@@ -99,7 +98,7 @@ def _lend_buffers(holders: list[tuple[nn.Module, dict[str, Tensor | None]]]) -> 
 
 @contextmanager
 def undisturbed(model: nn.Module, mode: Mode = "eval", seed: int | None = 0) -> Iterator[None]:
-    """Run what is inside with ``model`` in ``mode`` and gradients enabled; then put everything back.
+    """Run what is inside with ``model`` in ``mode`` and gradients enabled; then restore everything.
 
     Args:
         model: its train/eval switches, buffers and ``.grad`` are restored.

@@ -1,6 +1,4 @@
-"""The loss around the weights: value, gradient and steepness as functions of an offset; the weights are not
-written.
-"""
+"""The loss near the weights: value, gradient and steepness as functions of an offset."""
 
 from __future__ import annotations
 
@@ -13,9 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ._functional import Batch, Loss, Parameters, independent, loss_of_parameters, trainable
+from genie_dg.check import number
+
+from ._functional import (
+    Batch,
+    Loss,
+    MeasurementError,
+    Parameters,
+    accumulator_dtype,
+    gradients,
+    loss_of_parameters,
+    trainable,
+)
 from ._isolation import Mode, undisturbed
-from ._problem import MeasurementError
 
 Vector: TypeAlias = "list[Tensor]"
 """A tensor for each trainable parameter."""
@@ -32,8 +40,8 @@ class Landscape:
     seed: int
 
     def absolute(self, radius: float, relative: bool) -> float:
-        if not (radius > 0 and math.isfinite(radius)):
-            raise MeasurementError(f"radius={radius} is no radius of a ball; give a finite number above zero.")
+        """The radius of the ball; with ``relative`` it is given as a multiple of the norm of the weights."""
+        number("radius", radius, 0, open_low=True, error=MeasurementError)
         size = norm_of(list(trainable(self.model).values())) if relative else 1.0
         if size == 0:
             raise MeasurementError("All weights are zero and relative=True; give an absolute radius instead.")
@@ -45,7 +53,7 @@ class Landscape:
 
         def draw() -> Vector:
             normal = [
-                torch.randn(w.shape, generator=generator, dtype=torch.float64).to(w.device, _wide(w))
+                torch.randn(w.shape, generator=generator, dtype=torch.float64).to(w.device, _double(w))
                 for w in trainable(self.model).values()
             ]
             return scaled(normal, 1 / norm_of(normal))
@@ -62,23 +70,13 @@ class Landscape:
         }
         value = loss_of_parameters(self.model, self.loss)(there, self.batch)
         if not math.isfinite(value.item()):
-            at = (
-                "the weights; repair them or the batch"
-                if offset is None
-                else "a point of the ball; shrink radius"
-            )
+            here_or_there = "the weights; repair them or the batch", "a point of the ball; shrink radius"
+            at = here_or_there[offset is not None]
             raise MeasurementError(f"The loss is {value.item()}, not finite, at {at}.")
         return value, there
 
     def _gradient(self, value: Tensor, there: Parameters, create_graph: bool = False) -> Vector:
-        if not value.requires_grad:
-            raise independent(there)
-        weights = list(there.values())
-        found = torch.autograd.grad(value, weights, create_graph=create_graph, allow_unused=True)
-        if all(g is None for g in found):
-            raise independent(there)
-        gradient = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, found, strict=True)]
-        gradient = [g.to_dense() if g.is_sparse else g for g in gradient]
+        gradient = [g.to_dense() if g.is_sparse else g for g in gradients(value, there, create_graph)]
         if not math.isfinite(norm_of(gradient)):
             raise MeasurementError(
                 f"The loss is {value.item():g} but its gradient is not finite; make it differentiable there."
@@ -103,20 +101,20 @@ class Landscape:
             curved = [g for g in gradient if g.requires_grad]
             if norm == 0 or not curved:
                 return norm, [torch.zeros_like(w) for w in there.values()]
-            unit = [(g.detach().to(_wide(g)) / norm).to(g.dtype) for g in curved]
+            unit = [(g.detach().to(_double(g)) / norm).to(g.dtype) for g in curved]
             weights = list(there.values())
-            found = torch.autograd.grad(curved, weights, unit, allow_unused=True)
-            return norm, [torch.zeros_like(w) if s is None else s for w, s in zip(weights, found, strict=True)]
+            slope = torch.autograd.grad(curved, weights, unit, allow_unused=True)
+            return norm, [torch.zeros_like(w) if s is None else s for w, s in zip(weights, slope, strict=True)]
 
 
-def _wide(x: Tensor) -> torch.dtype:
+def _double(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64  # which has no float64
 
 
 def norm_of(vector: Vector) -> float:
-    return math.hypot(*(float(torch.linalg.vector_norm(v.detach(), dtype=_wide(v)).item()) for v in vector))
+    return math.hypot(*(float(torch.linalg.vector_norm(v.detach(), dtype=_double(v)).item()) for v in vector))
 
 
 def scaled(vector: Vector, factor: float) -> Vector:
     """In float64 on the way, since a factor may be beyond float32; half precision becomes float32."""
-    return [(v.detach().to(_wide(v)) * factor).to(torch.promote_types(v.dtype, torch.float32)) for v in vector]
+    return [(v.detach().to(_double(v)) * factor).to(accumulator_dtype(v.dtype)) for v in vector]

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._problem import MeasurementError
+from ._functional import MeasurementError
 from .theory import (
     PRECONDITIONERS,
-    Preconditioner,
+    PreconditionerFormula,
     check_samples,
     factors,
     osgr,
@@ -29,7 +29,7 @@ from .theory import (
 )
 
 
-def gsnr_excess(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: float) -> float:
+def gsnr_excess(mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float) -> float:
     r"""How far the preconditioner's own mean of :math:`r` lies above the plain mean; GENIE has 0.
 
     .. math::
@@ -56,7 +56,7 @@ def gsnr_excess(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, 
 
 
 def uniform_weights_hold(
-    mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: float, tolerance: float = 1e-9
+    mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float, tolerance: float = 1e-9
 ) -> bool:
     r"""The first assumption of the proof of :math:`R_{GENIE} \ge R_p`: :math:`W_j = 1/|J|` for all j.
 
@@ -75,7 +75,7 @@ def uniform_weights_hold(
 
 
 def dominance_holds(
-    mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: float, *, drop: bool = True
+    mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float, *, drop: bool = True
 ) -> bool:
     r"""The second condition of the proof: one parameter's GSNR dominates, and does not have all the weight.
 
@@ -132,8 +132,8 @@ def counterexample() -> Counterexample:
     Adam (5/6) is above GENIE, too.
 
     Example:
-        >>> found = counterexample()
-        >>> round(found.sgd, 4), round(found.genie, 4)
+        >>> toy = counterexample()
+        >>> round(toy.sgd, 4), round(toy.genie, 4)
         (0.8784, 0.8182)
     """
     return _example([4.0, 0.5], [8.0, 1.0], 4)
@@ -153,10 +153,10 @@ def dropped_term_counterexample(n: float = 4) -> Counterexample:
         n: samples in a draw.
 
     Example:
-        >>> found = dropped_term_counterexample(100)
-        >>> dominance_holds(found.mean, found.variance, PRECONDITIONERS["sgd"], 100)
+        >>> toy = dropped_term_counterexample(100)
+        >>> dominance_holds(toy.mean, toy.variance, PRECONDITIONERS["sgd"], 100)
         True
-        >>> round(found.sgd, 4), round(found.genie, 4)
+        >>> round(toy.sgd, 4), round(toy.genie, 4)
         (0.9895, 0.9804)
     """
     check_samples(n)

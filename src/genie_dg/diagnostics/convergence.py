@@ -36,8 +36,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from genie_dg.check import number, whole_number
+
+from ._functional import MeasurementError
 from ._isolation import own_randomness
-from ._problem import MeasurementError
 
 OptimizerFactory: TypeAlias = Callable[[list[nn.Parameter], int], Optimizer]
 """Builds the optimizer from (parameters, horizon)."""
@@ -64,7 +66,7 @@ def rate_slope(horizons: Sequence[float], averages: Sequence[float]) -> Slope:
     """
     if len(horizons) != len(averages) or len(set(horizons)) < 3:
         raise MeasurementError(
-            f"{len(horizons)} horizons and {len(averages)} averages came; give one average for each of at "
+            f"Got {len(horizons)} horizons and {len(averages)} averages; expected one average for each of at "
             "least three different horizons."
         )
     if not all(x > 0 and math.isfinite(x) for x in (*horizons, *averages)):
@@ -95,19 +97,14 @@ def step_size(horizon: int, noise: float = 1.0) -> float:
         (0.05, 0.05)
     """
     _check_problem(horizon, noise, 1)
-    if noise == 0:
-        raise MeasurementError(
-            "noise=0 has no step size of order T^(-1/2); give a noise above 0 or choose one."
-        )
+    number("noise", noise, 0, open_low=True, error=MeasurementError)
     return 1 / (noise * math.sqrt(2 * horizon))
 
 
 def _check_problem(horizon: int, noise: float, dimension: int) -> None:
-    if horizon < 1 or dimension < 1 or not (noise >= 0 and math.isfinite(noise)):
-        raise MeasurementError(
-            f"horizon={horizon!r}, noise={noise!r} and dimension={dimension!r} came; give at least one step, "
-            "one parameter and a finite noise of at least 0."
-        )
+    whole_number("horizon", horizon, error=MeasurementError)
+    whole_number("dimension", dimension, error=MeasurementError)
+    number("noise", noise, 0, error=MeasurementError)
 
 
 def average_gradient_norm(

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._functional import Parameters
-from ._problem import MeasurementError
+from ._functional import MeasurementError, Parameters
 from .per_sample import GradientMoments
 
 
@@ -102,8 +101,8 @@ def gsnr(moments: GradientMoments, corrected: bool = True) -> GSNR:
     n = moments.count
     if corrected and n < 4:
         raise MeasurementError(
-            f"The bias of a GSNR can be corrected from 4 gradients on, and {n} came along the axis "
-            f"{moments.label!r}; give more, or read the plain estimate with corrected=False."
+            f"Got {n} gradients along the axis {moments.label!r}; expected 4 or more to correct the bias of a "
+            "GSNR, so give more, or take the plain estimate with corrected=False."
         )
     variance = moments.variance
     values = {name: ratio(m, variance[name], n if corrected else None) for name, m in moments.mean.items()}

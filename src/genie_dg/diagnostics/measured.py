@@ -22,10 +22,21 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ._functional import Batch, Loss, Parameters, gradients, loss_of_parameters, sample_count, take, trainable
+from genie_dg.check import whole_number
+
+from ._functional import (
+    Batch,
+    Loss,
+    MeasurementError,
+    Parameters,
+    gradients,
+    loss_of_parameters,
+    sample_count,
+    take,
+    trainable,
+)
 from ._intervals import Ratio, ratio_of_means
 from ._isolation import Mode, check_mode, own_randomness, set_mode, undisturbed
-from ._problem import MeasurementError
 from .preconditioners import copy_of
 
 
@@ -83,19 +94,19 @@ def measure_osgr(
         model: stays as it is; a copy is stepped.
         optimizer: any ``torch.optim.Optimizer``, closure-based ones included, as it stands now.
         loss: ``loss(model, *batch)``, the mean over the batch.
-        data: a pool of samples that is dealt out into disjoint D and D', or a function of a ``torch.Generator``
+        data: a pool of samples that is split into disjoint D and D', or a function of a ``torch.Generator``
             that returns a fresh pair.
         n: samples of D and of D'.
         draws: how many pairs; by default as many as the pool holds.
-        held_out: a pool for D', of another domain for example; then ``data`` is dealt out for D only.
+        held_out: a pool for D', of another domain for example; then ``data`` is split for D only.
         level: of the intervals.
         mode: how model and loss run, for the step and for the losses; see `MODES`.
         create_graph: for optimizers that differentiate the gradient, such as AdaHessian.
-        seed: how the pool is dealt out, and of dropout.
+        seed: of the split of the pool, and of dropout.
     """
     check_mode(mode)
     generator = torch.Generator().manual_seed(seed)
-    pairs = _dealt(data, held_out, n, draws, generator)
+    pairs = _pairs(data, held_out, n, draws, generator)
     tops, bottoms, first_tops, first_bottoms = [], [], [], []
     total: list[Tensor] | None = None
     for batch, other in pairs:
@@ -130,12 +141,11 @@ def measure_osgr(
     )
 
 
-def _dealt(
+def _pairs(
     data: Batch, held_out: Batch | None, n: int, draws: int | None, generator: torch.Generator
 ) -> list[tuple[Batch, Batch]]:
     """The pairs (D, D')."""
-    if n < 1:
-        raise MeasurementError(f"n={n} came; D must hold one sample or more.")
+    whole_number("n", n, error=MeasurementError)
     if callable(data):
         return [data(generator) for _ in range(20 if draws is None else draws)]
     pool, other = sample_count(data), None if held_out is None else sample_count(held_out)

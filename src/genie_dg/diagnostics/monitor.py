@@ -1,4 +1,4 @@
-"""Attach instruments to a training loop in two lines: one that makes a monitor, one that calls it.
+"""Attach measurements to a training loop in two lines: one that creates a monitor, one that calls it.
 
     monitor = Monitor(watch_gsnr(model, loss, batch), every(200), to="gsnr.jsonl")
     for step, (x, y) in enumerate(loader):
@@ -13,7 +13,6 @@ line in the log, not the end of the run.
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +22,24 @@ from typing import Any, Protocol, TypeAlias
 from torch import nn
 from torch.optim import Optimizer
 
-from ._functional import Batch, Loss
+from genie_dg.check import whole_number
+from genie_dg.files import append_line
+
+from ._functional import Batch, Loss, MeasurementError
 from ._isolation import own_randomness
-from ._problem import MeasurementError
 from .gsnr import gsnr
 from .measured import measure_osgr
 from .osgr import osgr_of_batch
 from .per_sample import gradient_moments
-from .preconditioners import READERS, preconditioner
-from .schedules import Schedule, every
+from .preconditioners import preconditioner, reader_of
 from .sharpness import Direction, first_order_flatness, loss_rise
 from .updates import UpdateRecorder
 
 Gauge: TypeAlias = "Callable[[int], Mapping[str, float]]"
+"""From a step to plain numbers."""
+
+Schedule: TypeAlias = "Callable[[int], bool]"
+"""From a step to whether to measure."""
 
 
 class ScalarWriter(Protocol):
@@ -45,6 +49,39 @@ class ScalarWriter(Protocol):
 
 
 Sink: TypeAlias = "str | Path | ScalarWriter | Callable[[dict[str, float]], Any]"
+
+
+def every(interval: int, start: int = 0) -> Schedule:
+    """At ``start``, and every ``interval`` steps after it.
+
+    >>> [step for step in range(10) if every(4)(step)]
+    [0, 4, 8]
+    """
+    whole_number("interval", interval, error=MeasurementError)
+    return lambda step: step >= start and (step - start) % interval == 0
+
+
+def log_steps(count: int, last: int = 10_000) -> Schedule:
+    """About ``count`` steps from 1 to ``last``, evenly spaced on a logarithmic scale, and on at the same pace.
+
+    Early steps lie closer together than whole numbers allow, so there are fewer of them.
+
+    >>> [step for step in range(1200) if log_steps(4, last=1000)(step)]
+    [1, 10, 100, 1000]
+    """
+    whole_number("count", count, 2, error=MeasurementError)
+    whole_number("last", last, 2, error=MeasurementError)
+    pace = (count - 1) / math.log(last)
+
+    def due(step: int) -> bool:
+        if step < 1:
+            return False
+        # The k-th measurement belongs to the whole number nearest to exp(k / pace).
+        k = round(math.log(step) * pace)
+        nearest = (round(math.exp(j / pace)) for j in (k - 1, k, k + 1) if j >= 0)
+        return step in nearest
+
+    return due
 
 
 class Monitor:
@@ -77,12 +114,12 @@ class Monitor:
         for name, gauge in self.gauges.items():
             try:
                 with own_randomness():
-                    found = gauge(step)
+                    numbers = gauge(step)
             except MeasurementError as error:
                 problems.append(f"{name}: {error}" if name else str(error))
                 warnings.warn(f"Step {step} could not be measured. {error}", stacklevel=2)
                 continue
-            record |= {f"{name}/{key}" if name else key: float(value) for key, value in found.items()}
+            record |= {f"{name}/{key}" if name else key: float(value) for key, value in numbers.items()}
         self.records.append(record)
         for sink in self._sinks:
             sink(record, problems)
@@ -108,12 +145,11 @@ def _sink(to: Sink) -> Callable[[dict[str, float], list[str]], None]:
 
 
 def _append(path: Path, record: dict[str, float], problems: list[str]) -> None:
-    """One whole line, in one write, so that a killed run leaves at most one torn line."""
+    """One line of JSON, in which numbers that are not finite are null."""
     line: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in record.items()}
     if problems:
         line["problem"] = " ".join(problems)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    append_line(path, line)
 
 
 def watch_gsnr(model: nn.Module, loss: Loss, batch: Batch, **options: Any) -> Gauge:
@@ -140,27 +176,27 @@ def watch_osgr(
         loss: likewise.
         data: a pool of samples; see `measure_osgr`. The theorem's form uses all of them.
         n: samples of one training batch.
-        held_out: a pool for D', of another domain for example; the theorem knows one distribution only and
+        held_out: a pool for D', of another domain for example; the theorem is about one distribution only and
             ignores it.
         theorem: also measure the theorem's form. It is left out of a record while the optimizer has no state.
         options: of `measure_osgr`.
     """
 
     def gauge(step: int) -> dict[str, float]:
-        found = measure_osgr(model, optimizer, loss, data, n, held_out=held_out, **options).as_floats()
+        numbers = measure_osgr(model, optimizer, loss, data, n, held_out=held_out, **options).as_floats()
         if theorem and _has_preconditioner(optimizer):
             p = preconditioner(optimizer, model)
             form = osgr_of_batch(model, loss, data, p, n=n).as_floats()
-            found |= {f"theorem_{name}": value for name, value in form.items()}
-        return found
+            numbers |= {f"theorem_{name}": value for name, value in form.items()}
+        return numbers
 
     return gauge
 
 
 def _has_preconditioner(optimizer: Optimizer) -> bool:
     """Whether p can be read now: SGD always, the others after their first step."""
-    known = [READERS[c.__name__] for c in type(optimizer).__mro__ if c.__name__ in READERS]
-    return bool(known) and (bool(optimizer.state) or not known[0][1])
+    reader = reader_of(optimizer)
+    return reader is not None and (bool(optimizer.state) or not reader[1])
 
 
 def watch_sharpness(
@@ -186,12 +222,11 @@ def watch_sharpness(
     def gauge(step: int) -> dict[str, float]:
         rise = loss_rise(model, loss, batch, radius, direction=direction, **options).as_floats()
         flat = first_order_flatness(model, loss, batch, radius, **options).as_floats()
-        found = {f"rise_{name}": rise[name] for name in ("value", "highest")}
-        return (
-            found
-            | {f"flatness_{name}": flat[name] for name in ("value", "steepest")}
-            | {"radius": rise["radius"]}
-        )
+        return {
+            **{f"rise_{name}": rise[name] for name in ("value", "highest")},
+            **{f"flatness_{name}": flat[name] for name in ("value", "steepest")},
+            "radius": rise["radius"],
+        }
 
     return gauge
 

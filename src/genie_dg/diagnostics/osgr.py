@@ -22,15 +22,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from ._functional import Batch, Loss, Parameters
+from genie_dg.check import number, whole_number
+
+from ._functional import Batch, Loss, MeasurementError, Parameters
 from ._intervals import Ratio, ratio_of_means
 from ._isolation import Mode, undisturbed
-from ._problem import MeasurementError
 from .per_sample import Axis, GradientMoments, gradient_moments, gradient_rows
 from .preconditioners import Preconditioner
 from .updates import effective_number, gini, top_share
@@ -127,8 +128,8 @@ def osgr_of_batch(
     )
     if moments.count < 4:
         raise MeasurementError(
-            f"There were {moments.count} gradients along the axis {moments.label!r}, and a jackknife "
-            "interval needs four or more; give more samples, or use osgr_of_moments for the value alone."
+            f"Got {moments.count} gradients along the axis {moments.label!r}; expected four or more for a "
+            "jackknife interval, so give more samples, or use osgr_of_moments for the value alone."
         )
     plain = osgr_of_moments(moments, preconditioner, n)
     p, _ = _values(moments, preconditioner)
@@ -137,9 +138,7 @@ def osgr_of_batch(
         for gradient in gradient_rows(model, loss, batch, moments.axis, moments.unit, chunk):
             products.add(gradient)
     ratio = products.ratio(plain.n / moments.unit, level)
-    return OSGR(
-        ratio.value, ratio.low, ratio.high, level, plain.n, plain.axis, plain.source, plain.weights
-    )  # fmt: skip
+    return replace(plain, value=ratio.value, low=ratio.low, high=ratio.high, level=level)
 
 
 class _Products:
@@ -202,8 +201,7 @@ def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:
         >>> osgr_as_published({"w": torch.tensor([1.0, -1.0, 2.0, -2.0])}, 8)
         0.875
     """
-    if batch_size < 1:
-        raise MeasurementError(f"batch_size={batch_size} came; it must be a positive number of samples.")
+    whole_number("batch_size", batch_size, error=MeasurementError)
     every = torch.cat([g.detach().flatten().double() for g in gradient.values()])
     square = float(every.square().mean())
     if not math.isfinite(square) or square == 0:
@@ -233,12 +231,10 @@ def _values(
 
 
 def _units(moments: GradientMoments, n: float | None) -> float:
-    units = float(moments.count) if n is None else n / moments.unit
-    if not units > 0:
-        raise MeasurementError(
-            f"n={n} came; it must be a positive number of samples (of domains for that axis)."
-        )
-    return units
+    """How many gradients of these moments the samples of D amount to."""
+    if n is None:
+        return float(moments.count)
+    return number("n", n, 0, open_low=True, error=MeasurementError) / moments.unit
 
 
 def _total(parts: Parameters) -> float:

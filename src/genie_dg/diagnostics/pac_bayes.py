@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._problem import MeasurementError
+from ._functional import MeasurementError
 
 
 def kl_divergence(next_mean: Tensor, mean: Tensor, q: Tensor, variance: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ for each parameter. A matrix of all gradients exists only when it is asked for (
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -23,11 +23,15 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from genie_dg.check import one_of, whole_number
+
 from ._fast_conv import Workspace, fast_convolutions
 from ._functional import (
     Batch,
     Loss,
+    MeasurementError,
     Parameters,
+    accumulator_dtype,
     gradients,
     independent,
     loss_of_parameters,
@@ -37,8 +41,6 @@ from ._functional import (
     trainable,
 )
 from ._isolation import Mode, undisturbed
-from ._problem import MeasurementError
-from ._stream import Stream
 
 Axis: TypeAlias = Literal["sample", "micro-batch", "domain"]
 AXES: tuple[Axis, ...] = ("sample", "micro-batch", "domain")
@@ -73,6 +75,39 @@ class GradientMoments:
     def label(self) -> str:
         """The axis in words, for titles and logs."""
         return f"micro-batch of {self.unit}" if self.axis == "micro-batch" else self.axis
+
+
+class RunningMoments:
+    r"""Mean and spread of many gradients, one at a time, in the memory of three gradients.
+
+    Welford's recurrence for the k-th gradient g:
+
+    .. math::
+        \delta = g - \bar g, \qquad \bar g \leftarrow \bar g + \delta / k, \qquad
+        M \leftarrow M + \tfrac{k-1}{k}\,\delta^2 .
+
+    Count, :math:`\bar g` and :math:`M = \sum (g_i - \bar g)^2` carry the same information as count, sum and sum
+    of squares, but nothing cancels when the signal is much larger than the noise.
+    """
+
+    def __init__(self, like: Iterable[Tensor]) -> None:
+        self.count = 0
+        self.mean = [
+            torch.zeros_like(p, dtype=accumulator_dtype(p.dtype), memory_format=torch.contiguous_format)
+            for p in (p.detach() for p in like)
+        ]
+        self.spread = [torch.zeros_like(m) for m in self.mean]
+        self._delta = [torch.empty_like(m) for m in self.mean]
+
+    @torch.no_grad()
+    def add(self, gradient: Sequence[Tensor]) -> None:
+        """One gradient, a tensor for each parameter."""
+        self.count += 1
+        k = self.count
+        for g, mean, spread, delta in zip(gradient, self.mean, self.spread, self._delta, strict=True):
+            torch.sub(g, mean, out=delta)
+            mean.add_(delta, alpha=1 / k)
+            spread.addcmul_(delta, delta, value=(k - 1) / k)
 
 
 def gradient_moments(
@@ -113,7 +148,8 @@ def gradient_moments(
         axis = "micro-batch"
     with undisturbed(model, mode, seed):
         try:
-            moments = _gathered(axis, unit, gradient_rows(model, loss, batch, axis, unit, chunk), parameters)
+            rows = gradient_rows(model, loss, batch, axis, unit, chunk)
+            moments = _moments_of(rows, axis, unit, parameters)
         except MeasurementError:
             raise
         except Exception as error:
@@ -123,13 +159,12 @@ def gradient_moments(
     return checked(moments)
 
 
-def _gathered(axis: str, unit: int, rows: Iterator[list[Tensor]], parameters: Parameters) -> GradientMoments:
-    stream = Stream(parameters.values())
+def _moments_of(rows: Iterator[list[Tensor]], axis: str, unit: int, parameters: Parameters) -> GradientMoments:
+    running = RunningMoments(parameters.values())
     for gradient in rows:
-        stream.add(gradient)
-    names = list(parameters)
-    mean, spread = dict(zip(names, stream.mean, strict=True)), dict(zip(names, stream.spread, strict=True))
-    return GradientMoments(axis, unit, stream.count, mean, spread)
+        running.add(gradient)
+    mean, spread = (dict(zip(parameters, x, strict=True)) for x in (running.mean, running.spread))
+    return GradientMoments(axis, unit, running.count, mean, spread)
 
 
 def _without_vmap(
@@ -138,7 +173,7 @@ def _without_vmap(
     """Micro-batches of one, with a warning. An error of the model itself is raised here once more, plainly."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     rows = gradient_rows(model, loss, batch, "micro-batch", 1, None)
-    moments = _gathered("micro-batch", 1, rows, parameters)
+    moments = _moments_of(rows, "micro-batch", 1, parameters)
     warnings.warn(
         f"{type(model).__name__} cannot be vmapped ({reason}), so gradients were taken by micro-batches of 1 "
         "sample, one backward each; pass micro_batch=8 or so if that is too slow.",
@@ -178,9 +213,9 @@ def _chunks(
         with (
             fast_convolutions(workspace),
             sdpa_kernel(SDPBackend.MATH),
-        ):  # the attention that vmap has rules for
-            found: Parameters = differentiate(parameters, piece)
-        yield [found[name] for name in parameters]
+        ):  # vmap has rules for this attention
+            rows: Parameters = differentiate(parameters, piece)
+        yield [rows[name] for name in parameters]
 
 
 def _default_chunk(parameters: Parameters) -> int:
@@ -204,36 +239,31 @@ def _domains(
         total = [torch.zeros_like(p) for p in parameters.values()]
         for piece in pieces(batch, chunk or sample_count(batch)):
             share = sample_count(piece) / sample_count(batch)
-            found = gradients(of_parameters({}, piece), parameters)
-            torch._foreach_add_(total, found, alpha=share)
+            torch._foreach_add_(total, gradients(of_parameters({}, piece), parameters), alpha=share)
         yield total
 
 
 def _unit(axis: str, micro_batch: int | None, chunk: int | None, mode: Mode) -> int:
     """Samples of one gradient, for choices that go together."""
-    if axis not in AXES:
-        raise MeasurementError(f"axis={axis!r} is not one of {', '.join(map(repr, AXES))}; choose one of them.")
+    one_of("axis", axis, AXES, MeasurementError)
     if axis == "domain" and chunk is not None and mode == "train":
         raise MeasurementError(
             "chunk was given with mode='train', where batch norm mixes the samples of a batch; "
-            "leave chunk away so that each domain is one batch, or use mode='eval'."
+            "leave chunk out so that each domain is one batch, or use mode='eval'."
         )
     if axis == "sample" and micro_batch is None and mode == "train":
         raise MeasurementError(
             "axis='sample' was asked for with mode='train', where batch norm mixes the samples of a batch; "
             "use mode='eval' or 'dropout', or axis='micro-batch' with micro_batch=8 or so."
         )
-    if micro_batch is not None and micro_batch < 1:
-        raise MeasurementError(f"micro_batch={micro_batch} came; it must be a positive number of samples.")
-    return 1 if micro_batch is None or axis == "domain" else micro_batch
+    size = 1 if micro_batch is None else whole_number("micro_batch", micro_batch, error=MeasurementError)
+    return 1 if axis == "domain" else size
 
 
 def per_sample_gradients(
     model: nn.Module, loss: Loss, batch: Batch, *, mode: Mode = "eval", chunk: int | None = None, seed: int = 0
 ) -> Parameters:
-    """The whole matrix: for each parameter a tensor ``[samples, *shape]``. Takes samples times the model's
-    memory.
-    """
+    """For each parameter a tensor ``[samples, *shape]``; takes samples times the memory of the model."""
     _unit("sample", None, chunk, mode)
     names = list(trainable(model))
     with undisturbed(model, mode, seed):
@@ -245,8 +275,8 @@ def checked(moments: GradientMoments) -> GradientMoments:
     """Moments that can be used: two or more gradients, all finite, not all zero."""
     if moments.count < 2:
         raise MeasurementError(
-            f"There was {moments.count} gradient along the axis {moments.label!r}, and a variance needs two or "
-            "more; give more samples or smaller micro-batches."
+            f"Got {moments.count} gradient along the axis {moments.label!r}; expected two or more for a "
+            "variance, so give more samples or smaller micro-batches."
         )
     bad = {name: int((~s.isfinite()).sum()) for name, s in moments.spread.items() if not s.isfinite().all()}
     if bad:

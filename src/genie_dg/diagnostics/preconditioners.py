@@ -24,11 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from genie_dg._moments import FLOOR, averaging, gate, trust, variance
+from genie_dg._moments import averaging, gate, printed, raw_variance, trust, variance
 
-from ._functional import Parameters, trainable
-from ._problem import MeasurementError
-from ._stream import wide
+from ._functional import MeasurementError, Parameters, accumulator_dtype, trainable
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def _adamax(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) ->
 def _msvag(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
     a = averaging(float(group["beta"]), float(group["step"]))
     mean = state["exp_avg"] * a.inverse_correction
-    spread = ((state["exp_avg_sq"] * a.inverse_correction - mean.square()) * a.inverse_freedom).clamp(min=0)
+    spread = raw_variance(state["exp_avg_sq"], mean, a).clamp(min=0)
     square = mean.square()
     factor = torch.where(square == 0, 0.0, square / (square + a.rho * spread))
     return factor * a.weight * a.inverse_correction
@@ -90,9 +88,9 @@ def _genie(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> 
         mean = m * a.inverse_correction
         s2 = variance(v, mean, a)
         return response * trust(mean.square(), s2, a.rho) * gate(s2)
-    s2 = (v - m.square()).clamp(min=FLOOR)
     response = response * (1 - float(group["dropout"]))  # the mask of this formulation is not rescaled
-    return response * torch.tanh(1 / s2) * m.square() / v.clamp(min=FLOOR)
+    _, gated, trusted = printed(m.square(), v)
+    return response * gated * trusted
 
 
 Reader = Callable[[Mapping[str, Any], Mapping[str, Tensor], Tensor], Tensor]
@@ -107,6 +105,11 @@ READERS: dict[str, tuple[Reader, bool]] = {
     "GENIE": (_genie, True),
 }
 """By class name: how p / lr is read from a group and a state, and whether a state is needed."""
+
+
+def reader_of(optimizer: Optimizer) -> tuple[Reader, bool] | None:
+    """The entry of `READERS` for an optimizer's class or the nearest of its parents."""
+    return next((READERS[c.__name__] for c in type(optimizer).__mro__ if c.__name__ in READERS), None)
 
 
 def preconditioner(
@@ -130,7 +133,7 @@ def preconditioner(
         >>> preconditioner(torch.optim.SGD(line.parameters(), lr=0.5), line).values["weight"].item()
         0.5
     """
-    reader = next((READERS[c.__name__] for c in type(optimizer).__mro__ if c.__name__ in READERS), None)
+    reader = reader_of(optimizer)
     if method == "auto":
         method = "state" if reader is not None else "update"
     if method == "update":
@@ -144,8 +147,9 @@ def preconditioner(
 
 
 def _from_state(optimizer: Optimizer, model: nn.Module, read: Reader, needs_state: bool) -> Preconditioner:
-    values = {name: torch.zeros_like(p, dtype=wide(p.dtype)) for name, p in trainable(model).items()}
-    names = {id(p): name for name, p in trainable(model).items()}
+    parameters = trainable(model)
+    values = {name: torch.zeros_like(p, dtype=accumulator_dtype(p.dtype)) for name, p in parameters.items()}
+    names = {id(p): name for name, p in parameters.items()}
     kind, seen = type(optimizer).__name__, False
     with torch.no_grad():
         for group in optimizer.param_groups:
@@ -154,8 +158,8 @@ def _from_state(optimizer: Optimizer, model: nn.Module, read: Reader, needs_stat
                 if id(p) not in names or (needs_state and not state):
                     continue
                 seen = True
-                found = read(group, state, p.detach()).to(values[names[id(p)]].dtype) * float(group["lr"])
-                values[names[id(p)]] = found
+                name = names[id(p)]
+                values[name] = read(group, state, p.detach()).to(values[name].dtype) * float(group["lr"])
     if not seen:
         raise MeasurementError(
             f"{kind} holds no state for any parameter of {type(model).__name__}: either no step has been "
@@ -215,4 +219,4 @@ def _delta(optimizer: Optimizer, model: nn.Module, gradient: Parameters) -> Para
             f"{type(optimizer).__name__} did not step without a closure ({error}); its OSGR can be measured "
             "with measure_osgr, which gives it one."
         ) from error
-    return {name: p.detach().to(wide(p.dtype)) - before[name] for name, p in parameters.items()}
+    return {name: p.detach().to(accumulator_dtype(p.dtype)) - before[name] for name, p in parameters.items()}

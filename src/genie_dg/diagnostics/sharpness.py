@@ -22,10 +22,11 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import nn
 
-from ._functional import Batch, Loss
+from genie_dg.check import one_of, whole_number
+
+from ._functional import Batch, Loss, MeasurementError
 from ._isolation import Mode
 from ._landscape import Landscape, Vector, norm_of, scaled
-from ._problem import MeasurementError
 
 Direction: TypeAlias = Literal["gradient", "ascent", "random"]
 Surface: TypeAlias = "Callable[[Vector | None], tuple[float, Vector]]"
@@ -34,12 +35,12 @@ Surface: TypeAlias = "Callable[[Vector | None], tuple[float, Vector]]"
 
 @dataclass(frozen=True)
 class Sharpness:
-    """The rise of the loss that `loss_rise` found.
+    """The rise of the loss that `loss_rise` measured.
 
     Attributes:
-        value: the rise at the SAM point ("gradient"), the largest rise found ("ascent"), the mean over the
+        value: the rise at the SAM point ("gradient"), the largest rise met ("ascent"), the mean over the
             draws ("random").
-        highest: the largest rise found; differs from ``value`` for "random" only.
+        highest: the largest rise met; differs from ``value`` for "random" only.
         radius: the radius of the ball, absolute also when it was given relative to the weights.
         loss: the loss at the weights.
         gradient_norm: the norm of the gradient at the weights.
@@ -59,7 +60,7 @@ class Sharpness:
 
 @dataclass(frozen=True)
 class Flatness:
-    """What `first_order_flatness` found: ``value`` is ``radius`` times ``steepest``, the largest norm met."""
+    """What `first_order_flatness` returns: ``value`` is ``radius`` times ``steepest``, the largest norm met."""
 
     value: float
     steepest: float
@@ -105,7 +106,7 @@ def loss_rise(
         steps: trial points of "ascent", each one pass forward and backward.
         draws: points of "random", each one pass forward.
         relative: see ``radius``.
-        mode: how the model runs; see `genie_dg.diagnostics._isolation.MODES`.
+        mode: how the model runs; see `MODES`.
         seed: of the random directions and of whatever is random in the model.
 
     The minimum of x^2 + 4 y^2 rises by 4 radius^2 at most, and by half of 1 + 4 on average:
@@ -122,11 +123,9 @@ def loss_rise(
 
     Differs from SAM's inner step in that "ascent" looks for the maximum and "gradient" is only its first guess.
     """
-    if direction not in get_args(Direction):
-        allowed = ", ".join(map(repr, get_args(Direction)))
-        raise MeasurementError(f"direction={direction!r} is not one of {allowed}; choose one of them.")
-    _check_count("steps", steps)
-    _check_count("draws", draws)
+    one_of("direction", direction, get_args(Direction), MeasurementError)
+    whole_number("steps", steps, error=MeasurementError)
+    whole_number("draws", draws, error=MeasurementError)
     at = Landscape(model, loss, batch, mode, seed)
     radius = at.absolute(radius, relative)
     base, gradient = at.loss_and_gradient(None)
@@ -182,7 +181,7 @@ def first_order_flatness(
     Differs from GAM's inner step, which in its accelerated form is one step along the slope with the
     Hessian-vector product replaced by a difference of two gradients.
     """
-    _check_count("steps", steps)
+    whole_number("steps", steps, error=MeasurementError)
     at = Landscape(model, loss, batch, mode, seed)
     radius = at.absolute(radius, relative)
     base, gradient = at.loss_and_gradient(None)
@@ -214,8 +213,3 @@ def _ascend(surface: Surface, sphere: Callable[[], Vector], radius: float, steps
         else:
             length /= 2
     return max(best, height)
-
-
-def _check_count(name: str, count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise MeasurementError(f"{name}={count!r} is not a count; give a whole number of at least 1.")

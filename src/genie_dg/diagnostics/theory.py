@@ -20,28 +20,27 @@ from :math:`J`. Variance 0 with a mean is the limit :math:`\rho_j^2 \to 0`: :mat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from ._problem import MeasurementError
+from genie_dg.check import number
 
-Preconditioner: TypeAlias = Callable[[Tensor, Tensor, float], Tensor]
+from ._functional import MeasurementError
+
+PreconditionerFormula: TypeAlias = Callable[[Tensor, Tensor, float], Tensor]
 """p as a function of (mean, variance, n)."""
 
 
 def check_samples(n: float) -> None:
-    if not (n > 0 and math.isfinite(n)):
-        raise MeasurementError(
-            f"n={n!r} is not a positive finite number; give the number of samples of one draw."
-        )
+    """Refuse a number of samples of a draw that is not above 0."""
+    number("n", n, 0, open_low=True, error=MeasurementError)
 
 
 def _check_gradients(mean: Tensor, variance: Tensor, n: float) -> tuple[Tensor, Tensor]:
-    """Mean and variance in float64, or a sentence about what is wrong with them."""
+    """Mean and variance in float64, checked."""
     check_samples(n)
     if mean.shape != variance.shape or mean.numel() == 0:
         raise MeasurementError(
@@ -103,7 +102,7 @@ def _genie(mean: Tensor, variance: Tensor, n: float) -> Tensor:
     return torch.where(second > 0, (signal_to_noise(mean, variance) + 1 / n) / second, 0.0)
 
 
-PRECONDITIONERS: dict[str, Preconditioner] = {"sgd": _sgd, "adam": _adam, "svag": _svag, "genie": _genie}
+PRECONDITIONERS: dict[str, PreconditionerFormula] = {"sgd": _sgd, "adam": _adam, "svag": _svag, "genie": _genie}
 r"""p of each optimizer, at the true moments; 0 where there is no gradient.
 
 - ``"sgd"``: 1.
@@ -118,7 +117,7 @@ theorem's form gives the factor of SVAG over :math:`\rho^2`, whose ratio is neve
 """
 
 
-def factors(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: float) -> Tensor:
+def factors(mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float) -> Tensor:
     """The factors p with largest entry 1. Infinite entries take everything, all at the same rate."""
     second = second_moment(mean, variance, n)
     if not (second > 0).any():
@@ -142,14 +141,14 @@ def factors(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: f
     return p / p.max()
 
 
-def osgr(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: float) -> float:
+def osgr(mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float) -> float:
     r"""The ratio :math:`R = \sum_j p_j \mu_j^2 / \sum_j p_j E[g_{D,j}^2]`, in [0, 1].
 
     Args:
         mean: :math:`\mu_j`.
         variance: :math:`\rho_j^2`.
-        preconditioner: a row of `PRECONDITIONERS` or any function of (mean, variance, n). Only the ratios of
-            its entries matter. Infinite entries (``"genie"`` without noise) outweigh all finite ones.
+        preconditioner: a formula of `PRECONDITIONERS` or any function of (mean, variance, n). Only the
+            ratios of its entries matter. Infinite entries (``"genie"`` without noise) outweigh all finite ones.
         n: samples in a draw.
 
     Example:
@@ -162,7 +161,7 @@ def osgr(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: floa
     return (signal.sum() / (p * second_moment(mean, variance, n)).sum()).item()
 
 
-def weights(mean: Tensor, variance: Tensor, preconditioner: Preconditioner, n: float) -> Tensor:
+def weights(mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float) -> Tensor:
     r"""The share of each parameter in the training loss decrease, :math:`W_j`; the shares add up to 1.
 
     Args: as for `osgr`.

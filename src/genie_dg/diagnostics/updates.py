@@ -23,7 +23,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ._problem import MeasurementError
+from genie_dg.check import number, whole_number
+
+from ._functional import MeasurementError
 
 CHUNK = 1 << 22
 """Entries that are widened to float64 at a time."""
@@ -44,8 +46,7 @@ def top_share(x: Tensor, fraction: float = 0.01) -> float:
     >>> top_share(torch.tensor([1.0, 1.0, 2.0, 0.0]), fraction=0.25)
     0.5
     """
-    if not 0 < fraction <= 1:
-        raise MeasurementError(f"fraction={fraction} is no part of a whole; give a number in (0, 1].")
+    number("fraction", fraction, 0, 1, open_low=True, error=MeasurementError)
     x = _checked(x)
     return _share(x.topk(_top_count(x.numel(), fraction), sorted=False).values, x)
 
@@ -112,12 +113,11 @@ class UpdateRecorder:
     >>> [round(value, 6) for value in recorder.heatmap().values[0]]
     [0.0, 0.25]
 
-    Differs from the paper in that the rows are means over groups of IDs: 25 million columns fit no figure.
+    Differs from the paper in that the rows are means over groups of IDs, since 25 million columns do not fit.
     """
 
     def __init__(self, parameters: nn.Module | Iterable[tuple[str, Tensor]], bins: int = 200) -> None:
-        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise MeasurementError(f"bins={bins!r} is not a count; give a whole number of at least 1.")
+        whole_number("bins", bins, error=MeasurementError)
         named = parameters.named_parameters() if isinstance(parameters, nn.Module) else parameters
         self._parameters: dict[str, Tensor] = {}
         self._boundaries: dict[str, int] = {}
@@ -140,7 +140,7 @@ class UpdateRecorder:
         self._rows: list[tuple[float, ...]] = []
 
     def record(self, step: int) -> dict[str, float]:
-        """What moved since the last record, or since the recorder was made, as plain numbers.
+        """What moved since the last record, or since the recorder was created, as plain numbers.
 
         - ``norm``, ``mean``, ``largest``: of all updates as one vector, of their absolute values.
         - ``moved_share``: the part of the parameters that moved at all.
@@ -152,7 +152,7 @@ class UpdateRecorder:
         """
         if self._steps and step <= self._steps[-1]:
             raise MeasurementError(
-                f"step={step} does not come after the last recorded step {self._steps[-1]}; record in order."
+                f"got step={step}; expected one after the last recorded step {self._steps[-1]}."
             )
         moved = self._moved()
         n = moved.numel()
@@ -217,7 +217,7 @@ def _ascending(x: Tensor) -> Tensor:
     return x.view(bits).sort().values.view(x.dtype)
 
 
-def _wide(x: Tensor, start: int, unit: float) -> Tensor:
+def _scaled_part(x: Tensor, start: int, unit: float) -> Tensor:
     """A new float64 tensor with a part of x / unit; a unit of the largest entry keeps squares from overflow."""
     return x[start : start + CHUNK].to(torch.float64, copy=True).div_(unit)
 
@@ -225,14 +225,14 @@ def _wide(x: Tensor, start: int, unit: float) -> Tensor:
 def _sum(x: Tensor, unit: float, power: int = 1) -> float:
     """The sum of (x / unit)^power."""
     starts = range(0, x.numel(), CHUNK)
-    return math.fsum(_wide(x, start, unit).pow_(power).sum().item() for start in starts)
+    return math.fsum(_scaled_part(x, start, unit).pow_(power).sum().item() for start in starts)
 
 
 def _gini(ordered: Tensor) -> float:
     n, unit = ordered.numel(), ordered[-1].item()
     weighted = []
     for start in range(0, n, CHUNK):
-        part = _wide(ordered, start, unit)
+        part = _scaled_part(ordered, start, unit)
         rank = torch.arange(start + 1, start + 1 + part.numel(), dtype=torch.float64, device=part.device)
         weighted.append(part.mul_(rank.mul_(2).sub_(n + 1)).sum().item())
     value = math.fsum(weighted) / (n * _sum(ordered, unit))

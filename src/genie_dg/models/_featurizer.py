@@ -1,9 +1,9 @@
-"""What a backbone is asked for and what it gives; the parts that several backbones share."""
+"""What a backbone is, what it is asked for and what it returns; the parts that several backbones share."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,12 +11,14 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
+from genie_dg.check import MissingPackage, whole_number
+
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""How images come to every backbone: (pixels / 255 - mean) / std."""
+"""How the images of every backbone are normalised: (pixels / 255 - mean) / std."""
 
 
 @dataclass(frozen=True)
-class Request:
+class BackboneRequest:
     """What a backbone is to be built for.
 
     Args:
@@ -32,10 +34,8 @@ class Request:
     weights: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.channels < 1 or self.image_size < 1:
-            raise ValueError(
-                f"channels={self.channels} and image_size={self.image_size} came; both must be 1 or more."
-            )
+        whole_number("channels", self.channels)
+        whole_number("image_size", self.image_size)
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,33 @@ class Featurizer:
     pretrained: bool = False
 
 
+@dataclass(frozen=True)
+class BackboneRow:
+    """One backbone of the registry.
+
+    Args:
+        name: as results call it.
+        build: makes the featurizer for a `BackboneRequest`.
+        summary: what it is, in a few words.
+        paper: authors, title, venue.
+        image_size: what it was designed for, in pixels; 0 when any size is as good.
+        extra: of this package, with what it needs; empty when torch is enough.
+        pretrained: where its published weights come from; empty when there are none.
+    """
+
+    name: str
+    build: Callable[[BackboneRequest], Featurizer]
+    summary: str
+    paper: str = ""
+    image_size: int = 0
+    extra: str = ""
+    pretrained: str = ""
+
+
 class Renormalised(nn.Module):
     """A network that was trained with another mean m and deviation s than ImageNet's.
 
-    The images come normalised with ImageNet's, x = (pixel - mean) / std, and the network is given
+    The images are normalised with ImageNet's, x = (pixel - mean) / std, and the network sees
     (pixel - m) / s = x * std / s + (mean - m) / s. Channel c takes the numbers of colour c % 3. The step is
     kept apart from the first convolution because the zeros that pad its border stand for a pixel of value m.
 
@@ -99,7 +122,7 @@ def need(backbone: str, module: str, package: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"The backbone {backbone} needs {package}, not installed here; "
+        raise MissingPackage(
+            f"The backbone {backbone} needs {package}, which is not installed; "
             f'run pip install "genie-dg[{extra}]" and try again.'
         ) from error

@@ -1,19 +1,21 @@
-"""Weights from files: reading them, fitting them to a number of channels, loading them or saying why not."""
+"""Weights from files: read them, fit them to a number of channels, load them or say why not."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from ._featurizer import need
+from genie_dg.check import InputError
+
+from ._featurizer import BackboneRequest, need
 
 
-class WeightsError(ValueError):
-    """The weights asked for cannot be had or do not fit; the text is one sentence."""
+class WeightsError(InputError):
+    """The weights asked for are not available or do not fit."""
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -28,7 +30,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     good = isinstance(state, Mapping) and all(isinstance(value, Tensor) for value in state.values())
     if not isinstance(state, Mapping) or not good:
         raise WeightsError(
-            f"{path} holds no plain state dict (names of parameters with their tensors); "
+            f"{path} does not hold a plain state dict (names of parameters with their tensors); "
             "save one with torch.save(model.state_dict(), file)."
         )
     return dict(state)
@@ -51,7 +53,7 @@ def _read_safetensors(path: Path) -> object:
     try:
         state: object = reader.load_file(path)
     except library.SafetensorError as error:
-        raise WeightsError(f"{path} is no safetensors file ({error}); check how it was made.") from error
+        raise WeightsError(f"{path} is not a safetensors file ({error}); check how it was saved.") from error
     return state
 
 
@@ -69,25 +71,48 @@ def copy_channels(weight: Tensor, channels: int) -> Tensor:
     return weight[:, torch.arange(channels) % 3].clone()
 
 
-def fit(
+def load(
     module: nn.Module,
-    state: Mapping[str, Tensor],
-    source: object,
+    request: BackboneRequest,
+    name: str,
+    published: Callable[[], Mapping[str, Tensor]] | None = None,
     *,
-    channels: int,
     first: Sequence[str] = (),
     head: Sequence[str] = (),
-) -> None:
-    """Load a state dict of a whole network into its featurizer.
+) -> bool:
+    """Load the weights that a request asks for, if any, into a featurizer, and say whether it did.
 
     Args:
         module: what to load into.
-        state: of the same network, with or without its head.
-        source: where it comes from, for messages.
-        channels: of the images.
+        request: names the file, or asks for the published weights.
+        name: of the backbone, for messages.
+        published: returns the published state dict of the same network, with or without its head.
         first: names of the convolutions that see the images; see `copy_channels`.
         head: names of the modules that are left out.
     """
+    if request.weights is not None:
+        state, source = read_state(request.weights), str(request.weights)
+    elif request.pretrained and published is not None:
+        state, source = dict(published()), f"the published {name}"
+    elif request.pretrained:
+        raise WeightsError(
+            f"The backbone {name} has no published weights; leave pretrained=True out, or give weights=FILE."
+        )
+    else:
+        return False
+    _fit(module, state, source, request.channels, first, head)
+    return True
+
+
+def _fit(
+    module: nn.Module,
+    state: Mapping[str, Tensor],
+    source: str,
+    channels: int,
+    first: Sequence[str],
+    head: Sequence[str],
+) -> None:
+    """Load a state dict whose names and shapes are those of the module, or say how they differ."""
     kept = {key: value for key, value in state.items() if not key.startswith(tuple(f"{h}." for h in head))}
     for key in (f"{conv}.weight" for conv in first):
         if key in kept:
@@ -105,10 +130,10 @@ def _misfit(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
     missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
     unknown = [key for key in given if key not in own]
     shapes = [key for key in own if key in given and own[key].shape != given[key].shape]
-    found = [f"{len(missing)} missing (first {missing[0]})"] if missing else []
-    found += [f"{len(unknown)} unknown (first {unknown[0]})"] if unknown else []
+    problems = [f"{len(missing)} missing (first {missing[0]})"] if missing else []
+    problems += [f"{len(unknown)} unknown (first {unknown[0]})"] if unknown else []
     if shapes:
         key = shapes[0]
-        came, wanted = list(given[key].shape), list(own[key].shape)
-        found.append(f"{len(shapes)} of another shape (first {key}: {came} and not {wanted})")
-    return ", ".join(found)
+        got, expected = list(given[key].shape), list(own[key].shape)
+        problems.append(f"{len(shapes)} of another shape (first {key}: {got} and not {expected})")
+    return ", ".join(problems)

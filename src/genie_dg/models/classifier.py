@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from genie_dg._types import Edit, Network
-from genie_dg.check import did_you_mean
+from genie_dg.check import did_you_mean, number, whole_number
 from genie_dg.registry import UnknownName
 
-from ._featurizer import Featurizer, Request
+from ._featurizer import BackboneRequest, Featurizer
 from .backbones import find_backbone
 
 
@@ -39,24 +39,22 @@ class Classifier(Network):
     """A featurizer and a linear head, with dropout before it where asked for.
 
     Args:
-        built: what a backbone gave.
+        backbone: what a backbone has backbone.
         classes: how many logits.
         dropout: probability that a feature is set to 0 while training.
         frozen: batch-norm statistics stay as they are, whatever ``train`` is called with.
     """
 
-    def __init__(self, built: Featurizer, classes: int, dropout: float = 0.0, frozen: bool = False) -> None:
+    def __init__(self, backbone: Featurizer, classes: int, dropout: float = 0.0, frozen: bool = False) -> None:
         super().__init__()
-        if classes < 1:
-            raise ValueError(f"classes={classes} came; a classifier has 1 class or more.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} came; it must be at least 0 and below 1.")
-        linear = nn.Linear(built.size, classes)
-        self.featurizer = built.module
+        whole_number("classes", classes)
+        number("dropout", dropout, 0, 1, open_high=True)
+        linear = nn.Linear(backbone.size, classes)
+        self.featurizer = backbone.module
         self.head = nn.Sequential(nn.Dropout(dropout), linear) if dropout else linear
-        self.feature_size, self.classes, self.frozen = built.size, classes, frozen
-        self.points, self.point_channels = tuple(built.points), dict(built.point_channels)
-        self._paths = dict(built.points)
+        self.feature_size, self.classes, self.frozen = backbone.size, classes, frozen
+        self.points, self.point_channels = tuple(backbone.points), dict(backbone.point_channels)
+        self._paths = dict(backbone.points)
         self.train()
 
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
@@ -134,7 +132,7 @@ def build_network(
     >>> sum(p.numel() for p in network.parameters()), network.points
     (23522375, ('stem', 'layer1', 'layer2', 'layer3', 'layer4'))
     """
-    request = Request(channels, image_size, pretrained, None if weights is None else Path(weights))
+    request = BackboneRequest(channels, image_size, pretrained, None if weights is None else Path(weights))
     built = find_backbone(backbone).build(request)
     frozen = built.pretrained if freeze_statistics is None else freeze_statistics
     return Classifier(built, classes, dropout, frozen)

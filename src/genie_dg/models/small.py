@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ._featurizer import Featurizer, Request
-from ._weights import WeightsError, fit, read_state
+from ._featurizer import BackboneRequest, BackboneRow, Featurizer
+from ._weights import load
 
 CONVOLUTIONS = ((64, 1), (128, 2), (128, 1), (128, 1))
 """Channels and stride of each 3 x 3 convolution."""
@@ -49,37 +49,38 @@ class Mlp(nn.Module):
         return x
 
 
-def build_cnn(request: Request) -> Featurizer:
+def build_cnn(request: BackboneRequest) -> Featurizer:
     """DomainBed's ``MNIST_CNN``, for images of any size and number of channels.
 
     References:
         Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021, appendix.
     """
     channels = {f"block{i}": outputs for i, (outputs, _) in enumerate(CONVOLUTIONS, start=1)}
-    return _finished("cnn", Cnn(request.channels), CONVOLUTIONS[-1][0], channels, request)
+    return _featurizer("cnn", Cnn(request.channels), CONVOLUTIONS[-1][0], channels, request)
 
 
-def build_mlp(request: Request) -> Featurizer:
+def build_mlp(request: BackboneRequest) -> Featurizer:
     """DomainBed's ``MLP`` with its default width 256 and depth 3, without dropout; images have one fixed size.
 
-    Differs from the public code in that images are flattened here; there the data come flat.
+    Differs from the public code in that images are flattened here; there the data are flat already.
 
     References:
         Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021, appendix.
     """
     channels = {f"hidden{i}": WIDTH for i in range(1, HIDDEN + 1)}
     inputs = request.channels * request.image_size**2
-    return _finished("mlp", Mlp(inputs), WIDTH, channels, request)
+    return _featurizer("mlp", Mlp(inputs), WIDTH, channels, request)
 
 
-def _finished(
-    name: str, module: nn.Module, size: int, channels: dict[str, int], request: Request
+def _featurizer(
+    name: str, module: nn.Module, size: int, channels: dict[str, int], request: BackboneRequest
 ) -> Featurizer:
-    if request.weights is not None:
-        fit(module, read_state(request.weights), request.weights, channels=request.channels)
-    elif request.pretrained:
-        raise WeightsError(
-            f"The backbone {name} has no published weights; leave pretrained=True out, or give weights=FILE."
-        )
     points = {point: point for point in channels}
-    return Featurizer(module, size, points, channels, pretrained=request.weights is not None)
+    return Featurizer(module, size, points, channels, pretrained=load(module, request, name))
+
+
+_PAPER = "Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021"
+ROWS = (
+    BackboneRow("cnn", build_cnn, "DomainBed's network for MNIST: 4 convolutions, 128 features", _PAPER),
+    BackboneRow("mlp", build_mlp, "DomainBed's perceptron: 3 linear layers, 256 features", _PAPER),
+)

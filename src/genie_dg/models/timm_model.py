@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from genie_dg.check import did_you_mean
+from genie_dg.check import InputError, did_you_mean
 from genie_dg.registry import UnknownName
 
-from ._featurizer import IMAGENET_MEAN, IMAGENET_STD, Featurizer, Renormalised, Request, need
-from ._weights import WeightsError, fit, read_state
+from ._featurizer import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    BackboneRequest,
+    BackboneRow,
+    Featurizer,
+    Renormalised,
+    need,
+)
+from ._weights import WeightsError, load
 
 PREFIX = "timm/"
+LISTED = ("timm/NAME", 'any model of timm by its name (pip install "genie-dg[timm]")')
+"""How all of them together are listed: a name and one line."""
+
+
+def row(model: str) -> BackboneRow:
+    """The row of a model of timm."""
+    return BackboneRow(
+        PREFIX + model,
+        partial(build, model),
+        f"{model} of timm",
+        "Wightman: PyTorch Image Models, github.com/huggingface/pytorch-image-models",
+        image_size=check_name(model),
+        extra="timm",
+        pretrained="timm's hub",
+    )
 
 
 def check_name(name: str) -> int:
@@ -31,19 +55,19 @@ def check_name(name: str) -> int:
         known = timm.list_models(f"{architecture}.*", pretrained=True)
     if name not in known:
         hint = did_you_mean(PREFIX + name, [PREFIX + model for model in known])
-        raise UnknownName(f"{PREFIX + name!r} is no model of timm {timm.__version__}{hint}")
+        raise UnknownName(f"There is no model {PREFIX + name!r} in timm {timm.__version__}{hint}")
     return int(_config(timm.get_pretrained_cfg(name).to_dict())["input_size"][-1])
 
 
-def build(name: str, request: Request) -> Featurizer:
+def build(name: str, request: BackboneRequest) -> Featurizer:
     """A model of timm without its last layer.
 
     The points are the modules that timm's ``feature_info`` names, as far as their activations have channels
     in dimension 1 (those of transformers mostly do not). Models that were trained with another normalisation
-    than ImageNet's begin with a fixed step that makes up for it.
+    than ImageNet's begin with a fixed step that converts it.
 
-    Differs from timm in the weights of the first convolution when images have not 3 channels: see
-    `genie_dg.models._weights.copy_channels`.
+    Differs from timm in the weights of the first convolution when images do not have 3 channels: see
+    `copy_channels`.
 
     Args:
         name: as timm writes it.
@@ -55,23 +79,17 @@ def build(name: str, request: Request) -> Featurizer:
     timm = _timm(name)
     model: Any = _create(timm, name, request, in_chans=request.channels)
     config = _config(model.pretrained_cfg)
-    state: Mapping[str, Tensor] | None = None
-    source: object = request.weights
-    if request.weights is not None:
-        state = read_state(request.weights)
-    elif request.pretrained:
-        source, state = f"timm's {name}", _published(timm, name, request)
-    if state is not None:
-        first, head = _names(config["first_conv"]), _names(config["classifier"])
-        fit(model, state, source, channels=request.channels, first=first, head=head)
+    published = partial(_published, timm, name, request)
+    first, head = _names(config["first_conv"]), _names(config["classifier"])
+    pretrained = load(model, request, PREFIX + name, published, first=first, head=head)
     declared = {info["module"]: int(info["num_chs"]) for info in _feature_info(model) if "module" in info}
-    size, points = _look(name, model, declared, request)
+    size, points = _trial_run(name, model, declared, request)
     module, path = model, ""
     mean, std = tuple(config["mean"]), tuple(config["std"])
     if (mean, std) != (IMAGENET_MEAN, IMAGENET_STD):
         module, path = Renormalised(model, _three(mean), _three(std), request.channels), "network."
     channels = {point: declared[point] for point in points}
-    return Featurizer(module, size, {p: path + p for p in points}, channels, pretrained=state is not None)
+    return Featurizer(module, size, {p: path + p for p in points}, channels, pretrained)
 
 
 def _timm(name: str) -> ModuleType:
@@ -79,7 +97,7 @@ def _timm(name: str) -> ModuleType:
 
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What timm says about a model, with ImageNet's usual numbers where it says nothing."""
+    """Timm's configuration of a model, with ImageNet's usual numbers where it has none."""
     usual: dict[str, Any] = {"input_size": (3, 224, 224), "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     usual |= {"first_conv": (), "classifier": (), "fixed_input_size": False}
     return {**usual, **{key: value for key, value in given.items() if value is not None}}
@@ -98,7 +116,7 @@ def _feature_info(model: Any) -> list[dict[str, Any]]:
     return list(info if isinstance(info, list) else info.info)
 
 
-def _create(timm: ModuleType, name: str, request: Request, **options: Any) -> Any:
+def _create(timm: ModuleType, name: str, request: BackboneRequest, **options: Any) -> Any:
     """The model without its head, at the image size of the request where it has a fixed one."""
     config = _config(timm.get_pretrained_cfg(name).to_dict())
     natural = config["input_size"][-1]
@@ -109,13 +127,13 @@ def _create(timm: ModuleType, name: str, request: Request, **options: Any) -> An
     except TypeError as error:
         if "img_size" not in options:
             raise
-        raise ValueError(
-            f"{PREFIX}{name} takes images of {natural} pixels only, {request.image_size} came; "
-            f"take image_size={natural} or another backbone."
+        raise InputError(
+            f"got image_size={request.image_size}; expected {natural}, the only size of {PREFIX}{name}, or "
+            "another backbone."
         ) from error
 
 
-def _published(timm: ModuleType, name: str, request: Request) -> Mapping[str, Tensor]:
+def _published(timm: ModuleType, name: str, request: BackboneRequest) -> Mapping[str, Tensor]:
     """Timm's weights for 3 channels, from the cache of huggingface_hub or the internet."""
     if not timm.get_pretrained_cfg(name).has_weights:
         raise WeightsError(f"timm has no weights for {name}; leave pretrained=True out, or give weights=FILE.")
@@ -130,7 +148,9 @@ def _published(timm: ModuleType, name: str, request: Request) -> Mapping[str, Te
     return state
 
 
-def _look(name: str, model: nn.Module, declared: Mapping[str, int], request: Request) -> tuple[int, list[str]]:
+def _trial_run(
+    name: str, model: nn.Module, declared: Mapping[str, int], request: BackboneRequest
+) -> tuple[int, list[str]]:
     """Run one empty image: the size of the features, and the points whose activation is as declared."""
     seen: dict[str, tuple[int, ...]] = {}
     modules = dict(model.named_modules())
@@ -148,8 +168,8 @@ def _look(name: str, model: nn.Module, declared: Mapping[str, int], request: Req
         for hook in hooks:
             hook.remove()
     if features.ndim != 2:
-        raise ValueError(
-            f"{PREFIX}{name} gives features of shape {list(features.shape)} and not one vector for each image; "
+        raise InputError(
+            f"{PREFIX}{name} returns features of shape {list(features.shape)}, not one vector for each image; "
             "choose a model that pools them."
         )
     return features.shape[1], [p for p, shape in seen.items() if len(shape) == 4 and shape[1] == declared[p]]

@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from genie_dg.check import InputError, did_you_mean
-from genie_dg.runs.record import EVAL_AUGMENT
+from genie_dg.check import InputError, one_of, whole_number
+from genie_dg.runs.record import EVAL_AUGMENT, ORACLES
 from genie_dg.search_space import Rule
 
 DRAWS = ("by-name", "in-order")
 """How random hyper-parameters are made; `genie_dg.protocols.draws` says what each means."""
 
-ORACLES = ("last", "best")
-"""Which record test-domain validation may look at: the last one of a run, or the best one."""
-
-SMALL_IMAGES = ("digits", "coloured-digits", "styleshapes", "RotatedMNIST", "ColoredMNIST")
-"""Sets whose samples are small pictures in memory."""
+SMALL_IMAGES = ("RotatedMNIST", "ColoredMNIST")
+"""DomainBed's own sets of small pictures; the registry of data sets says which others are."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What a name that goes into results and folders may look like."""
@@ -31,8 +28,8 @@ class Profile:
     Args:
         name: as results carry it.
         summary: one line for listings.
-        steps: by data set; ``"default"`` for all others.
-        checkpoint_every: steps between evaluations, by data set; ``"default"`` for all others.
+        steps: by data set; ``"small"`` for sets of small pictures and ``"default"`` for all others.
+        checkpoint_every: steps between evaluations, in the same way.
         eval_augment: which parts of training domains are evaluated with the training augmentation: ``"train"``
             (both), ``"train-in"`` (the 80 % that trains) or ``"none"``.
         draws: ``"by-name"`` or ``"in-order"``.
@@ -71,15 +68,10 @@ class Profile:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise InputError(
-                f"A protocol named {self.name!r} came; use letters, digits, dots, dashes and underscores."
+                f"got a protocol named {self.name!r}; expected letters, digits, dots, dashes and underscores."
             )
         for key, allowed in (("eval_augment", EVAL_AUGMENT), ("draws", DRAWS), ("oracle", ORACLES)):
-            value = getattr(self, key)
-            if value not in allowed:
-                raise InputError(
-                    f"{self.name} has {key}={value!r}; the choice is {', '.join(allowed)}"
-                    f"{did_you_mean(value, allowed)}"
-                )
+            one_of(f"{self.name}.{key}", getattr(self, key), allowed)
         numbers = {key: getattr(self, key) for key in ("image_size", "hparams", "trials")}
         for key in ("steps", "checkpoint_every"):
             by_set: Mapping[str, int] = getattr(self, key)
@@ -87,8 +79,7 @@ class Profile:
                 raise InputError(f"{self.name} has no {key} for data sets in general; name 'default', too.")
             numbers.update({f"{key}.{name}": value for name, value in by_set.items()})
         for key, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{self.name} has {key}={value!r}; it must be a whole number of at least 1.")
+            whole_number(f"{self.name}.{key}", value)
 
     def is_small(self, dataset: str) -> bool:
         """Whether a set has small pictures."""
@@ -96,11 +87,15 @@ class Profile:
 
     def steps_of(self, dataset: str) -> int:
         """The length of a run on a set."""
-        return self.steps.get(dataset, self.steps["default"])
+        return self._of(self.steps, dataset)
 
     def checkpoint_every_of(self, dataset: str) -> int:
         """The steps between evaluations on a set."""
-        return self.checkpoint_every.get(dataset, self.checkpoint_every["default"])
+        return self._of(self.checkpoint_every, dataset)
+
+    def _of(self, values: Mapping[str, int], dataset: str) -> int:
+        usual = values.get("small", values["default"]) if self.is_small(dataset) else values["default"]
+        return values.get(dataset, usual)
 
     def backbone_of(self, dataset: str) -> tuple[str, bool]:
         """The network for a set, and whether it is pretrained."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ._profile import SMALL_IMAGES, Profile
+from ._profile import Profile
 
 DOMAINBED = Profile(
     "domainbed",
     "DomainBed: 5,001 steps, evaluated every 300, training domains judged under augmentation",
     steps={"default": 5001},
-    checkpoint_every={"default": 300, "DomainNet": 1000, **dict.fromkeys(SMALL_IMAGES, 100)},
+    checkpoint_every={"default": 300, "DomainNet": 1000, "small": 100},
     eval_augment="train",
     draws="by-name",
     oracle="last",

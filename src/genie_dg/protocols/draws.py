@@ -7,7 +7,7 @@ With ``seed = seed_hash(hparams_seed, trial_seed)`` a protocol draws
   DomainBed searches them takes the values called ``lr`` and ``weight_decay`` (for DANN and CDANN: ``lr_g`` and
   ``weight_decay_g``); all other settings of an optimizer are called ``<optimizer>/<setting>``.
 - **in order** (its code of 2020, and SWAD's): all values from one ``RandomState(seed)``, first dropout, lr,
-  batch size and weight decay, then the algorithm's own in the order of its table row (DANN and CDANN draw lr_g,
+  batch size and weight decay, then the algorithm's own in the order of its row (DANN and CDANN draw lr_g,
   lr_d and weight_decay_g before the others), then the optimizer's own.
 
 ``hparams_seed = 0`` stands for the defaults.
@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.random import RandomState
 
-from genie_dg.check import InputError
-from genie_dg.search_space import Choice, LogUniform, Setting, Space
+from genie_dg.check import whole_number
+from genie_dg.search_space import Choice, LogUniform, Setting, Space, published_name
 
 from ._profile import Profile
 
@@ -44,8 +44,6 @@ SMALL: Space = {
     "weight_decay": Setting(0.0),
 }
 DOMAINNET_BATCH = Setting(32, LogUniform(3, 5, base=2.0, whole=True))
-ARM_BATCH = 8
-ADVERSARIAL = ("DANN", "CDANN")
 
 
 def seed_hash(*parts: object) -> int:
@@ -57,9 +55,29 @@ def seed_hash(*parts: object) -> int:
     return int(hashlib.md5(str(parts).encode("utf-8"), usedforsecurity=False).hexdigest(), 16) % 2**31
 
 
+class Searched(Protocol):
+    """What a search must know of a row of the registry of optimizers."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def space(self) -> Space: ...
+
+
+class SearchedAlgorithm(Searched, Protocol):
+    """What a search must know of a row of the registry of algorithms."""
+
+    @property
+    def adversarial(self) -> bool: ...
+
+    @property
+    def batch_size(self) -> int | None: ...
+
+
 @dataclass(frozen=True)
 class Draw:
-    """The hyper-parameters of a run; what is not searched is not named and has its table's default."""
+    """The hyper-parameters of a run; what is not searched is not named and has its row's default."""
 
     batch_size: int
     dropout: float
@@ -80,112 +98,93 @@ class Entry:
 def draw(
     profile: Profile,
     dataset: str,
-    algorithm: str,
-    optimizer: str,
+    algorithm: SearchedAlgorithm,
+    optimizer: Searched,
     hparams_seed: int,
     trial_seed: int,
-    algorithm_space: Space,
-    optimizer_space: Space,
 ) -> Draw:
     """The hyper-parameters of one run.
 
     Args:
         profile: the protocol.
         dataset: the name of the data set.
-        algorithm: its name, as the table spells it.
-        optimizer: likewise.
+        algorithm: its row.
+        optimizer: its row.
         hparams_seed: which draw; 0 for the defaults.
         trial_seed: the trial; the same draw differs from trial to trial.
-        algorithm_space: the settings of the algorithm's row.
-        optimizer_space: the settings of the optimizer's row.
-
-    >>> from .domainbed import DOMAINBED
-    >>> adam = {"lr": Setting(5e-5, LR), "weight_decay": Setting(0.0, DECAY)}
-    >>> found = draw(DOMAINBED, "PACS", "ERM", "adam", 1, 0, {}, adam)
-    >>> found.batch_size, found.dropout, f"{found.optimizer_settings['lr']:.4e}"
-    (39, 0.5, '2.7029e-05')
     """
-    listed = entries(profile, dataset, algorithm, optimizer, algorithm_space, optimizer_space)
-    found: dict[str, dict[str, Any]] = {"": {}, "run": {}, "algorithm": {}, "optimizer": {}}
+    whole_number("hparams_seed", hparams_seed, 0)
+    whole_number("trial_seed", trial_seed, 0)
+    listed = entries(profile, dataset, algorithm, optimizer)
+    drawn: dict[str, dict[str, Any]] = {"": {}, "run": {}, "algorithm": {}, "optimizer": {}}
     for entry, value in zip(listed, _values(profile, listed, hparams_seed, trial_seed), strict=True):
-        if value is not None:  # None: the table knows the default, which hangs on another setting
-            found[entry.owner][entry.key] = value
+        if value is not None:  # None: the row knows the default, which hangs on another setting
+            drawn[entry.owner][entry.key] = value
     return Draw(
-        batch_size=_batch_size(profile, dataset, algorithm, found["run"]["batch_size"]),
-        dropout=found["run"]["dropout"],
-        algorithm_settings=found["algorithm"],
-        optimizer_settings=found["optimizer"],
+        batch_size=_batch_size(profile, dataset, algorithm, drawn["run"]["batch_size"]),
+        dropout=drawn["run"]["dropout"],
+        algorithm_settings=drawn["algorithm"],
+        optimizer_settings=drawn["optimizer"],
     )
 
 
 def _values(profile: Profile, listed: Sequence[Entry], hparams_seed: int, trial_seed: int) -> list[Any]:
     """A value for each entry."""
-    for name, value in (("hparams_seed", hparams_seed), ("trial_seed", trial_seed)):
-        if value < 0:
-            raise InputError(f"{name}={value} came; seeds count from 0.")
     if hparams_seed == 0:
         return [entry.setting.default for entry in listed]
     seed = seed_hash(int(hparams_seed), int(trial_seed))
     one = RandomState(seed)
-    found = []
+    values = []
     for entry in listed:
         rule = entry.setting.rule
         if rule is None:
-            found.append(entry.setting.default)
+            values.append(entry.setting.default)
         elif profile.draws == "by-name":
-            found.append(rule.draw(RandomState(seed_hash(seed, entry.published))))
+            values.append(rule.draw(RandomState(seed_hash(seed, entry.published))))
         else:
-            found.append(rule.draw(one))
-    return found
+            values.append(rule.draw(one))
+    return values
 
 
-def _batch_size(profile: Profile, dataset: str, algorithm: str, drawn: int) -> int:
-    """What was drawn; ARM has a batch size of its own for large pictures, in order after a draw as well."""
-    own = algorithm == "ARM" and not profile.is_small(dataset)
+def _batch_size(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, drawn: int) -> int:
+    """What was drawn; an algorithm may have a batch size of its own for large pictures, whatever is drawn."""
     named = "batch_size" in profile.search or "batch_size" in profile.defaults
-    return ARM_BATCH if own and not named else drawn
+    own = None if profile.is_small(dataset) or named else algorithm.batch_size
+    return drawn if own is None else own
 
 
-def entries(
-    profile: Profile,
-    dataset: str,
-    algorithm: str,
-    optimizer: str,
-    algorithm_space: Space,
-    optimizer_space: Space,
-) -> list[Entry]:
+def entries(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, optimizer: Searched) -> list[Entry]:
     """Everything that is drawn for a run, in order."""
     shared = _shared(profile, dataset)
     rules = {"lr": LR, "weight_decay": DECAY}
-    taken = [key for key, rule in rules.items() if _follows(profile, optimizer, optimizer_space, key, rule)]
-    adversarial = algorithm in ADVERSARIAL
+    taken = [key for key, rule in rules.items() if _follows(profile, optimizer, key, rule)]
 
     def steps(published: str, key: str, used: bool) -> Entry:
         """A value that is the optimizer's lr or weight decay where it takes DomainBed's."""
         if not used or key not in taken:
             return Entry(published, shared[key])
-        default = shared[key].default if profile.is_small(dataset) else optimizer_space[key].default
+        default = shared[key].default if profile.is_small(dataset) else optimizer.space[key].default
         default = profile.defaults.get(key, default)
-        default = profile.defaults.get(f"{optimizer}.{key}", default)
+        default = profile.defaults.get(f"{optimizer.name}.{key}", default)
         return Entry(published, replace(shared[key], default=default), "optimizer", key)
 
-    found = [
+    listed = [
         Entry("resnet_dropout", shared["dropout"], "run", "dropout"),
-        steps("lr", "lr", not adversarial),
+        steps("lr", "lr", not algorithm.adversarial),
         Entry("batch_size", shared["batch_size"], "run", "batch_size"),
-        steps("weight_decay", "weight_decay", not adversarial),
+        steps("weight_decay", "weight_decay", not algorithm.adversarial),
     ]
-    own = dict(algorithm_space)
-    if adversarial:
+    own = dict(algorithm.space)
+    if algorithm.adversarial:
         rival = {"lr_d": shared["lr"]} if own.pop("lr_d", None) is not None else {}
-        found.append(steps("lr_g", "lr", True))
-        found += _searched(profile, algorithm, rival, "algorithm")
-        found.append(steps("weight_decay_g", "weight_decay", True))
-    found += _unused(profile, algorithm)
-    found += _searched(profile, algorithm, own, "algorithm")
-    found += _unused(profile, optimizer)
-    rest = {key: setting for key, setting in optimizer_space.items() if key not in taken}
-    return found + _searched(profile, optimizer, rest, "optimizer")
+        listed.append(steps("lr_g", "lr", True))
+        listed += _searched(profile, algorithm.name, rival, "algorithm")
+        listed.append(steps("weight_decay_g", "weight_decay", True))
+    listed += _unused(profile, algorithm.name)
+    listed += _searched(profile, algorithm.name, own, "algorithm")
+    listed += _unused(profile, optimizer.name)
+    rest = {key: setting for key, setting in optimizer.space.items() if key not in taken}
+    return listed + _searched(profile, optimizer.name, rest, "optimizer")
 
 
 def _shared(profile: Profile, dataset: str) -> dict[str, Setting]:
@@ -199,9 +198,10 @@ def _shared(profile: Profile, dataset: str) -> dict[str, Setting]:
     }
 
 
-def _follows(profile: Profile, optimizer: str, space: Space, key: str, rule: LogUniform) -> bool:
+def _follows(profile: Profile, optimizer: Searched, key: str, rule: LogUniform) -> bool:
     """Whether an optimizer searches this setting as DomainBed does, and the protocol does not say otherwise."""
-    return key in space and space[key].rule == rule and f"{optimizer}.{key}" not in profile.search
+    space = optimizer.space
+    return key in space and space[key].rule == rule and f"{optimizer.name}.{key}" not in profile.search
 
 
 def _unused(profile: Profile, owner: str) -> list[Entry]:
@@ -211,12 +211,12 @@ def _unused(profile: Profile, owner: str) -> list[Entry]:
 
 def _searched(profile: Profile, owner: str, space: Space, kind: str) -> list[Entry]:
     """What an algorithm or optimizer draws for itself, and what the protocol fixes for it."""
-    found = []
+    listed = []
     for key, setting in space.items():
         full = f"{owner}.{key}"
         rule = profile.search.get(full, setting.rule)
         if rule is None and full not in profile.defaults:
             continue
-        published = key.rstrip("_") if kind == "algorithm" else f"{owner}/{key}"
-        found.append(Entry(published, Setting(profile.defaults.get(full, setting.default), rule), kind, key))
-    return found
+        published = published_name(key) if kind == "algorithm" else f"{owner}/{key}"
+        listed.append(Entry(published, Setting(profile.defaults.get(full, setting.default), rule), kind, key))
+    return listed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from genie_dg.search_space import LogUniform, Uniform
 
-from ._profile import SMALL_IMAGES, Profile
+from ._profile import Profile
 
 GENIE_PAPER = Profile(
     "genie-paper",
     "GENIE's paper: 5,001 steps (DomainNet 15,001), evaluated every 200 (1,000), plain validation",
     steps={"default": 5001, "DomainNet": 15001},
-    checkpoint_every={"default": 200, "DomainNet": 1000, **dict.fromkeys(SMALL_IMAGES, 100)},
+    checkpoint_every={"default": 200, "DomainNet": 1000, "small": 100},
     eval_augment="train-in",
     draws="in-order",
     oracle="best",

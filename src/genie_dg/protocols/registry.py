@@ -27,11 +27,11 @@ from typing import Any
 
 from genie_dg.check import InputError, did_you_mean
 from genie_dg.registry import Registry
-from genie_dg.search_space import Choice, LogUniform, Rule, Space, Uniform
+from genie_dg.search_space import Choice, LogUniform, Rule, Uniform
 
 from ._profile import Profile
 from .domainbed import DOMAINBED
-from .draws import LARGE
+from .draws import LARGE, Searched
 from .genie_paper import GENIE_PAPER
 from .toml_file import check_keys, check_kind, read_toml
 
@@ -97,11 +97,13 @@ def load_protocol(path: str | Path) -> Profile:
     return replace(base, **changes)
 
 
-def check_names(profile: Profile, algorithms: Mapping[str, Space], optimizers: Mapping[str, Space]) -> None:
-    """Refuse a rule or default of the user's protocol for something that is not in the tables."""
+def check_names(
+    profile: Profile, algorithms: Mapping[str, Searched], optimizers: Mapping[str, Searched]
+) -> None:
+    """Refuse a rule or default of the user's protocol for something that is not in the registries."""
     known = [*LARGE, *DOMAINBED.search, *GENIE_PAPER.search]
-    for owner, space in (*algorithms.items(), *optimizers.items()):
-        known += [f"{owner}.{key}" for key in space]
+    for row in (*algorithms.values(), *optimizers.values()):
+        known += [f"{row.name}.{key}" for key in row.space]
     for key in (*profile.search, *profile.defaults):
         if key not in known:
             raise InputError(

@@ -21,17 +21,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import InputError, did_you_mean
-from genie_dg.runs.record import RunConfig
-from genie_dg.search_space import Space
+from genie_dg.check import InputError, did_you_mean, one_of
+from genie_dg.runs.record import RunConfig, oracle_rule
 
 from ._profile import NAME, Profile
-from .draws import draw
+from .draws import Searched, SearchedAlgorithm, draw
 from .registry import check_names
 from .tasks import check_tasks, tasks_of
 from .toml_file import check_keys, check_kind, kind_of, read_toml
@@ -52,9 +51,6 @@ OVERRIDES = {
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
 
-WITHOUT_WEIGHTS = ("cnn", "mlp")
-"""Networks for which no pretrained weights are published."""
-
 
 @dataclass(frozen=True)
 class SweepConfig:
@@ -63,7 +59,7 @@ class SweepConfig:
     Args:
         name: of the sweep.
         protocol: the name of the rules, or the path of a file of your own.
-        datasets, algorithms, optimizers: names of their tables; every combination is run.
+        datasets, algorithms, optimizers: names of their registries; every combination is run.
         test_domains: leave-one-out, leave-two-out, both, single-source, or a list of sets of domains, each by
             name or index.
         hparams: seeds of the draws; a number n stands for 0 to n - 1, ``None`` for the protocol's number.
@@ -111,16 +107,20 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sweep must know of the tables and the data.
+    """What a sweep must know of the registries and the data.
 
     Args:
         domains: for each data set the names of its domains, in order.
-        algorithms, optimizers: by name, the settings of each row.
+        algorithms, optimizers: by name, their rows.
+        small_images: the data sets whose samples are small pictures.
+        without_weights: the networks for which no pretrained weights are published.
     """
 
     domains: Mapping[str, Sequence[str]]
-    algorithms: Mapping[str, Space]
-    optimizers: Mapping[str, Space]
+    algorithms: Mapping[str, SearchedAlgorithm]
+    optimizers: Mapping[str, Searched]
+    small_images: tuple[str, ...] = ()
+    without_weights: tuple[str, ...] = ()
 
 
 def load_sweep(path: str | Path) -> SweepConfig:
@@ -133,7 +133,7 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
 
     >>> sweep_from({"name": "a", "protocol": "domainbed", "datasets": ["PACS"], "algorithm": ["ERM"]})
     Traceback (most recent call last):
-    genie_dg.runs.record.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
+    genie_dg.check.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings; did \
 you mean 'algorithms'?
     """
@@ -153,66 +153,52 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
     Args:
         sweep: what is asked for.
         profile: the protocol it names.
-        facts: of the tables and the data.
+        facts: of the registries and the data.
     """
     check_names(profile, facts.algorithms, facts.optimizers)
+    profile = replace(profile, small_images=(*profile.small_images, *facts.small_images))
     datasets = _known("data set", sweep.datasets, facts.domains)
     algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
     optimizers = _known("optimizer", sweep.optimizers, facts.optimizers)
     of_algorithms = _fixed("algorithm", sweep.algorithm_settings, algorithms, facts.algorithms)
     of_optimizers = _fixed("optimizer", sweep.optimizer_settings, optimizers, facts.optimizers)
     tasks = {name: tasks_of(sweep.test_domains, name, facts.domains[name]) for name in datasets}
-    of_sets = {name: _of_set(sweep, profile, name) for name in datasets}
+    of_sets = {name: _of_set(sweep, profile, facts, name) for name in datasets}
     seeds = product(_seeds(sweep.hparams, profile.hparams), _seeds(sweep.trials, profile.trials))
-    found = []
+    configs = []
     for (hparams, trial), dataset, algorithm, optimizer in product(seeds, datasets, algorithms, optimizers):
-        drawn = draw(
-            profile,
-            dataset,
-            algorithm,
-            optimizer,
-            hparams,
-            trial,
-            facts.algorithms[algorithm],
-            facts.optimizers[optimizer],
-        )
+        rows = facts.algorithms[algorithm], facts.optimizers[optimizer]
+        drawn = draw(profile, dataset, *rows, hparams, trial)
         shared = {"batch_size": drawn.batch_size, "dropout": drawn.dropout, **of_sets[dataset]}
         shared["algorithm_settings"] = {**drawn.algorithm_settings, **of_algorithms.get(algorithm, {})}
         shared["optimizer_settings"] = {**drawn.optimizer_settings, **of_optimizers.get(optimizer, {})}
         shared |= {"algorithm": algorithm, "optimizer": optimizer}
         shared |= {"trial_seed": trial, "hparams_seed": hparams}
-        found += [RunConfig(dataset, task, **shared) for task in tasks[dataset]]
-    return found
+        configs += [RunConfig(dataset, task, **shared) for task in tasks[dataset]]
+    return configs
 
 
 def _known(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names as their table spells them, each once."""
+    """Names as their registry spells them, each once."""
     known = list(known)
     by_lower = {name.lower(): name for name in known}
-    found = []
-    for name in asked:
-        match = name if name in known else by_lower.get(name.lower())
-        if match is None:
-            raise InputError(
-                f"{name!r} is no {kind}; the choice is {', '.join(known)}{did_you_mean(name, known)}"
-            )
-        found.append(match)
-    return list(dict.fromkeys(found))
+    names = [name if name in known else by_lower.get(name.lower(), name) for name in asked]
+    return list(dict.fromkeys(one_of(kind, name, known) for name in names))
 
 
 def _fixed(
-    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], spaces: Mapping[str, Space]
+    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], rows: Mapping[str, Searched]
 ) -> dict[str, dict[str, Any]]:
-    """The fixed settings, by name as the table spells it; they must be of what the sweep runs."""
-    found: dict[str, dict[str, Any]] = {}
+    """The fixed settings, by name as the registry spells it; they must be of what the sweep runs."""
+    fixed: dict[str, dict[str, Any]] = {}
     for asked, settings in given.items():
-        (name,) = _known(kind, [asked], spaces)
+        (name,) = _known(kind, [asked], rows)
         if name not in used:
             raise InputError(
                 f"[{kind}_settings.{asked}] fixes settings of an {kind} that the sweep does not run "
                 f"({', '.join(used)}); add {name!r} to {kind}s, or remove the table."
             )
-        space = spaces[name]
+        space = rows[name].space
         for key, value in settings.items():
             if key not in space:
                 raise InputError(
@@ -222,11 +208,11 @@ def _fixed(
             default = kind_of(space[key].default)
             if default in ("number", "whole number", "true or false", "text"):
                 check_kind(f"[{kind}_settings.{asked}]", key, value, default, InputError)
-        found[name] = {**found.get(name, {}), **settings}
-    return found
+        fixed[name] = {**fixed.get(name, {}), **settings}
+    return fixed
 
 
-def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any]:
+def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) -> dict[str, Any]:
     """The fields that the protocol fixes for a data set, with the overrides of the sweep put over them."""
     backbone, pretrained = profile.backbone_of(dataset)
     values: dict[str, Any] = {
@@ -239,9 +225,11 @@ def _of_set(sweep: SweepConfig, profile: Profile, dataset: str) -> dict[str, Any
         "eval_augment": profile.eval_augment if sweep.overrides.get("augment", True) else "none",
         **sweep.overrides,
     }
+    if profile.oracle != oracle_rule(values["protocol"]):
+        values["oracle"] = profile.oracle
     if values["pretrained"]:
         values.setdefault("freeze_statistics", profile.freeze_statistics)
-        if values["backbone"] in WITHOUT_WEIGHTS:
+        if values["backbone"] in facts.without_weights:
             raise InputError(
                 f"On {dataset} the sweep would start from published weights, and {values['backbone']!r} has "
                 "none; add pretrained = false to [overrides]."

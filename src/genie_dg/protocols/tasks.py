@@ -28,7 +28,7 @@ def tasks_of(
     """
     every = range(len(domains))
     if not isinstance(asked, str):
-        named = [tuple(sorted({_domain(dataset, domains, one) for one in some})) for some in asked]
+        named = [tuple(sorted({domain_index(dataset, domains, one) for one in some})) for some in asked]
         for some in named:
             if len(some) == len(domains):
                 raise InputError(
@@ -48,21 +48,24 @@ def tasks_of(
     return [some for size in sizes for some in combinations(every, size)]
 
 
-def _domain(dataset: str, domains: Sequence[str], one: str | int) -> int:
-    """The index of a domain that is named or counted."""
-    if isinstance(one, int):
-        if 0 <= one < len(domains):
-            return one
-    elif one in domains:
+def domain_index(dataset: str, domains: Sequence[str], one: str | int) -> int:
+    """The index of a domain that is named, or counted from 0.
+
+    A name wins over a number, so that a domain called "3" can be asked for.
+
+    >>> domain_index("three", ["a", "b", "c"], "B"), domain_index("three", ["a", "b", "c"], "2")
+    (1, 2)
+    """
+    lower = [name.lower() for name in domains]
+    if isinstance(one, str) and one in domains:
         return list(domains).index(one)
-    else:
-        lower = [name.lower() for name in domains]
-        if one.lower() in lower:
-            return lower.index(one.lower())
+    if isinstance(one, str) and one.lower() in lower:
+        return lower.index(one.lower())
+    if str(one).isdecimal() and int(one) < len(domains):
+        return int(one)
     listed = ", ".join(f"{k} ({name})" for k, name in enumerate(domains))
-    raise InputError(
-        f"{dataset} has no domain {one!r}; its domains are {listed}{did_you_mean(str(one), domains)}"
-    )
+    hint = did_you_mean(str(one), domains)
+    raise InputError(f"{dataset} has no domain {one!r}; its domains are {listed}{hint}")
 
 
 def check_tasks(value: Any) -> None:

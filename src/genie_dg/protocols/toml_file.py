@@ -25,7 +25,7 @@ def read_toml(path: Path, fault: type[ValueError]) -> dict[str, Any]:
     except OSError as error:
         raise fault(f"{path} cannot be read ({error.strerror}); name a TOML file.") from error
     except ValueError as error:
-        raise fault(f"{path} is not TOML ({str(error).rstrip('.')}); mend it and try again.") from error
+        raise fault(f"{path} is not TOML ({str(error).rstrip('.')}); fix it and try again.") from error
 
 
 def kind_of(value: Any) -> str:

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .launch import cores
+from genie_dg.check import InputError
+
+from .local import cores
 
 CONNECT = 5.0
 """Seconds in which the address of a cluster must answer."""
 
 
-class ClusterError(ValueError):
+class ClusterError(InputError):
     """The cluster cannot be used as asked; the message says what to do."""
 
 
@@ -36,7 +38,7 @@ def connection(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         if address:
             raise ClusterError(
-                f"This process is connected to a cluster already, and address={address!r} came; call "
+                f"Got address={address!r}, but this process is connected to a cluster already; call "
                 "ray.shutdown() first, or leave the address empty to use that cluster."
             )
         yield ray
@@ -49,7 +51,7 @@ def connection(address: str) -> Iterator[Any]:
     except (OSError, RuntimeError, ValueError) as error:
         what = f"The cluster {address!r} cannot be reached" if address else "Ray cannot start on this machine"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ClusterError(f"{what} ({reason}); mend that, or launch without Ray.") from error
+        raise ClusterError(f"{what} ({reason}); fix that, or launch without Ray.") from error
     try:
         yield ray
     finally:
@@ -61,7 +63,7 @@ def answers(address: str) -> None:
 
     >>> answers("localhost")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    genie_dg.bench.ray_cluster.ClusterError: 'localhost' is no address of a cluster; write HOST:PORT ...
+    genie_dg.bench.engines._ray_cluster.ClusterError: 'localhost' is not the address of a cluster; ...
     """
     import socket
     from urllib.parse import urlsplit
@@ -75,15 +77,15 @@ def answers(address: str) -> None:
         host = port = None
     if not host or not port:
         raise ClusterError(
-            f"{address!r} is no address of a cluster; write HOST:PORT (Ray's port is 6379 unless chosen "
+            f"{address!r} is not the address of a cluster; write HOST:PORT (Ray's port is 6379 unless chosen "
             "otherwise), auto, or ray://HOST:PORT."
         )
     try:
         socket.create_connection((host, port), timeout=CONNECT).close()
     except OSError as error:
         raise ClusterError(
-            f"No cluster answers at {address!r} ({error}); start one there with ray start --head, or mend the "
-            "address."
+            f"No cluster answers at {address!r} ({error}); start one there with ray start --head, or correct "
+            "the address."
         ) from error
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from genie_dg.bench.jobs import Job, Shelf, run_job
-from genie_dg.bench.launch import Event, launch, launch_here
-from genie_dg.bench.status import counts, state_of, time_left
+from genie_dg.bench.engines.local import cores, launch, launch_here
+from genie_dg.bench.engines.queue import Event
+from genie_dg.bench.jobs import OpenSets, run_job
+from genie_dg.bench.options import Job, RunOptions
+from genie_dg.bench.status import counts, state_of
 from genie_dg.data.registry import open_data
 from genie_dg.runs.record import RunConfig
 
@@ -27,8 +29,9 @@ BASE = RunConfig(
 
 
 def jobs_in(out: Path, steps: int = 60) -> list[Job]:
+    options = RunOptions(out=str(out), threads=1)
     return [
-        Job(replace(BASE, steps=steps, test_domains=(t,), optimizer=optimizer), "digits", str(out), threads=1)
+        Job(replace(BASE, steps=steps, test_domains=(t,), optimizer=optimizer), "digits", options)
         for t in (0, 5)
         for optimizer in ("adam", "genie")
     ]
@@ -48,9 +51,9 @@ def fingerprint(out: Path) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     out = tmp_path_factory.mktemp("undisturbed")
-    shelf = Shelf()
+    opened = OpenSets()
     for job in jobs_in(out):
-        run_job(job, shelf)
+        run_job(job, opened)
     return fingerprint(out)
 
 
@@ -95,17 +98,17 @@ def test_the_pool_survives_killed_workers_and_a_killed_launcher(
     """Real worker processes: one is killed in the middle of a run, then the launcher, and all with it."""
     script = tmp_path / "sweep.py"
     script.write_text(
-        "import sys; from pathlib import Path; from tests.bench.test_launch import jobs_in\n"
-        "from genie_dg.bench.launch import launch\n"
+        "import sys; from pathlib import Path; from tests.bench.engines.test_local import jobs_in\n"
+        "from genie_dg.bench.engines.local import launch\n"
         "def tell(event): print(event.kind, event.done, event.reason, flush=True)\n"
-        "outcome = launch(jobs_in(Path(sys.argv[1])), 2, retries=1, device='cpu', threads=1, report=tell)\n"
+        "outcome = launch(jobs_in(Path(sys.argv[1])), 2, retries=1, device='cpu', report=tell)\n"
         "print('end', len(outcome.done), len(outcome.failed), flush=True)\n"
     )
     out = tmp_path / "runs"
 
     def start() -> subprocess.Popen[str]:
         command = [sys.executable, str(script), str(out)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
     first = start()
@@ -153,7 +156,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_no_worker_is_refused_in_a_sentence(workers: int) -> None:
-    with pytest.raises(ValueError, match=f"workers={workers} came; it must be 1 or more"):
+    with pytest.raises(ValueError, match=f"got workers={workers}; expected a whole number of at least 1"):
         launch([], workers)
 
 
@@ -162,8 +165,7 @@ def test_a_failing_job_is_tried_again_then_reported_and_the_others_finish(tmp_pa
     bad = Job(
         replace(BASE, steps=30, optimizer="sgd", optimizer_settings={"lr": 1e30}),
         "digits",
-        str(tmp_path),
-        threads=1,
+        RunOptions(out=str(tmp_path), threads=1),
     )
     events: list[Event] = []
     outcome = launch_here([bad, *good], retries=2, report=events.append)
@@ -176,7 +178,7 @@ def test_a_failing_job_is_tried_again_then_reported_and_the_others_finish(tmp_pa
     states = [state_of(job.config, tmp_path) for job in (bad, *good)]
     assert counts(states) == {"done": 1, "running": 0, "failed": 1, "stopped": 0, "missing": 0}
     assert "lower the learning rate" in states[0].reason
-    again = launch([bad, *good], 1, retries=0, device="cpu", threads=1)
+    again = launch([bad, *good], 1, retries=0, device="cpu")
     assert list(again.failed) == [bad.config.run_id]
 
 
@@ -198,42 +200,17 @@ def test_two_launchers_share_a_sweep_and_train_no_run_twice(
         assert steps == sorted(set(steps)), "a step was trained twice"
 
 
-def test_the_state_of_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
-    (job,) = jobs_in(tmp_path, steps=12)[:1]
-    assert state_of(job.config, tmp_path).kind == "missing"
-
-    class Stop(Exception):
-        pass
-
-    def stop(done: int, record: object) -> None:
-        if done == 8:
-            assert state_of(job.config, tmp_path).kind == "running"
-            raise Stop
-
-    with pytest.raises(Stop):
-        run_job(job, Shelf(), stop)
-    stopped = state_of(job.config, tmp_path)
-    assert (stopped.kind, stopped.steps) == ("stopped", 7)
-    with (job.folder / "timings.jsonl").open("a") as file:
-        file.write('{"step": 8, "sec')
-    left = time_left([state_of(job.config, tmp_path)], workers=1)
-    assert left == pytest.approx(5 * stopped.seconds / 7)
-    run_job(job, Shelf())
-    assert state_of(job.config, tmp_path).kind == "done"
-    assert time_left([state_of(job.config, tmp_path)], workers=2) == 0
-
-
 def test_a_full_disk_is_one_sentence_and_loses_nothing(undisturbed: dict[str, object], tmp_path: Path) -> None:
     """A real limit on the size of files stands for a full disk; lifted, the sweep goes on."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from genie_dg.bench.launch import launch_here; from tests.bench.test_launch import jobs_in\n"
+        "from genie_dg.bench.engines.local import launch_here; from tests.bench.engines.test_local import jobs_in\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "outcome = launch_here(jobs_in(Path(sys.argv[1])), retries=0)\n"
         "print(sorted(set(outcome.failed.values())))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert "cannot be written" in done.stdout, done.stderr

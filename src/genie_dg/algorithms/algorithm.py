@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg.check import whole_number
 from genie_dg.search_space import Space
 
 
@@ -25,9 +26,7 @@ class Algorithm(nn.Module, ABC):
 
     def __init__(self, network: Network, domains: int) -> None:
         super().__init__()
-        if domains < 1:
-            raise ValueError(f"domains={domains} came; an algorithm trains on 1 domain or more.")
-        self.network, self.domains = network, domains
+        self.network, self.domains = network, whole_number("domains", domains)
 
     @abstractmethod
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
@@ -48,7 +47,7 @@ class Algorithm(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class AlgorithmRow:
-    """One algorithm of the table.
+    """One algorithm of the registry, with everything that other packages need to know about it.
 
     Args:
         name: as results call it.
@@ -59,6 +58,10 @@ class AlgorithmRow:
         sample_mean: its loss is a mean over samples, so several processes can share a batch.
         inner_gradients: it computes gradients of its own, besides those of its objectives.
         extra_channels: channels that the network's input has besides the image's.
+        adversarial: it trains an adversary with a learning rate ``lr_d`` of its own, and public code calls the
+            learning rate and the weight decay of the network ``lr_g`` and ``weight_decay_g``.
+        batch_size: samples of each domain that public code always uses with large images; ``None`` when the
+            batch size is searched as for the others.
     """
 
     name: str
@@ -69,3 +72,5 @@ class AlgorithmRow:
     sample_mean: bool = False
     inner_gradients: bool = False
     extra_channels: int = 0
+    adversarial: bool = False
+    batch_size: int | None = None

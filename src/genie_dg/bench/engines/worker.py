@@ -1,6 +1,6 @@
 """A process that trains jobs: one JSON line in, events as JSON lines out, until the input ends.
 
-``python -m genie_dg.bench.worker`` is started by the local launcher. Events are ``started``, ``progress``
+``python -m genie_dg.bench.engines.worker`` is started by the local engine. Events are ``started``, ``progress``
 (steps done), ``done``, ``busy`` (another launcher has the run) and ``failed`` with a reason. What a library
 prints goes to stderr, so that it cannot break a line of events.
 """
@@ -14,9 +14,10 @@ import time
 import warnings
 from typing import IO, Any
 
-from genie_dg.runs.folder import Busy
+from genie_dg.files import Busy
 
-from .jobs import Shelf, from_json, run_job
+from ..jobs import OpenSets, run_job
+from ..options import job_from
 
 EVERY = 0.2
 """Seconds between two reports of progress."""
@@ -29,9 +30,9 @@ def serve(lines: IO[bytes], events: IO[bytes]) -> None:
         events.write((json.dumps({"event": event, "run": run, **more}) + "\n").encode("utf-8"))
         events.flush()
 
-    shelf = Shelf()
+    opened = OpenSets()
     for line in lines:
-        job = from_json(line)
+        job = job_from(line)
         run = job.config.run_id
         tell("started", run)
         last = [0.0]
@@ -43,7 +44,7 @@ def serve(lines: IO[bytes], events: IO[bytes]) -> None:
                 tell("progress", run, done=done)
 
         try:
-            run_job(job, shelf, report)
+            run_job(job, opened, report)
         except Busy:
             tell("busy", run)
         except Exception as error:  # whatever it is, it becomes a line of the sweep's report

@@ -1,14 +1,45 @@
-"""What algorithms that look at gradients domain by domain share: losses, gradients, and checks of settings."""
+"""Gradients of single domains, and losses whose gradient an algorithm prescribes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch
+
+
+class _PrescribedGradient(torch.autograd.Function):
+    """Value of a loss forward, prescribed gradients backward."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, count: int, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors[count:])
+        return value.detach().clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        prescribed = [outputs[0] * gradient for gradient in ctx.saved_tensors]
+        return (None, None, *prescribed, *([None] * len(prescribed)))
+
+
+def with_gradient(value: Tensor, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """A scalar that equals ``value`` and whose gradient in ``parameters`` is ``gradients``.
+
+    When ``gradients`` carry their graph (made with ``create_graph=True``), so does what ``backward`` writes: an
+    optimizer that differentiates the gradient sees the derivative of the prescribed update.
+
+    >>> p = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> loss = with_gradient(torch.tensor(7.0), [p], [torch.tensor([3.0, -1.0])])
+    >>> loss.backward()
+    >>> loss.item(), p.grad.tolist()
+    (7.0, [3.0, -1.0])
+    """
+    result: Tensor = _PrescribedGradient.apply(value, len(parameters), *parameters, *gradients)
+    return result
 
 
 def trainable(network: nn.Module) -> tuple[nn.Parameter, ...]:
@@ -23,8 +54,8 @@ def gradients_of(loss: Tensor, parameters: Sequence[Tensor], create_graph: bool)
     >>> [g.tolist() for g in gradients_of((used * torch.tensor([1.0, 2.0])).sum(), [used, unused], False)]
     [[1.0, 2.0], [0.0]]
     """
-    found = torch.autograd.grad(loss, parameters, create_graph=create_graph, allow_unused=True)
-    return tuple(0 * p if g is None else g for g, p in zip(found, parameters, strict=True))
+    gradients = torch.autograd.grad(loss, parameters, create_graph=create_graph, allow_unused=True)
+    return tuple(0 * p if g is None else g for g, p in zip(gradients, parameters, strict=True))
 
 
 def domain_gradients(
@@ -50,17 +81,3 @@ def domain_gradients(
         rows.append(gradients_of(loss, parameters, create_graph))
         losses.append(loss if create_graph else loss.detach())
     return torch.stack(losses), [torch.stack(column) for column in zip(*rows, strict=True)]
-
-
-def check_setting(name: str, value: float, low: float, high: float, open_end: bool = False) -> None:
-    """Refuse a value outside ``[low, high]``, or outside ``[low, high)`` with ``open_end``.
-
-    >>> check_setting("tau", 1.5, 0, 1)
-    Traceback (most recent call last):
-    ValueError: tau=1.5 came; it must lie in [0, 1], so choose a number there.
-    """
-    if not low <= value <= high or (open_end and value == high):
-        end = ")" if open_end else "]"
-        raise ValueError(
-            f"{name}={value} came; it must lie in [{low:g}, {high:g}{end}, so choose a number there."
-        )

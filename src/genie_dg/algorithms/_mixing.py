@@ -1,9 +1,11 @@
-"""Random numbers of named distributions from a given generator."""
+"""What algorithms that mix samples or styles share: Beta weights and statistics of activations."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from genie_dg.check import InputError, number
 
 
 def beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -27,10 +29,29 @@ def beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator) -> Te
     >>> bool(sample.isfinite().all()), 450 < sample.round().sum() < 550
     (True, tensor(True))
     """
-    if not alpha > 0:
-        raise ValueError(f"alpha={alpha} came; a Beta distribution needs a number above 0, so choose one.")
+    number("alpha", alpha, 0, open_low=True)
     one_more = torch.full((2, *shape), alpha + 1.0, dtype=torch.float64)
     gamma = torch._standard_gamma(one_more, generator)
     uniform = 1 - torch.rand((2, *shape), generator=generator, dtype=torch.float64)
     x, y = gamma.log() + uniform.log() / alpha
     return torch.sigmoid(x - y)
+
+
+def statistics(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    r"""Mean :math:`\mu` and :math:`\sigma = \sqrt{\frac1n \sum (x - \mu)^2 + \text{eps}}` over ``dims``, kept.
+
+    >>> mu, sigma = statistics(torch.tensor([[1.0, 3.0]]), (1,), 0.0)
+    >>> mu.item(), sigma.item()
+    (2.0, 1.0)
+    """
+    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+    return mean, (variance + eps).sqrt()
+
+
+def require_map(x: Tensor, algorithm: str, point: str) -> None:
+    """Refuse an activation that has no space to take statistics over."""
+    if x.ndim != 4:
+        raise InputError(
+            f"{algorithm} got an activation of shape {tuple(x.shape)} at the point {point!r}; expected a map "
+            "[samples, channels, height, width], so choose points of a convolutional network."
+        )

@@ -18,13 +18,16 @@ from typing import Any
 import pytest
 import torch
 
-from genie_dg.bench import ray_cluster
-from genie_dg.bench.jobs import Job, Shelf, run_job
-from genie_dg.bench.launch import Event, Outcome, cores
-from genie_dg.bench.launch_ray import launch_ray, located
-from genie_dg.bench.ray_cluster import ClusterError
-from genie_dg.bench.ray_home import Mailbox, StrangeFile, bring_home, train_away
-from genie_dg.runs import folder as disk
+from genie_dg.bench.engines import _ray_cluster, _ray_files
+from genie_dg.bench.engines._ray_cluster import ClusterError
+from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
+from genie_dg.bench.engines.local import cores
+from genie_dg.bench.engines.queue import Event, Outcome
+from genie_dg.bench.engines.ray import launch_ray, with_whole_paths
+from genie_dg.bench.jobs import OpenSets, run_job
+from genie_dg.bench.options import Job, RunOptions
+from genie_dg.files import Busy
+from genie_dg.runs.folder import alone, load_tensors
 from genie_dg.runs.record import RunConfig
 
 BASE = RunConfig(
@@ -34,13 +37,13 @@ EVALUATED = [0, 10, 20, 30, 40, 50, 59]
 
 DRIVER = """
 import sys
-from genie_dg.bench.jobs import from_json
-from genie_dg.bench.launch_ray import launch_ray
+from genie_dg.bench.options import job_from
+from genie_dg.bench.engines.ray import launch_ray
 
 def report(event):
     print(event.kind, event.done, flush=True)
 
-launch_ray([from_json(sys.argv[1])], address=sys.argv[2], report=report)
+launch_ray([job_from(sys.argv[1])], address=sys.argv[2], report=report)
 """
 
 PLUGIN = """
@@ -66,7 +69,7 @@ train.evaluate = watched
 
 def jobs_in(out: Path) -> list[Job]:
     return [
-        Job(replace(BASE, test_domains=(k,), optimizer=optimizer), "digits", str(out))
+        Job(replace(BASE, test_domains=(k,), optimizer=optimizer), "digits", RunOptions(out=str(out)))
         for k in (0, 5)
         for optimizer in ("adam", "genie")
     ]
@@ -91,17 +94,17 @@ def assert_same(folder: Path, expected: Print) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Print]:
-    shelf, found = Shelf(), {}
+    opened, prints = OpenSets(), {}
     for job in jobs_in(tmp_path_factory.mktemp("here")):
-        run_job(job.on("cpu", 1), shelf)
-        found[job.config.run_id] = print_of(job.folder)
-    return found
+        run_job(job.changed(device="cpu", threads=1), opened)
+        prints[job.config.run_id] = print_of(job.folder)
+    return prints
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A cluster on this machine, started and stopped as a launch without an address does."""
-    with ray_cluster.connection("") as ray:
+    with _ray_cluster.connection("") as ray:
         yield ray
     assert not ray.is_initialized()
 
@@ -138,12 +141,14 @@ def test_a_sweep_is_the_same_as_here(
 
 
 def test_a_second_cluster_is_refused(cluster: Any, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"connected to a cluster already, and address='auto' came"):
+    with pytest.raises(
+        ClusterError, match=r"Got address='auto', but this process is connected to a cluster already"
+    ):
         launch_ray(jobs_in(tmp_path), address="auto")
 
 
 def test_more_than_this_machine_has_is_refused(cluster: Any, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"A run asks for 4096 CPUs and 0 GPUs, and this machine has not"):
+    with pytest.raises(ClusterError, match=r"A run asks for 4096 CPUs and 0 GPUs, and this machine has fewer"):
         launch_ray(jobs_in(tmp_path), cpus=4096)
 
 
@@ -162,13 +167,13 @@ class Hard:
 def hard(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Hard:
     out = tmp_path_factory.mktemp("hard")
     log, plugin, held, events = out / "log", out / "plugin.py", ExitStack(), []
-    jobs = [replace(job, plugins=(str(plugin),), out=str(out / "runs")) for job in jobs_in(out)]
+    jobs = [job.changed(plugin=(str(plugin),), out=str(out / "runs")) for job in jobs_in(out)]
     log.touch()
     plugin.write_text(PLUGIN.format(log=str(log), run=jobs[0].config.run_id))
     hopeless = replace(
         jobs[1], config=replace(jobs[1].config, optimizer="adam", optimizer_settings={"lr": 1e30})
     )
-    held.enter_context(disk.alone(jobs[3].folder))
+    held.enter_context(alone(jobs[3].folder))
 
     def report(event: Event) -> None:
         events.append(event)
@@ -179,7 +184,7 @@ def hard(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Hard:
     return Hard(jobs, hopeless, log, outcome, events)
 
 
-def test_a_run_whose_worker_is_killed_goes_on_from_what_came_home(
+def test_a_run_whose_worker_is_killed_goes_on_from_the_last_files_that_were_sent_back(
     hard: Hard, undisturbed: dict[str, Print]
 ) -> None:
     killed = hard.jobs[0]
@@ -211,7 +216,7 @@ def test_a_hopeless_job_is_reported_and_the_others_finish(hard: Hard, undisturbe
         assert_same(job.folder, undisturbed[job.config.run_id])
 
 
-class SlowMailbox:
+class SlowProgress:
     """Takes no news before it is told to."""
 
     def __init__(self) -> None:
@@ -228,10 +233,10 @@ class SlowMailbox:
         self.open.set()
 
 
-def test_a_run_holds_its_cpus_while_it_waits_for_the_mailbox(cluster: Any, tmp_path: Path) -> None:
+def test_a_run_holds_its_cpus_while_it_waits_to_report(cluster: Any, tmp_path: Path) -> None:
     """In ``ray.get`` it would lend them to another run."""
-    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowMailbox).remote()
-    train = cluster.remote(num_cpus=1, max_retries=0)(train_away)
+    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowProgress).remote()
+    train = cluster.remote(num_cpus=1, max_retries=0)(train_remotely)
     job = replace(jobs_in(tmp_path)[0], data="nowhere")
     results = [train.remote(job.to_json(), {}, str(k), slow) for k in range(cores())]
     while cluster.get(slow.count.remote()) < cores():
@@ -266,7 +271,7 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
             kind, done = line.split()
             if kind == "progress" and int(done) > 21:
                 break
-        with pytest.raises(disk.Busy), disk.alone(long.folder):
+        with pytest.raises(Busy), alone(long.folder):
             pass
         assert len(list(away.glob(f"genie-dg-*/{long.config.run_id}"))) == 1
         process.send_signal(signal.SIGINT)
@@ -274,9 +279,9 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     assert process.returncode != 0
     assert list(away.glob(f"genie-dg-*/{long.config.run_id}")) == []
     assert errors.rstrip().endswith("KeyboardInterrupt")
-    state = disk.load_tensors(long.folder / "checkpoint.pt")
+    state = load_tensors(long.folder / "checkpoint.pt")
     assert state["step"] > 20
-    with disk.alone(long.folder):
+    with alone(long.folder):
         records = (long.folder / "records.jsonl").read_bytes().splitlines()
     assert len(records) == state["records"]
     assert records[:3] == undisturbed[job.config.run_id][0].splitlines()[:3]
@@ -286,16 +291,16 @@ def test_a_cluster_that_is_not_there_is_refused_quickly(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(ClusterError, match=r"No cluster answers at '127.0.0.1:1' .*ray start --head"):
         launch_ray(jobs_in(tmp_path), address="127.0.0.1:1")
-    with pytest.raises(ClusterError, match=r"'localhost' is no address of a cluster; write HOST:PORT"):
+    with pytest.raises(ClusterError, match=r"'localhost' is not the address of a cluster; write HOST:PORT"):
         launch_ray(jobs_in(tmp_path), address="localhost")
-    with pytest.raises(ClusterError, match=r"'h:port' is no address of a cluster"):
+    with pytest.raises(ClusterError, match=r"'h:port' is not the address of a cluster"):
         launch_ray(jobs_in(tmp_path), address="h:port")
     assert time.monotonic() - begin < 10
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_ray_cluster.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ClusterError, match=r'run pip install "genie-dg\[ray\]" and try again\.'):
         launch_ray(jobs_in(tmp_path))
 
@@ -303,11 +308,11 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"retries": -1}, "retries=-1 came"),
-        ({"cpus": 1.5}, "cpus=1.5 came"),
-        ({"gpus": -1}, "gpus=-1 came"),
-        ({"cpus": 0}, "cpus=0 and gpus=0 came"),
-        ({"device": "cuda"}, "device='cuda' came with gpus=0"),
+        ({"retries": -1}, "got retries=-1; expected a whole number of at least 0"),
+        ({"cpus": 1.5}, "got cpus=1.5; expected a fraction from 0 to 1"),
+        ({"gpus": -1}, "got gpus=-1; expected"),
+        ({"cpus": 0}, "got cpus=0 and gpus=0"),
+        ({"device": "cuda"}, "got device='cuda' with gpus=0"),
     ],
 )
 def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tmp_path: Path) -> None:
@@ -315,57 +320,64 @@ def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tm
         launch_ray(jobs_in(tmp_path), **asked)  # type: ignore[arg-type]
 
 
-def test_tensorboard_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="TensorBoard's files do not come home"):
-        launch_ray([replace(jobs_in(tmp_path)[0], tensorboard=True)])
+@pytest.mark.parametrize(("name", "value"), [("tensorboard", True), ("watch", "osgr")])
+def test_what_is_not_sent_back_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=f"The files of --{name} are not sent back from a cluster"):
+        launch_ray([jobs_in(tmp_path)[0].changed(**{name: value})])
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "lock", "failures.jsonl", "x/done", "", 3])
 def test_file_names_outside_the_list_are_refused(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(StrangeFile, match="which is no file of a run; only config"):
-        bring_home(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
+    with pytest.raises(UnexpectedFile, match="which is not a file of a run; only config"):
+        write_files(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
     assert [path.name for path in tmp_path.rglob("*")] == ["run"]
 
 
-def test_files_come_home_in_an_order_from_which_a_run_can_go_on(
+def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real = disk.write_whole
+    real = _ray_files.write_whole
 
     def noted(path: Path, data: bytes) -> None:
         order.append(path.name)
         real(path, data)
 
-    monkeypatch.setattr(disk, "write_whole", noted)
+    monkeypatch.setattr(_ray_files, "write_whole", noted)
     everything = ("done", "model.pt", "checkpoint.pt", "records.jsonl", "config.json")
-    bring_home(tmp_path, dict.fromkeys(everything[2:], b"1"))
+    write_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
     assert order == ["config.json", "records.jsonl", "checkpoint.pt"]
-    bring_home(tmp_path, dict.fromkeys(everything, b"2"))
+    write_files(tmp_path, dict.fromkeys(everything, b"2"))
     assert order[3:] == ["records.jsonl", "checkpoint.pt", "model.pt", "done"]
     assert (tmp_path / "config.json").read_bytes() == b"1"
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
-def test_the_mailbox_keeps_the_newest_files_until_they_are_taken() -> None:
-    mailbox = Mailbox()
-    mailbox.put("a", 1, {"records.jsonl": b"1"})
-    mailbox.put("a", 5, {"records.jsonl": b"2"})
-    mailbox.put("a", 7, {})
-    mailbox.put("b", 2, {})
-    assert mailbox.take() == {"a": (7, {"records.jsonl": b"2"}), "b": (2, {})}
-    assert mailbox.take() == {}
+def test_progress_keeps_the_newest_files_until_they_are_taken() -> None:
+    progress = Progress()
+    progress.put("a", 1, {"records.jsonl": b"1"})
+    progress.put("a", 5, {"records.jsonl": b"2"})
+    progress.put("a", 7, {})
+    progress.put("b", 2, {})
+    assert progress.take() == {"a": (7, {"records.jsonl": b"2"}), "b": (2, {})}
+    assert progress.take() == {}
 
 
 def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "digits").mkdir()
-    job = Job(BASE, "mine", "runs", root="data", plugins=("p.py",))
-    found = located(job)
-    assert (found.data, found.out) == (str(tmp_path / "mine"), str(tmp_path / "runs"))
-    assert (found.root, found.cache, found.plugins) == (str(tmp_path / "data"), "", (str(tmp_path / "p.py"),))
-    assert located(replace(job, data="digits")).data == "digits"
-    assert located(replace(job, data="/on/the/nodes")).data == "/on/the/nodes"
+    job = Job(BASE, "mine", RunOptions(root="data", weights="w.pth", plugin=("p.py",), threads=3))
+    whole = with_whole_paths(job)
+    assert whole.data == str(tmp_path / "mine")
+    assert whole.options == RunOptions(
+        out=str(tmp_path / "runs"),
+        root=str(tmp_path / "data"),
+        weights=str(tmp_path / "w.pth"),
+        plugin=(str(tmp_path / "p.py"),),
+        threads=3,
+    )
+    assert with_whole_paths(replace(job, data="digits")).data == "digits"
+    assert with_whole_paths(replace(job, data="/on/the/nodes")).data == "/on/the/nodes"

@@ -1,0 +1,1 @@
+"""Where the runs of a sweep happen: on this machine, or on a Ray cluster."""

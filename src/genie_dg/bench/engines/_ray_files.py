@@ -1,0 +1,130 @@
+"""Runs that are trained on another node: which files are sent, how they are written, what trains them.
+
+No file system is shared. A node gets what the run's folder holds as bytes and trains in a temporary folder of
+its own; after every checkpoint it leaves its files with the `Progress` actor, from which the launcher takes
+them. There the records are written before the checkpoint that counts them, and ``done`` last, so a launcher
+that is killed at any moment leaves a folder from which the run goes on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from genie_dg.check import InputError
+from genie_dg.files import write_whole
+from genie_dg.runs import folder as files
+
+from ..jobs import OpenSets, run_job
+from ..options import job_from
+
+TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, files.CHECKPOINT)
+"""What a run needs to go on, in the order in which it is written."""
+
+ALL = (*TO_RESUME, files.MODEL, files.AVERAGE, files.AVERAGE_MODEL, files.DONE)
+"""Every file that may be sent back, in the order in which it is written."""
+
+EVERY = 0.2
+"""Seconds between two reports of progress."""
+
+Files = dict[str, bytes]
+News = tuple[int, Files]
+"""Steps done, and the files of the last checkpoint when there was one since the last look."""
+
+OPENED = OpenSets()
+"""What this process has opened; the next job that Ray gives it finds it open."""
+
+
+class UnexpectedFile(InputError):
+    """A worker sent a file that is not part of a run."""
+
+
+def files_at(folder: Path, names: tuple[str, ...]) -> Files:
+    """Those of the named files that are there."""
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
+
+
+def check_names(names: Mapping[str, object]) -> None:
+    """Refuse any name that is not in `ALL`; what a worker calls a file is never used as a path.
+
+    >>> check_names({"../../notes": b""})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    genie_dg.bench.engines._ray_files.UnexpectedFile: A worker sent '../../notes', which is not a file of a ...
+    """
+    for name in names:
+        if name not in ALL:
+            raise UnexpectedFile(
+                f"A worker sent {name!r}, which is not a file of a run; only {', '.join(ALL)} are accepted: "
+                "install the same version of this package on every node."
+            )
+
+
+def write_files(folder: Path, sent: Files) -> None:
+    """Write what was sent, each file whole, in the order of `ALL`; nothing is written when a name is refused.
+
+    Who the run is (``config.json``, ``meta.json``) is written once. The checkpoint goes when ``done`` is there.
+    """
+    check_names(sent)
+    for name in ALL:
+        known = name in (files.CONFIG, files.META) and (folder / name).exists()
+        if name in sent and not known:
+            write_whole(folder / name, sent[name])
+    if files.DONE in sent:
+        (folder / files.CHECKPOINT).unlink(missing_ok=True)
+
+
+class Progress:
+    """Where workers leave news, each under the ticket of its try; newer files replace older ones."""
+
+    def __init__(self) -> None:
+        self.news: dict[str, News] = {}
+
+    def put(self, ticket: str, done: int, sent: Files) -> None:
+        """Leave news; without files, those that wait here stay."""
+        _, waiting = self.news.get(ticket, (0, {}))
+        self.news[ticket] = (done, sent or waiting)
+
+    def take(self) -> dict[str, News]:
+        """Everything since the last time."""
+        news, self.news = self.news, {}
+        return news
+
+
+def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tuple[str, Files]:
+    """Train one job on this node; returns why it failed, or "" and all files of the complete run.
+
+    Args:
+        job_json: of the job, as `Job.to_json` writes it; its ``out`` is the launcher's folder.
+        sent: what the launcher has of the run.
+        ticket: of this try.
+        progress: a handle of the `Progress` actor. Every call is waited for, so what a worker left before
+            it was killed is there.
+    """
+    job, last = job_from(job_json), [time.monotonic()]
+    out = job.options.out
+
+    def tell(done: int, files_now: Files) -> None:
+        progress.put.remote(
+            ticket, done, files_now
+        ).future().result()  # in ray.get this run would lend its CPUs
+
+    with tempfile.TemporaryDirectory(prefix="genie-dg-") as place:
+        job = job.changed(out=place)
+
+        def report(done: int, record: Any) -> None:
+            if record is not None or time.monotonic() - last[0] > EVERY:
+                tell(done, files_at(job.folder, TO_RESUME) if record is not None else {})
+                last[0] = time.monotonic()
+
+        try:
+            tell(0, {})
+            job.folder.mkdir()
+            for name, data in sent.items():
+                write_whole(job.folder / name, data)
+            run_job(job, OPENED, report)
+            return "", files_at(job.folder, ALL)
+        except Exception as error:  # whatever it is, it becomes a line of the sweep's report
+            return f"{type(error).__name__}: {error}".replace(place, out), {}

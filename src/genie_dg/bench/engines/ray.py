@@ -1,0 +1,252 @@
+"""The engine for a Ray cluster: one Ray task for each run, and every file is sent back to the launcher.
+
+The contract is that of the local engine: a run whose worker is killed goes on from the last files that were
+sent back, a run that fails is tried again and then reported with its reason, and a run's folder is locked while
+this launcher has the run. Nodes need this package and Ray; data sets, caches and plugins are named by paths
+that must exist on every node. Only the embedded sets need nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from genie_dg.check import whole_number
+from genie_dg.data.registry import SETS
+from genie_dg.files import Busy, remove_parts
+from genie_dg.runs import folder as files
+
+from ..options import Job
+from ._ray_cluster import ClusterError, connection, slots_of
+from ._ray_files import TO_RESUME, Progress, UnexpectedFile, files_at, train_remotely, write_files
+from .queue import Event, EventReport, Outcome, Queue
+
+AHEAD = 2
+"""Runs that wait in Ray's own queue, so that a node is not idle until the launcher looks again."""
+
+GRACE = 3.0
+"""Seconds that interrupted runs have to clean up before they are killed."""
+
+
+def launch_ray(
+    jobs: Sequence[Job],
+    *,
+    address: str = "",
+    retries: int = 1,
+    cpus: float = 1,
+    gpus: float = 0,
+    device: str = "",
+    report: EventReport | None = None,
+    poll: float = 0.2,
+) -> Outcome:
+    """Train all jobs that are not done; returns when each is done or has failed for good.
+
+    Args:
+        jobs: what to train; relative paths in them are taken from this process's folder.
+        address: of a running cluster: ``HOST:PORT``, ``auto`` or ``ray://HOST:PORT``; it is left running. By
+            default a cluster on this machine's cores is started and stopped, or, where this process is
+            connected to one already, that one is used.
+        retries: how often a job that failed is tried again.
+        cpus: that each run holds; torch uses max(1, ⌊cpus⌋) threads.
+        gpus: that each run holds; a fraction lets runs share one. On a cluster that was named, runs wait until
+            some node has what they ask for.
+        device: for all runs; by default ``cuda`` where ``gpus`` is more than 0, or the CPU.
+        report: called with every event.
+        poll: seconds between two looks at what was sent.
+    """
+    _check(jobs, retries, cpus, gpus, device)
+    if all(job.done for job in jobs):
+        return Outcome([job.config.run_id for job in jobs])
+    threads = max(1, int(cpus))
+    where = device or ("cuda" if gpus else "cpu")
+    ready = [with_whole_paths(job).changed(device=where, threads=threads) for job in jobs]
+    with connection(address) as ray:
+        if not address and slots_of(ray, cpus, gpus) == 0:
+            raise ClusterError(
+                f"A run asks for {cpus:g} CPUs and {gpus:g} GPUs, and this machine has fewer; "
+                "ask for less, or name the address of a cluster that has them."
+            )
+        return _Launch(ray, Queue(ready, retries, report), cpus, gpus, poll).run()
+
+
+def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: str) -> None:
+    whole_number("retries", retries, 0, error=ClusterError)
+    for name, value in (("cpus", cpus), ("gpus", gpus)):
+        if not (0 <= value <= 1 or (value > 1 and float(value).is_integer())):
+            raise ClusterError(f"got {name}={value}; expected a fraction from 0 to 1, or a whole number.")
+    if cpus == gpus == 0:
+        raise ClusterError("got cpus=0 and gpus=0; a run must hold some of one, or all would run at once.")
+    if device.startswith("cuda") and gpus == 0:
+        raise ClusterError(f"got device={device!r} with gpus=0; give gpus=1, or a fraction to share one.")
+    for name in ("watch", "tensorboard"):
+        if any(getattr(job.options, name) for job in jobs):
+            raise ClusterError(f"The files of --{name} are not sent back from a cluster; leave it out.")
+
+
+def with_whole_paths(job: Job) -> Job:
+    """The job with absolute paths, since a worker's folder is not this process's."""
+
+    def whole(path: str) -> str:
+        return str(Path(path).absolute()) if path else ""
+
+    data = whole(job.data) if job.data not in SETS and Path(job.data).exists() else job.data
+    places = {name: whole(getattr(job.options, name)) for name in ("out", "root", "cache", "weights")}
+    plugin = tuple(whole(file) for file in job.options.plugin)
+    return replace(job, data=data).changed(**places, plugin=plugin)
+
+
+@dataclass
+class _Try:
+    """One try of a job, and the lock of its folder."""
+
+    job: Job
+    result: Any
+    lock: ExitStack
+    started: bool = False
+    refused: str = ""
+
+
+class _Launch:
+    """The state of one launch; `run` is its loop."""
+
+    def __init__(self, ray: Any, queue: Queue, cpus: float, gpus: float, poll: float) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self.ray, self.queue, self.cpus, self.gpus, self.poll = ray, queue, cpus, gpus, poll
+        self.tickets, self.said_waiting = 0, False
+        self.tries: dict[str, _Try] = {}
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        lasting = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}  # lost news comes with the next
+        self.progress = ray.remote(**lasting, scheduling_strategy=here)(Progress).remote()
+        self.train = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(train_remotely)
+
+    def run(self) -> Outcome:
+        try:
+            while len(self.queue) or self.tries:
+                self._hand_out()
+                ended = self._wait()
+                self._fetch()  # a task that has ended has delivered, and its files come before its fate
+                for ticket in ended:
+                    self._end(ticket)
+        except KeyboardInterrupt:
+            self._fetch()
+            raise
+        finally:
+            self._stop()
+        return self.queue.outcome
+
+    def _hand_out(self) -> None:
+        """Give Ray the jobs that are due, a few more than it has room for."""
+        if not len(self.queue):
+            return
+        slots = slots_of(self.ray, self.cpus, self.gpus)
+        if slots == 0 and not self.said_waiting:
+            self.said_waiting = True
+            reason = (
+                f"No node of the cluster has {self.cpus:g} CPUs and {self.gpus:g} GPUs now; waiting for one."
+            )
+            self.queue.tell(Event("busy", self.queue.first.config.run_id, reason=reason))
+        while len(self.tries) < slots + AHEAD and (job := self.queue.next()) is not None:
+            self._give(job)
+
+    def _give(self, job: Job) -> None:
+        """Lock the run's folder, and send what it holds."""
+        lock = ExitStack()
+        try:
+            lock.enter_context(files.alone(job.folder))
+        except Busy:
+            self.queue.busy(job)
+            return
+        with lock:
+            if job.done:  # by another launcher, before it was locked here
+                self.queue.finish(job)
+                return
+            self.tickets += 1
+            ticket = f"{job.config.run_id}.{self.tickets}"
+            remove_parts(job.folder)
+            sent = files_at(job.folder, TO_RESUME)
+            task = self.train.options(name=job.config.run_id)
+            self.tries[ticket] = _Try(
+                job, task.remote(job.to_json(), sent, ticket, self.progress), lock.pop_all()
+            )
+
+    def _wait(self) -> list[str]:
+        """The tickets of the tasks that have ended; at most ``poll`` seconds pass."""
+        if not self.tries:
+            time.sleep(self.poll)
+            return []
+        by_result = {one.result: ticket for ticket, one in self.tries.items()}
+        ended, _ = self.ray.wait(list(by_result), num_returns=1, timeout=self.poll)
+        return [by_result[result] for result in ended]
+
+    def _fetch(self) -> None:
+        """Take what workers sent; news of a try that is over is dropped."""
+        try:
+            news = self.ray.get(self.progress.take.remote())
+        except self.ray.exceptions.RayError as error:
+            raise ClusterError(
+                f"The cluster is lost ({type(error).__name__}); start the same command again: every run goes "
+                "on from its last checkpoint."
+            ) from error
+        for ticket, (done, sent) in news.items():
+            if ticket in self.tries:
+                self._heard(self.tries[ticket], done, sent)
+
+    def _heard(self, one: _Try, done: int, sent: dict[str, bytes]) -> None:
+        run = one.job.config.run_id
+        try:
+            write_files(one.job.folder, sent)
+        except UnexpectedFile as error:
+            one.refused = f"UnexpectedFile: {error}"
+            self.ray.cancel(one.result, force=True)
+            return
+        if not one.started:
+            one.started = True
+            self.queue.tell(Event("started", run))
+        if done:
+            self.queue.tell(Event("progress", run, done))
+
+    def _end(self, ticket: str) -> None:
+        """A task has ended: its files are written, or its job is tried again."""
+        one = self.tries.pop(ticket)
+        with one.lock:
+            try:
+                reason, sent = self.ray.get(one.result)
+                if not (one.refused or reason):
+                    write_files(one.job.folder, sent)
+            except UnexpectedFile as error:
+                reason = f"UnexpectedFile: {error}"
+            except self.ray.exceptions.RayError as error:
+                reason = _why(error)
+        reason = one.refused or reason
+        if reason:
+            self.queue.fail(one.job, reason)
+        else:
+            self.queue.finish(one.job)
+
+    def _stop(self) -> None:
+        """End what still runs and free the folders; each run goes on from its last checkpoint next time."""
+        with ExitStack() as locks:
+            for one in self.tries.values():
+                locks.push(one.lock)
+            results = [one.result for one in self.tries.values()]
+            for result in results:
+                self.ray.cancel(result, force=False)
+            if results:  # a moment in which the nodes remove their temporary folders
+                _, results = self.ray.wait(results, num_returns=len(results), timeout=GRACE)
+            for result in results:
+                self.ray.cancel(result, force=True)
+            self.ray.kill(self.progress)
+
+
+def _why(error: Exception) -> str:
+    """What became of a task that returned nothing: its own error, or how its process was lost."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {cause}"
+    first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason given"
+    return f"The process that trained it was lost ({type(error).__name__}: {first})."

@@ -1,0 +1,157 @@
+"""From a configuration to the parts of a run: what pairs share, what is refused, what names a run's data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
+from genie_dg.bench.options import RunOptions
+from genie_dg.check import InputError
+from genie_dg.data.domains import DomainSet, TensorDomain
+from genie_dg.data.registry import open_data
+from genie_dg.runs.record import RunConfig
+
+BASE = RunConfig(
+    "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
+    batch_size=6, dropout=0.2, steps=9, checkpoint_every=4,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def digits() -> DomainSet:
+    return open_data("digits")
+
+
+def test_optimizers_and_algorithms_share_weights_and_batches(digits: DomainSet) -> None:
+    first = assemble(BASE, digits)
+    others = [replace(BASE, optimizer="genie"), replace(BASE, algorithm="IRM"), replace(BASE, hparams_seed=3)]
+    for config in others:
+        other = assemble(config, digits)
+        mine, its = first.algorithm.network.state_dict(), other.algorithm.network.state_dict()
+        assert all(torch.equal(mine[name], its[name]) for name in mine)
+        for (x, _), (y, _) in zip(first.training.at(3), other.training.at(3), strict=True):
+            assert torch.equal(x, y)
+    trial = assemble(replace(BASE, trial_seed=1), digits)
+    assert not torch.equal(trial.training.at(3)[0][0], first.training.at(3)[0][0])
+    assert not torch.equal(*(next(iter(p.algorithm.parameters())) for p in (trial, first)))
+
+
+def test_the_test_domain_is_never_trained_on(digits: DomainSet) -> None:
+    parts: Parts = assemble(replace(BASE, test_domains=(0, 2)), digits)
+    assert parts.sources == (1, 3, 4, 5)
+    assert [domain.name for domain in parts.training.domains] == [
+        "15 degrees",
+        "45 degrees",
+        "60 degrees",
+        "75 degrees",
+    ]
+    for sampler, k in zip(parts.training.samplers, parts.sources, strict=True):
+        held_back = set(parts.evaluations[k, "out"].positions.tolist())
+        assert not held_back & set(sampler.positions.tolist())
+
+
+ONE_SOURCE = [
+    "IRM",
+    "GroupDRO",
+    "MLDG",
+    "MMD",
+    "CORAL",
+    "DANN",
+    "CDANN",
+    "VREx",
+    "Fish",
+    "Fishr",
+    "ANDMask",
+    "IGA",
+]
+
+
+@pytest.mark.parametrize("algorithm", ONE_SOURCE)
+def test_a_degenerate_pair_speaks_up_once(
+    algorithm: str, digits: DomainSet, recwarn: pytest.WarningsRecorder
+) -> None:
+    with pytest.warns(DegenerateWarning, match="one source") as caught:
+        assemble(replace(BASE, algorithm=algorithm, test_domains=(1, 2, 3, 4, 5)), digits)
+    assert len(caught) == 1
+    assemble(replace(BASE, algorithm=algorithm), digits)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"test_domains": (6,)}, "digits has no test domain 6; its domains are 0 .0 degrees., 1"),
+        ({"test_domains": (0, 1, 2, 3, 4, 5)}, "All domains of digits are tested on"),
+        ({"algorithm": "IMR"}, "did you mean 'IRM'"),
+        ({"optimizer": "admm"}, "did you mean 'adam'"),
+        ({"backbone": "mpl"}, "did you mean 'mlp'"),
+        ({"optimizer_settings": {"lrr": 1.0}}, "did you mean 'lr'"),
+        ({"algorithm_settings": {"x": 1.0}}, "ERM has no setting 'x'"),
+    ],
+)
+def test_what_is_impossible_is_refused(change: dict[str, Any], sentence: str, digits: DomainSet) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        assemble(replace(BASE, **change), digits)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"steps": 0}, "got steps=0; expected a whole number of at least 1"),
+        ({"batch_size": 2.5}, "got batch_size=2.5; expected a whole number"),
+        ({"dropout": 1.0}, "got dropout=1.0; expected a number of at least 0 and below 1"),
+        ({"precision": "int8"}, "got precision='int8'; expected float32, bfloat16 or float16"),
+        ({"test_domains": ()}, "No test domain was named"),
+    ],
+)
+def test_a_configuration_is_checked(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        replace(BASE, **change)
+
+
+def test_data_and_weights_are_part_of_the_identity(digits: DomainSet, tmp_path: Path) -> None:
+    named = replace(BASE, data_digest=digits.digest())
+    assert named.run_id != BASE.run_id
+    assemble(named, digits)
+    other = DomainSet("digits", digits.classes, digits.domains[::-1])
+    assert other.digest() != digits.digest()
+    with pytest.raises(InputError, match="give it the files it was made for"):
+        assemble(named, other)
+    (tmp_path / "weights.pth").write_bytes(b"weights")
+    with pytest.raises(InputError, match="weights with digest none"):
+        assemble(BASE, digits, RunOptions(weights=str(tmp_path / "weights.pth")))
+    with pytest.raises(InputError, match="cannot be read"):
+        assemble(BASE, digits, RunOptions(weights=str(tmp_path / "nowhere.pth")))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"optimizer": "adahessian"}, "adahessian differentiates the gradient"),
+        ({"algorithm": "ANDMask"}, "ANDMask computes gradients of its own"),
+        ({"algorithm": "MLDG"}, "MLDG computes gradients of its own"),
+    ],
+)
+def test_what_float16_cannot_do_is_refused(change: dict[str, Any], sentence: str, digits: DomainSet) -> None:
+    with pytest.raises(InputError, match=f"{sentence}.*; choose bfloat16 or float32"):
+        assemble(replace(BASE, precision="float16", **change), digits)
+
+
+def test_a_domain_without_a_sample_to_hold_back_is_refused() -> None:
+    small = TensorDomain("tiny", torch.zeros(4, 1, 2, 2), np.zeros(4, dtype=np.int64))
+    large = TensorDomain("large", torch.zeros(40, 1, 2, 2), np.zeros(40, dtype=np.int64))
+    with pytest.raises(InputError, match="The domain tiny of mine has 4 samples"):
+        assemble(replace(BASE, test_domains=(0,)), DomainSet("mine", ("a", "b"), (small, large)))
+
+
+def test_noise_of_a_wrapped_genie_depends_on_the_trial(digits: DomainSet) -> None:
+    config = replace(BASE, optimizer="sam", optimizer_settings={"base": "genie"})
+    one = assemble(config, digits).optimizers["main"].param_groups[0]
+    two = assemble(replace(config, trial_seed=1), digits).optimizers["main"].param_groups[0]
+    assert one["seed"] != two["seed"]
+    assert one["lr"] == 0.015

@@ -1,0 +1,87 @@
+"""From a job to a finished run: what the options ask for happens, and what was opened stays open."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from genie_dg.bench import jobs as module
+from genie_dg.bench.jobs import OpenSets, run_job
+from genie_dg.bench.options import Job, RunOptions, job_from
+from genie_dg.bench.watch import GROUPS
+from genie_dg.check import InputError
+from genie_dg.cli.main import main
+from genie_dg.runs.folder import WATCH
+from genie_dg.runs.record import RunConfig
+
+CONFIG = RunConfig(
+    "digits", (5,), backbone="mlp", batch_size=4, steps=7, checkpoint_every=3, optimizer_settings={"lr": 0.3}
+)
+
+
+def job_in(out: Path, **options: object) -> Job:
+    return Job(replace(CONFIG, steps=1), "digits", RunOptions(out=str(out), **options))  # type: ignore[arg-type]
+
+
+def test_a_set_is_opened_once_for_each_root_and_a_plugin_is_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+    real = module.open_data
+    monkeypatch.setattr(module, "open_data", lambda what, root: asked.append((what, root)) or real(what, root))
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(f"with open({str(tmp_path / 'log')!r}, 'a') as file:\n    file.write('x')\n")
+    opened = OpenSets()
+    for k in range(2):
+        job = job_in(tmp_path / "runs", plugin=(str(plugin),))
+        run_job(replace(job, config=replace(job.config, trial_seed=k)), opened)
+    assert opened.open("digits", "") is opened.open("digits", "")
+    opened.open("digits", "elsewhere")
+    assert asked == [("digits", None), ("digits", "elsewhere")]
+    assert (tmp_path / "log").read_text() == "x"
+
+
+def test_the_threads_are_those_of_the_job_and_0_leaves_them(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        run_job(job_in(tmp_path / "three", threads=3), OpenSets())
+        assert torch.get_num_threads() == 3
+        run_job(job_in(tmp_path / "none"), OpenSets())
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_tensorboard_is_written_beside_the_records_when_asked_for(tmp_path: Path) -> None:
+    plain, logged = job_in(tmp_path / "plain"), job_in(tmp_path / "logged", tensorboard=True)
+    assert run_job(plain, OpenSets()) == run_job(logged, OpenSets())
+    assert not (plain.folder / "tensorboard").exists()
+    assert len(list((logged.folder / "tensorboard").glob("events*"))) == 1
+
+
+def test_weights_and_watches_are_checked_before_any_step(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"w\.pth cannot be read"):
+        run_job(job_in(tmp_path / "runs", weights=str(tmp_path / "w.pth")), OpenSets())
+    with pytest.raises(InputError, match="got watch='ogsr'; expected updates or osgr"):
+        run_job(job_in(tmp_path / "runs", watch="updates,ogsr"), OpenSets())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
+    out, page = tmp_path / "runs", tmp_path / "report.html"
+    job = job_from(Job(CONFIG, "digits", RunOptions(out=str(out), watch="updates,osgr")).to_json())
+    run_job(job, OpenSets())
+    lines = [json.loads(line) for line in (job.folder / WATCH).read_text().splitlines()]
+    assert [len(line["heat"]) for line in lines] == 3 * [GROUPS]
+    assert main(["report", str(out), "-o", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "OSGR by its definition" in text
+    assert "Gini coefficient of the updates" in text
+    assert "Which parameters move when" in text
+    (job.folder / WATCH).unlink()
+    assert main(["report", str(out), "-o", str(page)]) == 0
+    assert "Which parameters move when" not in page.read_text(encoding="utf-8")

@@ -1,0 +1,127 @@
+"""Every option reaches the process that trains, has a flag where it should, and is no part of what a run is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genie_dg.bench.options import Job, RunOptions, add_flags, job_from, option, options_from
+from genie_dg.check import InputError
+from genie_dg.cli.main import build_parser
+from genie_dg.runs.record import RunConfig, canonical, from_mapping
+
+CONFIG = RunConfig(
+    "digits", (0, 2), algorithm_settings={"irm_lambda": 10}, optimizer_settings={"lr": 0.1}, oracle="best"
+)
+OTHER: dict[type, Any] = {str: "other", bool: True, int: 3, tuple: ("a.py", "b.py")}
+CHANGED = {one.name: OTHER[type(one.default)] for one in fields(RunOptions)}
+"""For every field a value that is not its default."""
+
+COMMANDS = {"train": ["train", "digits", "--test-domain", "0"], "sweep": ["sweep", "sweep.toml"]}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_every_option_survives_the_way_to_a_worker(name: str) -> None:
+    job = Job(CONFIG, "digits", RunOptions(**{name: CHANGED[name]}))
+    line = job.to_json()
+    assert "\n" not in line
+    again = job_from(line.encode("utf-8"))
+    assert again == job
+    assert getattr(again.options, name) == CHANGED[name] != getattr(RunOptions(), name)
+
+
+def test_a_job_written_by_another_version_is_not_misread() -> None:
+    data = json.loads(Job(CONFIG, "digits").to_json())
+    data["options"]["speed"] = 1
+    with pytest.raises(TypeError, match="speed"):
+        job_from(json.dumps(data))
+
+
+def verbs_of(name: str) -> tuple[str, ...]:
+    verbs: tuple[str, ...] = RunOptions.__dataclass_fields__[name].metadata["verbs"]
+    return verbs
+
+
+def words_for(name: str) -> list[str]:
+    """A flag as it is typed, for the value in `CHANGED`."""
+    value, flag = CHANGED[name], f"--{name.replace('_', '-')}"
+    if value is True:
+        return [flag]
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for one in values for word in (flag, str(one))]
+
+
+@pytest.mark.parametrize(("verb", "name"), [(verb, name) for name in CHANGED for verb in verbs_of(name)])
+def test_every_option_has_a_flag_that_sets_it_and_nothing_else(verb: str, name: str) -> None:
+    plain = options_from(build_parser().parse_args(COMMANDS[verb]))
+    typed = options_from(build_parser().parse_args([*COMMANDS[verb], *words_for(name)]))
+    assert plain == RunOptions()
+    expected = tuple(str(Path(x).resolve()) for x in CHANGED[name]) if name == "plugin" else CHANGED[name]
+    assert typed == replace(plain, **{name: expected})
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_the_flags_are_made_from_the_fields_alone(verb: str) -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_flags(parser, verb)
+    flags = {action.dest for action in parser._actions}
+    assert flags == {name for name in CHANGED if verb in verbs_of(name)}
+    assert {"out", "root", "cache", "device", "watch", "tensorboard", "plugin"} <= flags
+    assert all(action.help for action in parser._actions)
+    typed = set(vars(build_parser().parse_args(COMMANDS[verb])))
+    assert typed & set(CHANGED) == flags
+
+
+def test_a_new_field_is_a_new_flag() -> None:
+    """What the verbs do not have is not a flag; the default stands in the help."""
+    metadata = option(5, "how many", ("sweep",)).metadata
+    assert (metadata["verbs"], metadata["help"]) == (("sweep",), "how many")
+    parser = argparse.ArgumentParser(add_help=False)
+    add_flags(parser, "train")
+    assert "(default: runs)" in parser.format_help()
+    assert "may be given several times" in " ".join(parser.format_help().split())
+    assert "--threads" not in parser.format_help()
+
+
+def test_watches_are_words_between_commas() -> None:
+    assert RunOptions(watch="updates, osgr").watches == ("updates", "osgr")
+    assert RunOptions(watch=" , ").watches == RunOptions().watches == ()
+
+
+def test_a_job_knows_its_folder_and_whether_it_is_done(tmp_path: Path) -> None:
+    job = Job(CONFIG, "digits", RunOptions(out=str(tmp_path)))
+    assert job.folder == tmp_path / CONFIG.run_id
+    assert not job.done
+    job.folder.mkdir()
+    (job.folder / "done").touch()
+    assert job.done
+    assert job.changed(device="cpu", threads=2) == Job(
+        CONFIG, "digits", RunOptions(out=str(tmp_path), device="cpu", threads=2)
+    )
+
+
+def test_a_run_is_named_by_its_science() -> None:
+    config = RunConfig("digits", (0,), optimizer_settings={"lr": 0.1, "beta": 0.9})
+    same = RunConfig("digits", (0,), optimizer_settings={"beta": 0.9, "lr": 0.1})
+    assert config.run_id == same.run_id
+    assert len(config.run_id) == 16
+    ids = {config.run_id}
+    for change in (
+        {"dataset": "PACS"},
+        {"test_domains": (1,)},
+        {"steps": 7},
+        {"swad": True},
+        {"protocol": "x"},
+    ):
+        ids.add(replace(config, **change).run_id)  # type: ignore[arg-type]
+    assert len(ids) == 6
+    assert from_mapping(json.loads(canonical(config))) == config
+    with pytest.raises(InputError, match="A run has no 'optimiser'; its keys are"):
+        from_mapping({"dataset": "digits", "test_domains": [0], "optimiser": "adam"})
+    elsewhere = Job(config, "digits", RunOptions(**{**CHANGED, "out": "runs"}))
+    assert elsewhere.folder == Job(config, "digits").folder
