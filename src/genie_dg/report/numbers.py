@@ -42,7 +42,7 @@ DRAWS = 500
 RUNS = 500
 """The most runs of a data set that are listed, likewise."""
 SETTINGS = 6
-"""The most settings that are drawn; on a page with several data sets they share this number, two each at least."""
+"""The most settings that are drawn; several data sets share this number, with two each at least."""
 TITLES = {
     "osgr": "OSGR by its definition",
     "update_gini": "Gini coefficient of the updates (0: all weights move alike)",
@@ -145,7 +145,10 @@ def page_data(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = 
     parts = by_dataset(frame)
     most = SETTINGS if len(parts) == 1 else max(2, SETTINGS // len(parts))
     chosen = {choice.run: choice for choice in select(frame).values() if choice.run}
-    sets = [_data_set(part, {run: c for run, c in chosen.items() if run in set(part["run"])}, most) for part in parts]
+    sets = []
+    for part in parts:
+        own = {run: chosen[run] for run in part["run"] if run in chosen}
+        sets.append(_data_set(part, own, most))
     columns = frame.filter(~pl.col("done")).select("run", "dataset", "row", "failures").iter_rows()
     averages = [selection(frame, method, "averages") for method in METHODS]
     homes = list(dict.fromkeys(Path(path).parent for path in frame["folder"]))
@@ -183,7 +186,7 @@ def selection(frame: pl.DataFrame, method: str, kind: str = "") -> Selection:
 def verdict(frame: pl.DataFrame, averages: Selection, sets: Sequence[DataSet]) -> str:
     """The page in one sentence: the row with the best average, against what it is compared with."""
     if frame["protocol"].n_unique() > 1:
-        return "These runs follow several protocols, whose numbers do not compare: there is no verdict over all."
+        return "These runs follow several protocols, whose numbers do not compare, so there is no verdict."
     means = {line.label: line.cells[-1].mean for table in averages.tables for line in table.lines}
     known = {label: mean for label, mean in means.items() if mean is not None}
     if not known:
@@ -269,15 +272,27 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> D
 
 def _draws(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> dict[str, list[Draw]]:
     """By row the runs that could be chosen: those that were, then by validation accuracy."""
-    best = best_records(frame)
-    columns = ["run", "folder", "row", "test_domains", "trial", "draw", "value", "score", "chosen_step"]
+    columns = [
+        "run",
+        "folder",
+        "row",
+        "test_domains",
+        "trial",
+        "draw",
+        "value",
+        "score",
+        "chosen_step",
+        "config",
+    ]
     domains = frame["domains"][0].to_list()
-    draws: dict[str, list[Draw]] = {row: [] for row in sorted(best["row"].unique())}
-    order = lambda r: (r[0] not in chosen, -r[6], r[3], r[4], r[5], r[0])  # noqa: E731
-    for run, folder, row, test, *numbers, config in sorted(best.select(*columns, "config").rows(), key=order):
+    listed = best_records(frame).select(columns).rows()
+    draws: dict[str, list[Draw]] = {row: [] for row in sorted({row for _, _, row, *_ in listed})}
+    for values in sorted(listed, key=lambda r: (r[0] not in chosen, -r[6], *r[3:6], r[0])):
+        run, folder, row, test, trial, draw, validation, score, step, config = values
         where = " + ".join(domains[k] for k in test)
         took = seconds_per_step(folder) if len(draws[row]) < RUNS else None
-        draws[row].append(Draw(run, folder, row, where, *numbers, run in chosen, settings_of(config), took))
+        record = (validation, score, step, run in chosen)
+        draws[row].append(Draw(run, folder, row, where, trial, draw, *record, settings_of(config), took))
     return draws
 
 
@@ -331,10 +346,11 @@ def mean_curve(label: str, curves: Sequence[Mapping[int, float]]) -> Curve:
     points = [[curve[step] for curve in curves] for step in steps]
     cells = [cell_of(values) for values in points]
     means = [float(f"{cell.mean:.5g}") for cell in cells]
-    if len(curves) < 3:
-        ends = [(min(values), max(values)) for values in points] if len(curves) == 2 else []
+    if len(curves) == 2:
+        ends = [(min(values), max(values)) for values in points]
     else:
-        ends = [(m - (cell.error or 0.0), m + (cell.error or 0.0)) for m, cell in zip(means, cells, strict=True)]
+        errors = [cell.error or 0.0 for cell in cells] if len(curves) > 2 else []
+        ends = [(mean - error, mean + error) for mean, error in zip(means, errors, strict=False)]
     low, high = ([float(f"{end[k]:.5g}") for end in ends] for k in (0, 1))
     return Curve(label, steps, means, low, high)
 
@@ -389,14 +405,16 @@ def more_curves(folder: str) -> dict[str, dict[int, float]]:
     curves: dict[str, dict[int, float]] = {}
     for record in [*read_lines(f"{folder}/{names.RECORDS}")[0], *watched(folder)]:
         step = record.get("step")
-        for key, value in record.items() if isinstance(step, int) else ():
+        if not isinstance(step, int):
+            continue
+        for key, value in record.items():
             if key not in PER_RECORD and not key.endswith(("_low", "_high", "_n")) and is_number(value):
                 curves.setdefault(key, {})[step] = float(value)
     return curves
 
 
 def _heats(chosen: Mapping[str, Choice]) -> dict[str, tuple[int, HeatmapData]]:
-    """For each row whose chosen runs were watched their number and mean movement, over the largest of the step."""
+    """For each row how many chosen runs were watched, and their mean movement over the largest of the step."""
     by_row: dict[str, list[dict[int, list[float]]]] = {}
     for choice in chosen.values():
         lines = {line["step"]: line["heat"] for line in watched(choice.folder) if _is_heat(line.get("heat"))}

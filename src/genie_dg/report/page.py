@@ -64,7 +64,8 @@ def page_text(page: Page) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update({"count": count, "accuracy": accuracy, "footnotes": footnotes, "best": best_means})
+    filters = {"count": count, "accuracy": accuracy, "footnotes": footnotes, "best": best_means}
+    environment.filters.update(filters)
     script = files("genie_dg.report").joinpath("page.js").read_text(encoding="utf-8")
     text: str = environment.get_template("page.html.j2").render(
         page=page,
@@ -107,10 +108,11 @@ def best_means(table: Table) -> list[float | None]:
 def drawings(one: DataSet, page: Page) -> dict[str, list[Figure]]:
     """The figures of a data set, by section; a section without any is left out of the page."""
     place = page.rows.index
+    charts = [chart for chart in one.curves if chart.percent] + one.losses
+    charts += [chart for chart in one.curves if not chart.percent]
     return {
         "accuracies": _accuracies(one, place),
-        "curves": [_curve(one, chart, place) for chart in one.curves if _has_points(chart)],
-        "losses": [_curve(one, chart, place) for chart in one.losses],
+        "curves": [_curve(one, chart, place) for chart in charts if any(c.steps for c in chart.data.curves)],
         "heats": [
             Figure(f"{row}, {count(runs, 'run')}", panels.heatmap(f"{one.name}: updates of {row}", data))
             for row, (runs, data) in list(one.heats.items())[:SHOWN]
@@ -146,10 +148,6 @@ def _dot(place: int, name: str, cell: Cell) -> panels.Dot:
     return panels.Dot(place, name, mean, mean - error, mean + error, accuracy(cell))
 
 
-def _has_points(chart: Chart) -> bool:
-    return any(curve.steps for curve in chart.data.curves)
-
-
 def _curve(one: DataSet, chart: Chart, place: Callable[[str], int]) -> Figure:
     """Curves; all accuracies of a data set have the same axis."""
     scale = 100 if chart.percent else 1
@@ -174,12 +172,12 @@ def _differences(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
     rows = []
     for c in one.differences:
         low, high = (None, None) if c.interval is None else (100 * c.interval.low, 100 * c.interval.high)
-        rows.append(
-            panels.Dot(place(c.row), f"{c.row} against {c.baseline}", 100 * c.mean, low, high, f"{100 * c.mean:+.2f}")
-        )
+        mean, name = 100 * c.mean, f"{c.row} against {c.baseline}"
+        rows.append(panels.Dot(place(c.row), name, mean, low, high, f"{mean:+.2f}"))
     far = max([0.5, *(abs(x) for row in rows for x in (row.value, row.low, row.high) if x is not None)])
     label = f"{one.name}: paired differences in points"
-    return [Figure("Difference in points", panels.dots(label, rows, panels.span([-far, far]), "points", zero=True))]
+    drawn = panels.dots(label, rows, panels.span([-far, far]), "points", zero=True)
+    return [Figure("Difference in points", drawn)]
 
 
 def _search(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
@@ -187,22 +185,20 @@ def _search(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
     draws = [draw for some in one.draws.values() for draw in some[:DRAWS]]
     if not draws:
         return []
-    sides = {"validation": lambda d: 100 * d.validation, "test": lambda d: 100 * d.test}
-    limits = panels.span([side(d) for side in sides.values() for d in draws], 2.0)
-    marks = [_mark(d, 100 * d.validation, 100 * d.test, place) for d in draws]
-    label = f"{one.name}: test accuracy against validation accuracy, a mark for each run"
-    figures = [
-        Figure("Test (%) against validation", panels.points(label, marks, "validation accuracy (%)", False, limits))
-    ]
-    for setting in one.settings:
-        having = [d for d in draws if is_number(d.settings.get(setting))]
-        values = [d.settings[setting] for d in having]
-        log = min(values) > 0 and max(values) >= 10 * min(values)
-        for name, side in sides.items():
-            marks = [_mark(d, d.settings[setting], side(d), place) for d in having]
-            label = f"{one.name}: {name} accuracy against {setting}, a mark for each run"
-            drawn = panels.points(label, marks, setting, log, limits)
-            figures.append(Figure(f"{name.capitalize()} (%) against {setting}", drawn))
+    sides = {"Validation": [100 * d.validation for d in draws], "Test": [100 * d.test for d in draws]}
+    limits = panels.span([value for values in sides.values() for value in values], 2.0)
+    axes: list[tuple[str, str, list[Any]]] = [("Test", "validation accuracy (%)", sides["Validation"])]
+    for name in one.settings:
+        axes += [(side, name, [d.settings.get(name) for d in draws]) for side in sides]
+    figures = []
+    for side, name, xs in axes:
+        at = [k for k, x in enumerate(xs) if is_number(x)]
+        shown = [xs[k] for k in at]
+        log = name in one.settings and min(shown) > 0 and max(shown) >= 10 * min(shown)
+        marks = [_mark(draws[k], xs[k], sides[side][k], place) for k in at]
+        label = f"{one.name}: {side.lower()} accuracy against {name}, a mark for each run"
+        caption = f"{side} (%) against {name.removesuffix(' accuracy (%)')}"
+        figures.append(Figure(caption, panels.points(label, marks, name, log, limits)))
     return figures
 
 
@@ -251,14 +247,7 @@ def numbers(page: Page) -> dict[str, Any]:
             for _, draw in draws
             if draw.seconds is not None
         ],
-        "runs": [
-            {
-                **{"data": one.name, "row": d.row, "run": d.run, "folder": d.folder, "test_domain": d.where},
-                **{"trial": d.trial, "draw": d.draw, "step": d.step, "chosen": d.chosen},
-                **{"validation": _five(d.validation), "test": _five(d.test), "settings": _finite(d.settings)},
-            }
-            for one, d in draws
-        ],
+        "runs": [_run(one, draw) for one, draw in draws],
         "verdict": page.verdict,
     }
 
@@ -275,6 +264,12 @@ def _table(table: Table) -> dict[str, Any]:
     ]
     who = {"title": table.title, "kind": table.kind, "selection": table.method}
     return {**who, "columns": list(table.columns), "lines": lines}
+
+
+def _run(one: DataSet, draw: Draw) -> dict[str, Any]:
+    values = {"data": one.name, **vars(draw), "settings": _finite(draw.settings)}
+    del values["seconds"]
+    return {**values, "validation": _five(draw.validation), "test": _five(draw.test)}
 
 
 def _lines(one: DataSet, chart: Chart) -> list[dict[str, Any]]:

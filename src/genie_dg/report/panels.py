@@ -14,13 +14,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from xml.etree import ElementTree
 
-from .figures import COLOURS, DASHES, CurveData, HeatmapData, Style, new_figure, plot_curves, plot_update_heatmap
+from . import figures
+from .figures import COLOURS, DASHES, CurveData, HeatmapData, Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 4.6, 2.75
 """Of a panel, in inches of 72 units."""
@@ -34,12 +36,19 @@ DRAWN = tuple(colour.lower().replace("#000000", "#010101") for colour in COLOURS
 """The colours of rows; pure black is what SVG fills with unless told, so matplotlib would not name it."""
 VARIABLES |= {colour: f"var(--c{k})" for k, colour in enumerate(DRAWN)}
 """What stands for a colour on the page."""
-STYLE: dict[str, Any] = {
-    **{"svg.fonttype": "none", "svg.hashsalt": "genie-dg", "text.parse_math": False, "font.size": 10.5},
-    **{"axes.edgecolor": EDGE, "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK},
-    **{"xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "grid.color": EDGE},
-    **{"axes.axisbelow": True, "axes.grid.axis": "y", "axes.grid": True, "grid.linewidth": 0.7},
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "genie-dg",
+    "text.parse_math": False,
+    "font.size": 10.5,
+    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), EDGE),
+    **{f"{axis}tick.{size}.size": 0 for axis in "xy" for size in ("major", "minor")},
+    **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.linewidth": 0.7,
 }
 NAME = 34
 """Characters of a name that fit above a row of `dots`."""
@@ -86,7 +95,7 @@ def span(values: Sequence[float], least: float = 0.0) -> tuple[float, float]:
 def lines(label: str, data: CurveData, places: Sequence[int], limits: tuple[float, float] | None = None) -> str:
     """Curves with their bands."""
     with _panel() as ax:
-        plot_curves(data, ax, [style_of(place) for place in places])
+        figures.plot_curves(data, ax, [style_of(place) for place in places])
         if limits is not None:
             ax.set_ylim(*limits)
         return _svg(ax, label)
@@ -96,8 +105,10 @@ def heatmap(label: str, data: HeatmapData) -> str:
     """Which groups of parameters move when."""
     with _panel() as ax:
         ax.grid(False)
-        plot_update_heatmap(data, ax)
+        figures.plot_update_heatmap(data, ax)
         ax.set_ylabel("groups, first to last")
+        for bar in (mesh.colorbar for mesh in ax.collections if mesh.colorbar is not None):
+            bar.set_label("share of the largest")
         return _svg(ax, label)
 
 
@@ -107,15 +118,13 @@ def points(
     """A ring for each run, a filled diamond where it was chosen."""
     with _panel() as ax:
         titles: dict[str, list[str]] = {}
-        for place in sorted({mark.place for mark in marks}):
-            for chosen in (False, True):
-                some = [m for m in marks if (m.place, m.chosen) == (place, chosen)]
-                colour, group = style_of(place)[0], f"marks-{place}-{int(chosen)}"
-                ring = {"marker": "o", "markersize": 5.5, "markerfacecolor": "none", "markeredgecolor": colour}
-                diamond = {"marker": "D", "markersize": 6.5, "markerfacecolor": colour, "markeredgecolor": INK}
-                xs, ys = [m.x for m in some], [m.y for m in some]
-                ax.plot(xs, ys, linestyle="none", gid=group, zorder=3 + chosen, **(diamond if chosen else ring))
-                titles[group] = [m.words for m in some]
+        for place, chosen in sorted({(mark.place, mark.chosen) for mark in marks}):
+            some = [mark for mark in marks if (mark.place, mark.chosen) == (place, chosen)]
+            colour, group = style_of(place)[0], f"marks-{place}-{int(chosen)}"
+            titles[group] = [mark.words for mark in some]
+            (line,) = ax.plot([m.x for m in some], [m.y for m in some], linestyle="none", zorder=3 + chosen)
+            line.set(gid=group, marker="D" if chosen else "o", markersize=6.5 if chosen else 5.5)
+            line.set(markerfacecolor=colour if chosen else "none", markeredgecolor=INK if chosen else colour)
         if log:
             _log_axis(ax, [m.x for m in marks])
         if limits is not None:
@@ -149,14 +158,14 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
             if zero:
                 ax.vlines([0], at + 0.5, at + 0.94, color=SOFT, linewidth=1.4, zorder=2)
             names.append(row.name if len(row.name) <= NAME else f"{row.name[: NAME - 1]}…")
-            side = {"transform": ax.get_yaxis_transform(), "va": "center"}
+            side: Any = {"transform": ax.get_yaxis_transform(), "va": "center"}
             ax.text(0, at + 0.28, f"@@{at}", ha="left", **side)
             ax.text(1, at + 0.28, row.words, ha="right", **side)
             if row.value is None:
                 continue
             if row.low is not None and row.high is not None and row.high > row.low:
                 ax.plot([row.low, row.high], [y, y], color=colour, linewidth=2.6, solid_capstyle="round")
-            ax.plot([row.value], [y], "o", markersize=7.5, markerfacecolor=colour, markeredgecolor=INK, zorder=3)
+            ax.plot([row.value], [y], "o", markersize=7.5, mfc=colour, mec=INK, zorder=3)
         ax.set_xlabel(x_name)
         return _svg(ax, label, names)
 
@@ -164,7 +173,7 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
 @contextmanager
 def _panel(height: float = HEIGHT, left: float = LEFT) -> Iterator[Axes]:
     """Axes at a fixed place on a figure of a fixed width."""
-    figure = new_figure(WIDTH, height)  # names the extra where matplotlib is missing
+    figure = figures.new_figure(WIDTH, height)  # names the extra where matplotlib is missing
     from matplotlib import rc_context
 
     inner = (left / WIDTH, BOTTOM / height, (WIDTH - left - RIGHT) / WIDTH, (height - TOP - BOTTOM) / height)
@@ -172,7 +181,9 @@ def _panel(height: float = HEIGHT, left: float = LEFT) -> Iterator[Axes]:
         yield figure.add_axes(inner)
 
 
-def _svg(ax: Axes, label: str, words: Sequence[str] = (), titles: Mapping[str, Sequence[str]] | None = None) -> str:
+def _svg(
+    ax: Axes, label: str, words: Sequence[str] = (), titles: Mapping[str, Sequence[str]] | None = None
+) -> str:
     """The figure as markup.
 
     Args:
@@ -183,15 +194,15 @@ def _svg(ax: Axes, label: str, words: Sequence[str] = (), titles: Mapping[str, S
     """
     for artist in ax.findobj():
         artist.set_clip_on(False)
-    file = io.BytesIO()
-    ax.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    file, figure = io.BytesIO(), cast("Figure", ax.figure)
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(file.getvalue())
     for parent in list(root.iter()):
         for child in [child for child in parent if child.tag.endswith(("}metadata", "}style"))]:
             parent.remove(child)
     groups = {group.get("id", ""): group for group in root.iter()}
     for name, some in (titles or {}).items():
-        uses = [use for use in groups[name].iter() if use.tag.endswith("}use")] if some else []
+        uses = [use for use in groups[name].iter() if use.tag.endswith("}use")]
         for use, title in zip(uses, some, strict=True):
             ElementTree.SubElement(use, "title").text = title
     key = "f" + hashlib.sha256(label.encode("utf-8", "replace") + file.getvalue()).hexdigest()[:8]
@@ -210,8 +221,9 @@ def _clean(element: ElementTree.Element, key: str, words: Sequence[str]) -> None
     """Short numbers, colours and fonts of the page, identities only where something refers to them."""
     element.tag = element.tag.rpartition("}")[2]
     element.tail = None
-    text = (element.text or "").strip()
-    element.text = words[int(text[2:])] if re.fullmatch(r"@@\d+", text) else text or None
+    if element.tag != "title":
+        text = (element.text or "").strip()
+        element.text = words[int(text[2:])] if text.startswith("@@") else text or None
     old, kept = dict(element.attrib), {}
     for name, value in old.items():
         name = name.rpartition("}")[2]

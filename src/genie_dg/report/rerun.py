@@ -41,7 +41,7 @@ Test = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Again:
-    """How to repeat some runs: what they are, files to write by name, commands, and a sentence if more is needed."""
+    """How to repeat some runs: files to write, by name, commands, and a sentence if more is needed."""
 
     title: str
     files: dict[str, str] = field(default_factory=dict)
@@ -100,8 +100,8 @@ def _sweep(
     if own:
         files[own.name] = own.read_text(encoding="utf-8", errors="replace")
     note = "" if own else (
-        f"It follows the protocol {protocol}; where genie-dg list protocols does not show it, put its file beside "
-        "this one and name that instead."
+        f"It follows the protocol {protocol}; where genie-dg list protocols does not show it, put its file "
+        "beside this one and name that instead."
     )  # fmt: skip
     return Again(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
 
@@ -140,14 +140,11 @@ def _products(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
         for draw in sorted({draw for draw, _ in pairs}):
             of_draw = tuple(sorted(trial for other, trial in pairs if other == draw))
             trials.setdefault((pairs, of_draw), []).append(draw)
-    return [
-        [
-            c
-            for c in configs
-            if frozenset(seeds[c.test_domains]) == pairs and c.hparams_seed in draws and c.trial_seed in of_draws
-        ]
-        for (pairs, of_draws), draws in trials.items()
-    ]
+    products = []
+    for (pairs, of_draws), draws in trials.items():
+        alike = [c for c in configs if frozenset(seeds[c.test_domains]) == pairs]
+        products.append([c for c in alike if c.hparams_seed in draws and c.trial_seed in of_draws])
+    return products
 
 
 def sweep_text(
@@ -243,13 +240,10 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     words = ["genie-dg", "train", c.dataset]
     for k in c.test_domains:
         words += ["--test-domain", domains[k]]
-    options = {
-        **{"algorithm": c.algorithm, "optimizer": c.optimizer, "backbone": c.backbone, "steps": c.steps},
-        **{"every": c.checkpoint_every, "batch-size": c.batch_size, "dropout": c.dropout},
-        **{"image-size": c.image_size, "precision": c.precision, "trial": c.trial_seed},
-    }
-    for key, value in options.items():
-        words += [f"--{key}", str(value)]
+    words += ["--algorithm", c.algorithm, "--optimizer", c.optimizer, "--backbone", c.backbone]
+    words += ["--steps", str(c.steps), "--every", str(c.checkpoint_every), "--batch-size", str(c.batch_size)]
+    words += ["--dropout", str(c.dropout), "--image-size", str(c.image_size), "--precision", c.precision]
+    words += ["--trial", str(c.trial_seed)]
     words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
     words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment)
     for owner, settings in (("algorithm", c.algorithm_settings), ("optimizer", c.optimizer_settings)):
