@@ -1,104 +1,252 @@
-"""How to run a row again: a command line for runs by hand, a sweep file for runs of a protocol."""
+"""How to run it again: a sweep file for each sweep, a command line for each chosen run by hand.
+
+A sweep is a product of data sets, rows, test domains, draws and trials, so its runs say what its file must say.
+In a sweep a setting is either the same in all runs that have it, or drawn by the protocol from draw and trial.
+What is the same is written down, which changes nothing where the protocol gives the same value; what differs is
+left to the protocol. So the file gives exactly the runs it was made from.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
-from genie_dg.results.schema import Run
-from genie_dg.runs.record import RunConfig
+import polars as pl
 
-SWITCHES = (
-    "steps",
-    "checkpoint_every",
-    "backbone",
-    "pretrained",
-    "image_size",
-    "swad",
-    "precision",
-    "augment",
-    "eval_augment",
+from genie_dg.runs.record import RunConfig, from_mapping
+
+BY_HAND = "custom"
+"""The protocol of runs of ``genie-dg train``."""
+CHANGED = "/changed"
+"""What ends the protocol's name in runs of a sweep with overrides."""
+OVERRIDES = (
+    *("steps", "checkpoint_every", "backbone", "pretrained", "freeze_statistics", "image_size", "batch_size"),
+    *("dropout", "swad", "precision", "augment", "eval_augment"),
 )
-"""Fields that the search never draws; a sweep that changed its protocol is told by their values."""
+"""The fields of a run that ``[overrides]`` of a sweep can fix."""
+UNTOUCHED = {f.name: f.default for f in fields(RunConfig) if f.name in ("swad", "precision", "augment")}
+"""Fields that no protocol sets, and what they are unless overridden."""
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+COMMANDS = 50
+"""The most command lines of one row."""
+
+Test = tuple[int, ...]
 
 
-def rerun(runs: Sequence[Run]) -> str:
-    """The text for the runs of one row on one data set.
+@dataclass(frozen=True)
+class Again:
+    """How to repeat some runs: files to write, by name, commands, and a sentence if more is needed."""
 
-    Runs by hand (protocol ``custom``) have one command each, the first of which is shown. Runs of a protocol
-    have a sweep file; after ``/changed`` it fixes the fields in which the search has no part.
+    title: str
+    files: dict[str, str] = field(default_factory=dict)
+    commands: str = ""
+    note: str = ""
+
+
+def again(frame: pl.DataFrame, chosen: Iterable[str] = ()) -> list[Again]:
+    """How to repeat the runs of a frame.
+
+    Args:
+        frame: from `genie_dg.results.frame.load`.
+        chosen: identities of the runs by hand that are shown; all when none of a row is among them.
     """
-    first = min(runs, key=lambda run: (run.config.hparams_seed, run.config.test_domains, run.config.trial_seed))
-    if first.config.protocol == "custom":
-        more = f"# one of {len(runs)} runs; the others differ in what their config.json says\n"
-        return (more if len(runs) > 1 else "") + train_command(first)
-    return "# genie-dg sweep FILE.toml, with this in the file, as far as the runs tell:\n" + sweep_text(runs)
+    runs = dict(frame.select("run", "config").iter_rows())
+    domains = {name: tuple(listed) for name, listed in frame.select("dataset", "domains").iter_rows()}
+    listed, left = [], dict(runs)
+    for folder in dict.fromkeys(Path(path).parent for path in frame["folder"]):
+        for name, data in remembered(folder).items():
+            configs = {config.run_id: config for config in map(from_mapping, data["runs"])}
+            if not configs.keys() & runs.keys():
+                continue
+            left = {run: text for run, text in left.items() if run not in configs}
+            listed.append(_sweep(name, list(configs.values()), domains, folder, str(data.get("toml", ""))))
+    rest = frame.filter(pl.col("run").is_in(list(left)))
+    for row, dataset in sorted(rest.select("row", "dataset").unique().rows()):
+        own = rest.filter(pl.col("row") == row, pl.col("dataset") == dataset)
+        configs_of_row = [from_mapping(json.loads(text)) for text in own["config"]]
+        if configs_of_row[0].protocol == BY_HAND:
+            listed.append(_commands(f"{row} on {dataset}", configs_of_row, domains[dataset], set(chosen)))
+        else:
+            listed += _parts(f"{row} on {dataset}", configs_of_row, domains, Path(own["folder"][0]).parent)
+    return listed
 
 
-def train_command(run: Run) -> str:
+def remembered(folder: Path) -> dict[str, dict[str, Any]]:
+    """The sweeps that were started into a folder, by name; a list that cannot be read is left out."""
+    sweeps = {}
+    for file in sorted((folder / "sweeps").glob("*.json")):
+        try:
+            data = json.loads(file.read_bytes())
+            [from_mapping(run) for run in data["runs"]]
+            sweeps[str(data["name"])] = data
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return sweeps
+
+
+def _sweep(
+    name: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], folder: Path, toml: str = ""
+) -> Again:
+    """One sweep: its file, and that of its protocol where it is the user's own."""
+    protocol = configs[0].protocol.removesuffix(CHANGED)
+    own = protocol_file(protocol, folder)
+    files = {f"{name}.toml": toml or sweep_text(name, configs, domains, own.name if own else protocol)}
+    if own:
+        files[own.name] = own.read_text(encoding="utf-8", errors="replace")
+    note = "" if own else (
+        f"It follows the protocol {protocol}; where genie-dg list protocols does not show it, put its file "
+        "beside this one and name that instead."
+    )  # fmt: skip
+    return Again(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
+
+
+def protocol_file(protocol: str, folder: Path) -> Path | None:
+    """The file of the user's own protocol, when it lies beside the runs."""
+    for path in sorted(folder.glob("*.toml")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        named = re.search(r"""^name\s*=\s*["'](.*?)["']""", text, re.M)
+        if named and named[1] == protocol and re.search(r"^base\s*=", text, re.M):
+            return path
+    return None
+
+
+def _parts(
+    title: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], folder: Path
+) -> list[Again]:
+    """Runs of a protocol whose sweep nobody remembers: as few sweeps as give exactly these runs."""
+    fixed = [key for key in OVERRIDES if key not in ("batch_size", "dropout")]
+    kinds: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        kinds.setdefault(repr([getattr(config, key) for key in fixed]), []).append(config)
+    parts = [part for kind in kinds.values() for part in _products(kind)]
+    names = [f"again-{k}" for k in range(1, len(parts) + 1)] if len(parts) > 1 else ["again"]
+    listed = [_sweep(name, part, domains, folder) for name, part in zip(names, parts, strict=True)]
+    return [replace(one, title=f"{title}: {one.title.lower()}") for one in listed]
+
+
+def _products(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
+    """Runs in groups that are each a product of test domains, draws and trials."""
+    seeds: dict[Test, set[tuple[int, int]]] = {}
+    for config in configs:
+        seeds.setdefault(config.test_domains, set()).add((config.hparams_seed, config.trial_seed))
+    trials: dict[tuple[frozenset[tuple[int, int]], tuple[int, ...]], list[int]] = {}
+    for pairs in {frozenset(some) for some in seeds.values()}:
+        for draw in sorted({draw for draw, _ in pairs}):
+            of_draw = tuple(sorted(trial for other, trial in pairs if other == draw))
+            trials.setdefault((pairs, of_draw), []).append(draw)
+    products = []
+    for (pairs, of_draws), draws in trials.items():
+        alike = [c for c in configs if frozenset(seeds[c.test_domains]) == pairs]
+        products.append([c for c in alike if c.hparams_seed in draws and c.trial_seed in of_draws])
+    return products
+
+
+def sweep_text(
+    name: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], protocol: str
+) -> str:
+    """The file of a sweep that gives exactly these runs, which must be a product."""
+    sets = list(dict.fromkeys(config.dataset for config in configs))
+    head: dict[str, Any] = {
+        "name": name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) else "again",
+        "protocol": protocol,
+        "datasets": sets,
+        "algorithms": list(dict.fromkeys(config.algorithm for config in configs)),
+        "optimizers": list(dict.fromkeys(config.optimizer for config in configs)),
+        "test_domains": _tests(configs, [domains.get(dataset, ()) for dataset in sets]),
+        "hparams": sorted({config.hparams_seed for config in configs}),
+        "trials": sorted({config.trial_seed for config in configs}),
+    }
+    lines = [f"{key} = {toml_value(value)}" for key, value in head.items()]
+    if configs[0].protocol.endswith(CHANGED):
+        values = _same([{key: getattr(config, key) for key in OVERRIDES} for config in configs])
+        lines += _section("overrides", {k: v for k, v in values.items() if UNTOUCHED.get(k, "") != v})
+    for kind in ("algorithm", "optimizer"):
+        for owner in head[f"{kind}s"]:
+            own = [getattr(c, f"{kind}_settings") for c in configs if getattr(c, kind) == owner]
+            lines += _section(f"{kind}_settings.{_key(owner)}", _same(own))
+    return "\n".join(lines) + "\n"
+
+
+def _tests(configs: Sequence[RunConfig], domains: Sequence[Sequence[str]]) -> Any:
+    """The task by its name, or the sets of test domains."""
+    tests = {config.test_domains for config in configs}
+    count = len(domains[0])
+    if count and all(len(listed) == count for listed in domains):
+        one, two = set(combinations(range(count), 1)), set(combinations(range(count), 2))
+        rest = {tuple(k for k in range(count) if k != source) for source in range(count)}
+        tasks = {"leave-one-out": one, "leave-two-out": two, "both": one | two, "single-source": rest}
+        for task, members in tasks.items():
+            if tests == members and count > (2 if task in ("leave-two-out", "both") else 1):
+                return task
+    names = domains[0] if len(domains) == 1 and len({name.lower() for name in domains[0]}) == count else ()
+    return [[names[k] if names else k for k in test] for test in sorted(tests)]
+
+
+def _same(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all agree on."""
+    first = settings[0]
+    return {k: v for k, v in first.items() if v is not None and all(k in s and s[k] == v for s in settings)}
+
+
+def _section(name: str, values: Mapping[str, Any]) -> list[str]:
+    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items()]
+    return ["", f"[{name}]", *lines] if lines else []
+
+
+def _key(name: str) -> str:
+    return name if BARE.fullmatch(name) else json.dumps(name)
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it.
+
+    >>> toml_value(["a", 1, 0.5, True]), toml_value({"b c": float("inf")})
+    ('["a", 1, 0.5, true]', '{ "b c" = inf }')
+    """
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(key)} = {toml_value(x)}' for key, x in value.items())} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _commands(title: str, configs: Sequence[RunConfig], domains: Sequence[str], chosen: set[str]) -> Again:
+    """A command line for each chosen run by hand."""
+    shown = [config for config in configs if config.run_id in chosen] or list(configs)
+    shown = sorted(shown, key=lambda c: (c.test_domains, c.trial_seed, c.run_id))
+    left_out = f"{len(configs) - len(shown[:COMMANDS])} of {len(configs)} runs, not chosen, are left out."
+    note = left_out if len(configs) > len(shown[:COMMANDS]) else ""
+    if any(config.weights_digest for config in shown):
+        note = f"{note} For FILE name your file of weights.".strip()
+    return Again(title, {}, "\n".join(train_command(config, domains) for config in shown[:COMMANDS]), note)
+
+
+def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     """The command line of one run.
 
-    >>> import numpy as np
     >>> config = RunConfig("digits", (1,), optimizer="sam", backbone="mlp", optimizer_settings={"rho": 0.1})
-    >>> print(train_command(Run("", config, ("0 degrees", "15 degrees"), np.zeros((0, 8)))))
+    >>> print(train_command(config, ("0 degrees", "15 degrees")))
     genie-dg train digits --test-domain '15 degrees' --algorithm ERM --optimizer sam --backbone mlp \
 --steps 1000 --every 100 --batch-size 32 --dropout 0.0 --image-size 224 \
---precision float32 --trial 0 --set rho=0.1
+--precision float32 --trial 0 --set optimizer.rho=0.1
     """
-    c = run.config
+    c = config
     words = ["genie-dg", "train", c.dataset]
     for k in c.test_domains:
-        words += ["--test-domain", run.domains[k]]
-    told: dict[str, Any] = {
-        "algorithm": c.algorithm,
-        "optimizer": c.optimizer,
-        "backbone": c.backbone,
-        "steps": c.steps,
-        "every": c.checkpoint_every,
-        "batch-size": c.batch_size,
-        "dropout": c.dropout,
-        "image-size": c.image_size,
-        "precision": c.precision,
-        "trial": c.trial_seed,
-    }
-    for key, value in told.items():
-        words += [f"--{key}", str(value)]
-    words += ["--pretrained"] * c.pretrained + ["--swad"] * c.swad + ["--no-augment"] * (not c.augment)
-    for key, value in {**c.algorithm_settings, **c.optimizer_settings}.items():
-        words += ["--set", f"{key}={value}"]
+        words += ["--test-domain", domains[k]]
+    words += ["--algorithm", c.algorithm, "--optimizer", c.optimizer, "--backbone", c.backbone]
+    words += ["--steps", str(c.steps), "--every", str(c.checkpoint_every), "--batch-size", str(c.batch_size)]
+    words += ["--dropout", str(c.dropout), "--image-size", str(c.image_size), "--precision", c.precision]
+    words += ["--trial", str(c.trial_seed)]
+    words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
+    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment)
+    for owner, settings in (("algorithm", c.algorithm_settings), ("optimizer", c.optimizer_settings)):
+        for key, value in settings.items():
+            words += ["--set", f"{owner}.{key}={value}"]
     return shlex.join(words)
-
-
-def sweep_text(runs: Sequence[Run]) -> str:
-    """A sweep file for the runs of one row."""
-    c: RunConfig = runs[0].config
-    base, _, changed = c.protocol.partition("/")
-    tests = sorted({run.config.test_domains for run in runs})
-    count = len(runs[0].domains)
-    kinds: dict[str, list[tuple[int, ...]]] = {
-        "leave-one-out": [(k,) for k in range(count)],
-        "single-source": [tuple(i for i in range(count) if i != k) for k in range(count)],
-    }
-    named = [name for name, members in kinds.items() if sorted(members) == tests]
-    lines: dict[str, Any] = {
-        "name": "again",
-        "protocol": base,
-        "datasets": [c.dataset],
-        "algorithms": [c.algorithm],
-        "optimizers": [c.optimizer],
-        "test_domains": named[0] if named else [[runs[0].domains[k] for k in test] for test in tests],
-        "hparams": sorted({run.config.hparams_seed for run in runs}),
-        "trials": sorted({run.config.trial_seed for run in runs}),
-    }
-    text = [f"{key} = {json.dumps(value)}" for key, value in lines.items()]
-    if changed:
-        fixed = {name: {getattr(run.config, name) for run in runs} for name in SWITCHES}
-        text += ["", "[overrides]"]
-        text += [f"{name} = {json.dumps(next(iter(v)))}" for name, v in fixed.items() if len(v) == 1]
-        for name in ("batch_size", "dropout"):
-            values = {getattr(run.config, name) for run in runs}
-            if len(values) == 1 and len(lines["hparams"]) > 1:
-                text.append(f"{name} = {json.dumps(values.pop())}")
-    return "\n".join(text)

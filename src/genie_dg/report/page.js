@@ -1,14 +1,9 @@
-"""The script of a page: headers that sort, and the numbers as a file. Without it the page says all the same."""
-
-from __future__ import annotations
-
-SCRIPT = """
 "use strict";
 (function () {
   function value(row, column) {
     var cell = row.cells[column];
-    var told = cell.getAttribute("data-value");
-    return told === null ? cell.textContent.trim() : told;
+    var given = cell.getAttribute("data-value");
+    return given === null ? cell.textContent.trim() : given;
   }
   function sort(table, column, header) {
     var body = table.tBodies[0];
@@ -51,4 +46,3 @@ SCRIPT = """
     URL.revokeObjectURL(link.href);
   });
 })();
-"""
