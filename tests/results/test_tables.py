@@ -1,19 +1,17 @@
-"""Tables: means, errors, averages, single sources, missing cells and the three formats."""
+"""Tables: means, errors, averages, single sources, missing cells; `render` writes them, see test_render.py."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from typing import Any
 
 import pytest
 
-from genie_dg.results.formats import escape_latex, escape_markdown, render
-from genie_dg.results.schema import ResultsError, Run
-from genie_dg.results.table import Table, cell_of, tables
+from genie_dg.results.frame import ResultsError
+from genie_dg.results.render import render
+from genie_dg.results.select import Choice
+from genie_dg.results.tables import Cell, Row, Table, average, cell_of, check_protocols, gather, tables
 
-from .build import PACS, record, run
+from .build import PACS, Run, frame_of, record, run
 
 
 def flat(test: int | tuple[int, ...], score: float, trial: int = 0, draw: int = 0, **more: Any) -> Run:
@@ -29,8 +27,8 @@ def whole(scores: list[list[float]], **more: Any) -> list[Run]:
 
 
 def by_kind(runs: list[Run], kind: str, method: str = "training-domain", **more: Any) -> Table:
-    (found,) = [table for table in tables(runs, method, **more) if table.kind == kind]
-    return found
+    (table,) = [table for table in tables(frame_of(runs), method, **more) if table.kind == kind]
+    return table
 
 
 def numbers(markdown: str, algorithm: str = "ERM") -> list[str]:
@@ -46,6 +44,23 @@ def test_the_error_is_the_population_deviation_over_the_root_of_the_trials() -> 
     assert cell.mean == pytest.approx(0.2)
     assert cell.error == pytest.approx(0.04714045, abs=1e-7)
     assert cell_of([0.5]).error == 0
+
+
+def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
+    choices = {k: Choice("r", scores=(k / 10, 0.5), draws=k + 1, note="one late" * (k == 1)) for k in range(3)}
+    cell = gather((0, 2), choices.__getitem__)
+    assert (cell.mean, cell.trials, cell.draws, cell.note) == (pytest.approx(0.3), 2, (1, 3), "")
+    assert gather((0, 1), choices.__getitem__).note == "trial 1: one late"
+    choices[2] = Choice("r", missing="no run")
+    assert gather((0, 1, 2), choices.__getitem__) == Cell(trials=2, note="trial 2: no run")
+    assert gather((2,), choices.__getitem__) == Cell(note="no run")
+    assert gather((), choices.__getitem__) == Cell(note="no run")
+
+
+def test_an_average_has_no_error_and_needs_all() -> None:
+    cells = [Cell(0.25, 0.1, 3, (1, 20)), Cell(0.75, 0.1, 2, (5, 7))]
+    assert average(cells, "set") == Cell(0.5, None, 2, (1, 20))
+    assert average([*cells, Cell()], "set") == Cell(note="an average needs every set")
 
 
 def test_a_table_by_domain() -> None:
@@ -114,7 +129,7 @@ def test_draws_are_counted() -> None:
 
 def test_backbones_get_a_column_when_there_are_several() -> None:
     one = whole(THREE)
-    assert "backbone" not in render(tables(one))
+    assert "backbone" not in render(tables(frame_of(one)))
     text = render([by_kind([*one, *whole(THREE, backbone="cnn")], "domains")])
     assert [row.split("|")[3].strip() for row in text.splitlines() if row.startswith("| ERM")] == [
         "cnn",
@@ -140,7 +155,10 @@ def test_swad_and_optimizers_are_rows() -> None:
 def test_protocols_are_not_mixed_silently() -> None:
     runs = whole(THREE) + whole([[0.9] * 4], protocol="genie-paper")
     with pytest.raises(ResultsError, match=r"protocols domainbed and genie-paper.*--mix-protocols"):
-        tables(runs)
+        tables(frame_of(runs))
+    check_protocols(frame_of(runs), mix=True)
+    check_protocols(frame_of(runs[:1]), mix=False)
+    check_protocols(frame_of([]), mix=False)
     table = by_kind(runs, "domains", mix=True)
     assert [(line.row.protocol, line.cells[0].trials) for line in table.lines] == [
         ("domainbed", 3),
@@ -159,22 +177,28 @@ def single(source: int, scores: list[float], trial: int = 0) -> Run:
 def test_single_sources() -> None:
     runs = [single(0, [0.1, 0.3]), single(1, [0.5, 0.6]), single(2, [0.7, 0.9])]
     runs += [single(0, [0.2, 0.4], 1), single(1, [0.5, 0.6], 1), single(2, [0.7, 0.9], 1)]
-    found = tables(runs)
-    assert [table.kind for table in found] == ["sources", "matrix"]
-    text = render(found[:1])
+    sources, matrix = tables(frame_of(runs))
+    assert (sources.kind, matrix.kind) == ("sources", "matrix")
+    assert sources.title == "PACS: mean accuracy on the other domains by source, training-domain selection"
+    text = render([sources])
     assert numbers(text)[2:6] == ["25.0 +/- 3.5", "55.0 +/- 0.0", "80.0 +/- 0.0", "53.3"]
-    matrix = [line for line in render(found[1:]).splitlines() if line.startswith("| ERM")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")][2:6] for line in matrix]
+    lines = [line for line in render([matrix]).splitlines() if line.startswith("| ERM")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")][2:6] for line in lines]
     assert cells == [
         ["a", "-", "15.0 +/- 3.5", "35.0 +/- 3.5"],
         ["b", "50.0 +/- 0.0", "-", "60.0 +/- 0.0"],
         ["c", "70.0 +/- 0.0", "90.0 +/- 0.0", "-"],
     ]
-    missing = render(tables(runs[:-1])[:1])
+    missing = render(tables(frame_of(runs[:-1]))[:1])
     assert numbers(missing)[4] == "X (1)"
     assert "(1) Trial 1: no run." in missing
     with pytest.raises(ResultsError, match="leave out 2 of 3 domains"):
-        tables(runs, "leave-one-domain-out")
+        tables(frame_of(runs), "leave-one-domain-out")
+
+
+def test_of_two_domains_there_are_no_single_sources() -> None:
+    runs = whole([[0.5, 0.7]], domains=("a", "b"))
+    assert [table.kind for table in tables(frame_of(runs))] == ["domains", "averages"]
 
 
 def test_pairs_fill_the_table_of_leave_one_domain_out_and_no_other() -> None:
@@ -182,67 +206,82 @@ def test_pairs_fill_the_table_of_leave_one_domain_out_and_no_other() -> None:
     runs = [flat(k, 0.25 * k) for k in range(4)] + pairs
     text = render([by_kind(runs, "domains", "leave-one-domain-out")])
     assert numbers(text)[2:7] == ["0.0 +/- 0.0", "25.0 +/- 0.0", "50.0 +/- 0.0", "75.0 +/- 0.0", "37.5"]
-    assert [t.kind for t in tables(runs)] == ["domains", "averages"]
+    assert [t.kind for t in tables(frame_of(runs))] == ["domains", "averages"]
     partly = render([by_kind(runs[:-1], "domains", "leave-one-domain-out")])
     assert numbers(partly)[2:7] == ["0.0 +/- 0.0", "25.0 +/- 0.0", "X (1)", "X (2)", "X (3)"]
     assert "(hparams seed 0: sketch)" in partly
     assert "(hparams seed 0: photo)" in partly
 
 
-def test_the_oracle_says_what_it_saw() -> None:
-    assert "oracle selection (last checkpoint)" in render(tables(whole(THREE), "oracle"))
-    assert "(best checkpoint)" in render(tables(whole(THREE, protocol="genie-paper"), "oracle"))
+def titles(runs: list[Run]) -> set[str]:
+    """How the titles of all tables name the selection."""
+    return {table.title.partition(", ")[2] for table in tables(frame_of(runs), "oracle", mix=True)}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "oracle", "rule"),
+    [
+        ("domainbed", "", "last"),
+        ("genie-paper", "", "best"),
+        ("genie-paper/changed", "", "best"),
+        ("mine", "best", "best"),
+        ("mine", "", "last"),
+        ("genie-paper/changed", "last", "last"),
+    ],
+)
+def test_the_oracle_says_which_record_it_saw(protocol: str, oracle: str, rule: str) -> None:
+    """The title says what the numbers are: of the best record, or of the last."""
+    records = [record(0, [0.25] * 4, [1.0] * 4), record(100, [0.75] * 4, [0.5] * 4)]
+    runs = [run([k], records, protocol=protocol, oracle=oracle) for k in range(4)]
+    assert titles(runs) == {f"oracle selection ({rule} checkpoint)"}
+    cells = by_kind(runs, "domains", "oracle").lines[0].cells
+    assert {cell.mean for cell in cells} == {0.25 if rule == "best" else 0.75}
+
+
+def test_the_oracle_of_several_rules_says_so() -> None:
+    both = "oracle selection (best or last checkpoint, by protocol)"
+    assert titles(whole(THREE) + whole(THREE, protocol="genie-paper")) == {both}
+    other = whole(THREE, protocol="genie-paper", dataset="VLCS")
+    assert titles(whole(THREE) + other) == {
+        "oracle selection (last checkpoint)",
+        "oracle selection (best checkpoint)",
+        both,
+    }
 
 
 def test_different_data_of_one_name_is_noted() -> None:
-    text = render(tables([flat(0, 0.5, data_digest="aaa"), flat(1, 0.5, data_digest="bbb")]))
-    assert "The runs name 2 versions of the data (digests aaa, bbb)." in text
+    runs = [flat(0, 0.5, data_digest="aaa"), flat(1, 0.5, data_digest="bbb")]
+    assert "The runs name 2 versions of the data (digests aaa, bbb)." in render(tables(frame_of(runs)))
+    assert "(digests aaa, none)" in render(tables(frame_of([*runs[:1], flat(1, 0.5)])))
+    assert "digests" not in render(tables(frame_of(runs[:1])))
+
+
+def test_sets_of_one_name_with_other_domains_have_tables_of_their_own() -> None:
+    runs = whole([[0.5, 0.7]], domains=("a", "b")) + whole([[0.1, 0.3]], domains=("c", "d"), data_digest="x")
+    listed = tables(frame_of(runs))
+    assert [table.columns for table in listed] == [
+        ("a", "b", "Avg"),
+        ("c", "d", "Avg"),
+        ("PACS", "PACS", "Avg"),
+    ]
+    assert [cell.mean for cell in listed[2].lines[0].cells] == pytest.approx([0.6, 0.2, 0.4])
+
+
+def test_a_line_carries_what_its_row_is() -> None:
+    (line,) = by_kind(whole(THREE, optimizer="genie"), "domains").lines
+    assert (line.row, line.label, line.source) == (
+        Row("ERM", "genie", "resnet50", "domainbed"),
+        "ERM + genie",
+        "",
+    )
 
 
 def test_nothing_to_show_is_refused() -> None:
     with pytest.raises(ResultsError, match="no runs"):
-        tables([])
-    with pytest.raises(ResultsError, match="2 of 4"):
-        tables([flat((0, 1), 0.5)])
-    with pytest.raises(ResultsError, match="did you mean 'csv'"):
-        render([], "cvs")
-
-
-STRANGE = ("a_b", "c|d", "e&f", "50%")
-
-
-def test_names_are_escaped_in_markdown() -> None:
-    text = render([by_kind(whole(THREE, domains=STRANGE, algorithm="_my|own_"), "domains")])
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    assert r"a_b" in lines[0]
-    assert r"c\|d" in lines[0]
-    assert r"\_my\|own\_" in lines[2]
-    assert escape_markdown("x\n# y &amp; z`") == r"x # y \&amp; z\`"
-
-
-def test_latex_is_escaped_and_has_rules() -> None:
-    runs = whole(THREE, domains=STRANGE, algorithm="_my|own_")[:-1]
-    text = render([by_kind(runs, "domains")], "tex")
-    assert r"a\_b & c\textbar{}d & e\&f & 50\% & Avg \\" in text
-    assert r"\_my\textbar{}own\_ & adam & 20.0 $\pm$ 4.7" in text
-    assert r"X\textsuperscript{1}" in text
-    assert r"\textsuperscript{1} Trial 2: no run." in text
-    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
-    assert r"\begin{tabular}{llrrrrr}" in text
-    assert escape_latex("\\{}~^#$<>") == (
-        r"\textbackslash{}\{\}\textasciitilde{}\textasciicircum{}\#\$\textless{}\textgreater{}"
-    )
-
-
-def test_csv_has_a_line_for_each_cell() -> None:
-    rows = list(csv.DictReader(io.StringIO(render(tables(whole(THREE, domains=STRANGE)[:-1]), "csv"))))
-    assert [row["column"] for row in rows if row["table"] == "domains"] == [*STRANGE, "Avg"]
-    first = rows[0]
-    assert float(first["accuracy"]) == pytest.approx(0.2)
-    assert float(first["standard_error"]) == pytest.approx(0.0471405, abs=1e-6)
-    told = [first[name] for name in ("dataset", "selection", "protocol", "algorithm", "optimizer", "backbone")]
-    assert told == ["PACS", "training-domain", "domainbed", "ERM", "adam", "resnet50"]
-    assert (first["trials"], first["fewest_draws"], first["most_draws"], first["note"]) == ("3", "1", "1", "")
-    missing = rows[3]
-    assert (missing["accuracy"], missing["standard_error"], missing["note"]) == ("", "", "trial 2: no run")
+        tables(frame_of([]))
+    with pytest.raises(
+        ResultsError, match=r"leave out 2 of 4 domains; .* leave out one domain, or all but one\.$"
+    ):
+        tables(frame_of([flat((0, 1), 0.5)]))
+    with pytest.raises(ResultsError, match=r"got selection='oracel'; .*; did you mean 'oracle'\?$"):
+        tables(frame_of([flat(0, 0.5)]), "oracel")

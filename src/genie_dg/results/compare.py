@@ -73,7 +73,7 @@ class Candidate:
 def candidates(frame: pl.DataFrame) -> list[Candidate]:
     """One candidate for each complete run that has a record and a training domain, by (row, split, draw)."""
     best = best_records(frame).with_columns(
-        science=pl.col("config").str.replace(r'"trial_seed":\d+', '"trial_seed":0'),
+        science=pl.col("config").str.replace(r'"trial_seed":\s*-?\d+', '"trial_seed":0'),
         # of a run with SWAD the last record is that of the average, which is not part of its curve
         curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
     )

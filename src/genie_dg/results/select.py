@@ -163,7 +163,7 @@ def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
         words = [f"{unfinished} of {runs} runs unfinished"] if unfinished else []
         words += [f"{empty} of {runs} runs without records"] if empty else []
         if failure is not None and failure.strip():
-            words.append(f"the last failure was: {failure.splitlines()[0][:120].rstrip('.')}")
+            words.append(f"the last failure was: {failure.strip().splitlines()[0][:120].rstrip('.')}")
         notes[case] = row, ", ".join(words)
     return notes
 

@@ -244,7 +244,7 @@ class _DataSet:
 
     def _versions(self) -> tuple[str, ...]:
         """What a reader should know when the runs name several versions of the data."""
-        named = self.frame["config"].str.extract(r'"data_digest":"([^"]*)"').unique()
+        named = self.frame["config"].str.extract(r'"data_digest":\s*"([^"]*)"').unique()
         digests = sorted({digest or "none" for digest in named})
         if len(digests) == 1:
             return ()
