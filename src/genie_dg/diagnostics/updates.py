@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from genie_dg.check import number, whole_number
 
-from ._functional import MeasurementError
+from ._functional import MeasurementError as MeasurementError
 
 CHUNK = 1 << 22
 """Entries that are widened to float64 at a time."""
