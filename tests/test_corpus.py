@@ -30,7 +30,7 @@ from tests.corpus.replay import (
 )
 
 Case = dict[str, Any]
-CASES = cases()
+CASES = [case for case in cases() if case["name"] not in REPLACED]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_the_answer_is_as_before(
     code = main(case["argv"])
     told = capsys.readouterr()
     assert str(code) == before(case, "exit", str(case["exit"])), told.err
-    if code == 0 and case["name"] not in REPLACED:
+    if code == 0:
         assert plain(told.out) == before(case, "stdout", case["stdout"])
         assert len(told.err.splitlines()) == len(before(case, "stderr", case["stderr"]).splitlines()), told.err
         check_written(case, corpus)

@@ -39,7 +39,10 @@ CORRECTIONS: dict[str, list[Correction]] = {
         ("ERM + sgd (mlp, demo/changed)", "ERM + sgd (mlp)", ONE_PROTOCOL),
     ],
     "table genie-paper oracle *#stdout": [(LAST, "oracle selection (best checkpoint)", BEST)],
-    "table * oracle * --mix-protocols#stdout": [
+    "table domainbed genie-paper oracle *#stdout": [
+        (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)
+    ],
+    "table two-protocols oracle *#stdout": [
         (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)
     ],
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
@@ -48,11 +51,11 @@ CORRECTIONS: dict[str, list[Correction]] = {
 
 
 REPLACED = {
-    "sweep both again": "coloured-digits are small pictures, so the sweep has other runs than those of the corpus",
+    "sweep both again": "coloured-digits are small pictures, so the sweep has other runs than the corpus",
     "sweep own-protocol again": "the protocol's oracle rule is part of its runs, which are therefore others",
     "train swad again": "the last line names the record of the averaged weights, as tables do",
 }
-"""Cases whose answer is a different one now, and why; only their exit code is compared."""
+"""Cases whose answer is a different one now, and why; they are not asked again."""
 
 
 def known_corrections(name: str, text: str) -> str:
