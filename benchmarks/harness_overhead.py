@@ -24,7 +24,7 @@ import genie_dg.bench.train as loop
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.record import Record, RunConfig
 
 
 def main() -> None:
@@ -64,8 +64,8 @@ def main() -> None:
 
             return called
 
-        def no_evaluation(*args: Any) -> dict[str, Any]:
-            return {"step": args[1], "loss": None, "validation_loss": 0.0, "in_acc": [], "out_acc": []}
+        def no_evaluation(*args: Any) -> Record:
+            return Record(args[1], 0.0, None, 0.0, (), ())
 
         optimizer.step = timed(step, inside)  # type: ignore[method-assign]
         loop.evaluate, loop.save = no_evaluation, timed(save, apart)
