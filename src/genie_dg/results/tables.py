@@ -75,6 +75,24 @@ class Table:
     notes: tuple[str, ...] = field(default=())
 
 
+def extras(line: Line) -> dict[str, str]:
+    """What a table says of a line besides its accuracies: the columns at its right, by name."""
+    real = [cell for cell in line.cells if cell.mean is not None]
+    return {"trials": span([c.trials for c in real]), "draws": span([bound for c in real for bound in c.draws])}
+
+
+def span(counts: Sequence[int]) -> str:
+    """One number, or the smallest and the largest.
+
+    >>> span([3, 3]), span([18, 20]), span([])
+    ('3', '18-20', '-')
+    """
+    if not counts:
+        return "-"
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low}-{high}"
+
+
 Score = Callable[[Choice], float]
 Ask = Callable[[int], Choice]
 """What was chosen in a trial."""
