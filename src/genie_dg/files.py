@@ -89,8 +89,8 @@ def append_line(path: Path, data: Mapping[str, Any]) -> None:
         ) from error
 
 
-def read_lines(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The JSON objects in the lines of a file, and a sentence for each line that is none.
+def read_lines(path: str | Path, most: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+    """The JSON objects in the first ``most`` lines of a file, or in all, and a sentence for each line without.
 
     A file that is not there has no lines. The last line of a process that was killed may be torn.
     """
@@ -101,7 +101,7 @@ def read_lines(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
     except OSError as error:
         return [], [f"{path} cannot be read ({error.strerror}); it counts as missing."]
     objects, problems = [], []
-    for number, line in enumerate(text.split(b"\n"), 1):
+    for number, line in enumerate(text.split(b"\n")[:most], 1):
         if not line.strip():
             continue
         try:

@@ -16,7 +16,7 @@ from genie_dg.bench.assemble import Parts
 from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.data.registry import open_data
-from genie_dg.report.figures import Table, write_csv
+from genie_dg.report.figures import Numbers, write_csv
 from genie_dg.runs.record import RunConfig
 
 from .request import PaperError, Request
@@ -188,7 +188,7 @@ def panels(rows: int, columns: int, width: float, height: float, **options: Any)
     return figure, [ax for row in axes for ax in row]
 
 
-def save(figure: Figure, folder: Path, name: str, data: Table | None = None) -> tuple[Path, ...]:
+def save(figure: Figure, folder: Path, name: str, data: Numbers | None = None) -> tuple[Path, ...]:
     """The picture as PNG and PDF, always with the same bytes, and its numbers as CSV beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"

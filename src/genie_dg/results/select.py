@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from genie_dg.check import one_of
+from genie_dg.runs.read import Numbers
 
-from .frame import Numbers, ResultsError
+from .frame import ResultsError
 
 METHODS = ("training-domain", "leave-one-domain-out", "oracle")
 """The methods by name."""
@@ -94,8 +96,8 @@ def _best_records(frame: pl.LazyFrame, method: str) -> pl.LazyFrame:
     value = "validation" if method == "training-domain" else "test_validation"
     usable = frame.filter(usable_runs(), pl.col(value).list.last().is_not_nan())
     last = pl.col("averaged") | ((pl.col("oracle") == "last") & (method == "oracle"))
-    at = pl.when(last).then(pl.col("step").list.len().cast(pl.Int64) - 1)
-    at = at.otherwise(pl.col(value).list.arg_max().cast(pl.Int64))
+    end = pl.when(last).then(pl.col("step").list.len().cast(pl.Int64) - 1)
+    at = end.otherwise(pl.col(value).list.arg_max().cast(pl.Int64))
     usable = usable.with_columns(at=at)
     return usable.with_columns(
         value=pl.col(value).list.get(pl.col("at")),
@@ -138,8 +140,9 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
 
 def cases(frame: pl.DataFrame) -> Iterator[Case]:
     """The case of each run of a frame."""
-    for dataset, domains, *row, test_domains, trial in frame.select(CASE).iter_rows():
-        yield Case(dataset, tuple(domains), *row, tuple(test_domains), trial)
+    for values in frame.select(CASE).iter_rows():
+        case = Case(*values)
+        yield case._replace(domains=tuple(case.domains), test_domains=tuple(case.test_domains))
 
 
 def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
@@ -232,7 +235,7 @@ def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
     return f"{count} (hparams seed {seed}: {names})"
 
 
-def _common(one: _Candidate, others: dict[int, _Candidate]) -> tuple[Numbers, Numbers]:
+def _common(one: _Candidate, others: dict[int, _Candidate]) -> tuple[NDArray[np.int64], Numbers]:
     """The places of a run's records at the steps that all partners have, and the value at each."""
     steps = reduce(np.intersect1d, (partner.steps for partner in others.values()), one.steps)
     columns = (p.in_acc[np.searchsorted(p.steps, steps), k] for k, p in others.items())

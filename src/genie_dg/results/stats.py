@@ -40,8 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie_dg.check import whole_number
+from genie_dg.runs.read import Numbers
 
-from .frame import Numbers, ResultsError
+from .frame import ResultsError
 
 Split = tuple[str, tuple[int, ...], int]
 """Data set, test domains, trial."""

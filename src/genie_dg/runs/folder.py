@@ -77,14 +77,14 @@ def read_records(folder: Path, domains: int, count: int | None = None) -> list[R
     """The first ``count`` records of a run, or all; what cannot be read is refused."""
     if count == 0:
         return []
-    lines, problems = read_lines(folder / RECORDS)
-    if (problems and count is None) or (count is not None and len(lines) < count):
+    lines, problems = read_lines(folder / RECORDS, count)
+    if problems or (count is not None and len(lines) < count):
         raise FileError(
             f"{folder / RECORDS} has {len(lines)} records of {count or len(lines) + len(problems)}; remove its "
             "folder and run it again."
         )
     try:
-        return [record_from(line, domains, finite=False) for line in lines[:count]]
+        return [record_from(line, domains, finite=False) for line in lines]
     except InputError as error:
         raise FileError(
             f"{folder / RECORDS} has a line that is not a record ({str(error).rstrip('.')}); remove its folder "
