@@ -65,7 +65,8 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _download(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.published.download import download, progress_bars
+    from genie_dg.data.progress import progress_bars
+    from genie_dg.data.published.download import download
 
     with progress_bars() as progress:
         place = download(arguments.name, arguments.root, progress=progress, say=print)
