@@ -7,8 +7,7 @@ original).
 
 A cache is named after the contents of the files and the specification, and it is never changed once complete.
 While it is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a
-crash only blocks whose checksum still fits are kept. One process builds at a time, held by a file lock that
-ends with the process; others wait and then use the result.
+crash only blocks whose checksum still fits are kept. One process builds at a time; others wait for the result.
 """
 
 from __future__ import annotations
@@ -109,14 +108,7 @@ def estimate(known: Sequence[Known], spec: Spec) -> int:
 def open_cache(
     domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Advance = silent
 ) -> Cache:
-    """The cache of a domain; what is missing of it is built first.
-
-    Args:
-        domain: pictures in files.
-        spec: what is stored.
-        folder: where caches live; see `cache_folder`.
-        progress: called with the number of pictures finished.
-    """
+    """The cache of a domain in a folder of caches (see `cache_folder`); what is missing is built first."""
     root = cache_folder(folder)
     known = examine(domain, root)
     name = "".join(c if c.isalnum() else "_" for c in domain.name)[:40]
@@ -137,9 +129,11 @@ def _key(known: Sequence[Known], spec: Spec) -> str:
 def _build(domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Advance) -> None:
     offsets = _offsets(known, spec)
     blocks = range(0, len(known), BLOCK)
+    part = place / "pixels.part"
     try:
-        descriptor = os.open(place / "pixels.part", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        part.touch()
+        with part.open("r+b") as file:
+            descriptor = file.fileno()
             if offsets[-1]:
                 os.posix_fallocate(descriptor, 0, int(offsets[-1]))  # a full disk is met before the work
             done = _kept(place / "journal.jsonl", descriptor, offsets)
@@ -152,9 +146,7 @@ def _build(domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, 
                         progress(min(BLOCK, len(known) - start))
             os.ftruncate(descriptor, int(offsets[-1]))
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        (place / "pixels.part").replace(place / "pixels.u8")
+        part.replace(place / "pixels.u8")
     except OSError as error:
         raise cannot_write(place, error) from error
     sizes = {"count": len(known), "bytes": int(offsets[-1])}

@@ -22,6 +22,7 @@ from genie_dg.check import whole_number
 from .domains import DataError, Domain, DomainSet
 
 Box: TypeAlias = tuple[int, int, int, int]
+Point: TypeAlias = tuple[float, float]
 Font: TypeAlias = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 PAPER, GROUND, INK, FAINT, ALARM = "#ffffff", "#eef0f3", "#1b1f24", "#5b6570", "#c0261b"
@@ -141,9 +142,7 @@ class _Sheet:
             self._text((left, top - 24), domain.name, self.cell_width, 14, INK, "ls")
             self._text((left, top - 8), _counted(len(domain), "sample"), self.cell_width, 12, FAINT, "ls")
 
-    def _text(
-        self, at: tuple[float, float], text: str, width: float, size: int, colour: str, anchor: str
-    ) -> None:
+    def _text(self, at: Point, text: str, width: float, size: int, colour: str, anchor: str) -> None:
         font = _font(size)
         self.draw.text(at, _shortened(text, font, width), fill=colour, font=font, anchor=anchor)
 
@@ -192,7 +191,6 @@ def contact_sheet(
     per_cell: int = 3,
     cell: int = 64,
     seed: int = 0,
-    title: str | None = None,
     *,
     max_classes: int = 20,
     max_domains: int = 12,
@@ -204,7 +202,6 @@ def contact_sheet(
         per_cell: how many samples of a class in a domain.
         cell: the width and height of a sample on the sheet, in pixels.
         seed: which samples are chosen. Global random streams are neither read nor moved.
-        title: the heading; by default the name of the set and its sizes.
         max_classes: further classes are left out, and a note says so.
         max_domains: further domains are left out, and a note says so.
 
@@ -220,7 +217,7 @@ def contact_sheet(
     names, domains = domain_set.classes[:max_classes], domain_set.domains[:max_domains]
     sizes = {"domain": len(domain_set.domains), "class": len(domain_set.classes), "sample": len(domain_set)}
     heading = f"{domain_set.name}: " + ", ".join(_counted(number, noun) for noun, number in sizes.items())
-    sheet = _Sheet(heading if title is None else title, names, domains, per_cell, cell)
+    sheet = _Sheet(heading, names, domains, per_cell, cell)
     problems: list[str] = []
     cells: dict[tuple[str, str], list[Box]] = {}
     for column, domain in enumerate(domains):

@@ -64,12 +64,7 @@ def pictures_in(folder: Path) -> Iterator[str]:
 
 
 def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
-    """The domains of ``root/<domain>/<class>/<picture>``.
-
-    Args:
-        root: the folder of domains.
-        name: what tables call the set; by default the folder's name.
-    """
+    """The domains of ``root/<domain>/<class>/<picture>``; ``name`` is what tables call the set."""
     root = Path(root)
     domains = folders_in(root)
     if not domains:

@@ -1,8 +1,7 @@
 """Batches: for training endless, augmented, the same for every optimizer; for evaluation each sample once.
 
 No worker processes. Pictures come from a `Cache` where there is one and are decoded by threads otherwise; both
-ways give the same evaluation tensors to the bit (resize, divide by 255, subtract the mean, divide by the
-deviation: the operations of torchvision's transforms in their order).
+ways give the evaluation tensors of torchvision's transforms to the bit.
 """
 
 from __future__ import annotations
@@ -193,8 +192,6 @@ class AugmentedEvaluation:
     Args:
         domain: pictures in files.
         positions: which samples.
-        recipe: the augmentation.
-        batch_size: pictures in a batch.
         seed: of the augmentation; ``at_step`` changes it, so that every evaluation draws anew.
         index: of the domain.
         cache: made with ``TrainSpec``, or ``None``.
@@ -224,6 +221,4 @@ class AugmentedEvaluation:
         return -(-len(self.positions) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for number in range(len(self)):
-            (batch,) = self._batches.at(number)
-            yield batch
+        return (self._batches.at(number)[0] for number in range(len(self)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from genie_dg.files import write_json
 
 from ..domains import DataError
-from ..image_folders import folders_in, is_picture
+from ..image_folders import folders_in, pictures_in
 from ..progress import Progress, StageProgress
 from . import terra
 from .archives import DamagedArchive, extract
@@ -24,13 +23,8 @@ from .fetch import FetchError, fetch
 
 def count_images(folder: Path, domains: tuple[str, ...]) -> dict[str, int]:
     """Pictures in each domain below its class folders; a domain that is not there has none."""
-    counts = dict.fromkeys(domains, 0)
-    for domain in domains:
-        if (folder / domain).is_dir():
-            for kind in folders_in(folder / domain):
-                for _, _, names in os.walk(folder / domain / kind, followlinks=True):
-                    counts[domain] += sum(map(is_picture, names))
-    return counts
+    classes = {d: folders_in(folder / d) if (folder / d).is_dir() else [] for d in domains}
+    return {d: sum(len(list(pictures_in(folder / d / k))) for k in classes[d]) for d in domains}
 
 
 class Stages:
@@ -61,21 +55,13 @@ class Stages:
 
 @dataclass(frozen=True)
 class Assembly:
-    """One set that is being put together.
-
-    Args:
-        row: the set and its files.
-        work: the folder with the archives, and everything that is not finished.
-        stages: what is done already.
-        progress: called as work proceeds.
-        say: called with sentences for the user.
-    """
+    """One set that is being put together."""
 
     row: PublishedSet
-    work: Path
+    work: Path  # the folder with the archives, and everything that is not finished
     stages: Stages
     progress: StageProgress
-    say: Callable[[str], object]
+    say: Callable[[str], object]  # called with sentences for the user
 
     @property
     def folder(self) -> Path:
@@ -119,9 +105,8 @@ class Assembly:
         try:
             fetch(file.mirrors, path, sha256=file.sha256, size=file.size, progress=progress)
         except FetchError as error:
-            others = ", ".join(self.row.elsewhere)
-            more = f" (copies in another form: {others})." if others else "."
-            raise FetchError(str(error).removesuffix(".") + more) from error
+            others = f" (copies in another form: {', '.join(self.row.elsewhere)})" if self.row.elsewhere else ""
+            raise FetchError(f"{str(error).removesuffix('.')}{others}.") from error
 
     def _archive(self, file: SourceFile) -> Path:
         """The archive of a row: its own file, or one that the user has put in its place."""

@@ -2,8 +2,8 @@
 
 Every member is checked by name, kind and size before ``zipfile`` or ``tarfile`` (with its ``data`` filter)
 writes it. All goes to a hidden folder beside the target, which takes the target's name at the end: a refusal, a
-crash or a full disk leaves what existed before as it was. Permission bits are not taken over, and archives in
-archives stay packed. Reasons are clauses without a full stop; `extract` makes the sentence around them.
+crash or a full disk leaves what existed before as it was. Reasons are clauses without a full stop; `extract`
+makes the sentence around them.
 """
 
 from __future__ import annotations
@@ -219,11 +219,6 @@ def extract(archive: Path, target: Path, progress: Progress = silent) -> None:
         archive: the file; what it is follows from its content, not from its name.
         target: a folder. Where it exists already, files are added to it, equal ones left alone.
         progress: called after each member with the packed bytes read so far and their number.
-
-    Raises:
-        ArchiveError: the archive is refused; one sentence names it, the member and the reason.
-        DamagedArchive: it is not an archive, truncated or corrupt.
-        genie_dg.files.Busy: another process unpacks to this target.
     """
     folder = target.parent / f".{target.name}.extracting"
     with ExitStack() as stack:

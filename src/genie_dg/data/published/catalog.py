@@ -15,55 +15,36 @@ from ..domains import DataError
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file to fetch.
+    """One file to fetch."""
 
-    Args:
-        file: what it is called on disk.
-        mirrors: http addresses, or ``drive:<id>`` for Google Drive; best first, and the same set from each.
-        unpacks_to: the folders in the archive that are wanted, one of which is there; empty for a plain file.
-        becomes: what that folder is called below the folder of the set; empty for the set itself.
-        by_hand: names of files that may be put in its place.
-        sha256: checksum, where known.
-        size: bytes, where known.
-    """
-
-    file: str
-    mirrors: tuple[str, ...]
-    unpacks_to: tuple[str, ...] = ()
-    becomes: str = ""
-    by_hand: tuple[str, ...] = ()
+    file: str  # what it is called on disk
+    mirrors: tuple[str, ...]  # http addresses, or drive:<id> for Google Drive; best first
+    unpacks_to: tuple[
+        str, ...
+    ] = ()  # wanted folders of the archive, one of which is there; empty: a plain file
+    becomes: str = ""  # what that folder is called below the folder of the set; empty: the set itself
+    by_hand: tuple[str, ...] = ()  # names of files that may be put in its place
     sha256: str | None = None
-    size: int | None = None
+    size: int | None = None  # bytes
 
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """What is known of a published set.
-
-    Args:
-        folders: the names its folder goes by: DomainBed's first, then others.
-        domains: folder of each domain, in order.
-        letters: what tables call them.
-        class_count: how many classes there are.
-        classes: in order; empty where only the number is fixed.
-        variants: by name, the number of images in each domain, or their total where only that is published.
-        files: where it comes from; all of them are needed.
-        elsewhere: copies in another layout or dead links, to tell the user and never fetched.
-        camera_traps: whether the two files are pictures and annotations, which say where each picture goes.
-        duplicates: the file that lists pictures to remove; empty for none.
-    """
+    """What is known of a published set."""
 
     name: str
-    folders: tuple[str, ...]
-    domains: tuple[str, ...]
-    letters: tuple[str, ...]
+    folders: tuple[str, ...]  # the names its folder goes by: DomainBed's first, then others
+    domains: tuple[str, ...]  # folder of each domain, in order
+    letters: tuple[str, ...]  # what tables call them
     class_count: int
-    classes: tuple[str, ...] = ()
-    variants: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
-    files: tuple[SourceFile, ...] = ()
-    elsewhere: tuple[str, ...] = ()
-    camera_traps: bool = False
-    duplicates: str = ""
+    classes: tuple[str, ...] = ()  # in order; empty where only the number is fixed
+    variants: Mapping[str, tuple[int, ...] | int] = field(
+        default_factory=dict
+    )  # images by domain, or their total
+    files: tuple[SourceFile, ...] = ()  # all of them are needed
+    elsewhere: tuple[str, ...] = ()  # copies in another layout and dead links: named to the user, never fetched
+    camera_traps: bool = False  # whether the files are pictures and annotations that say where each one goes
+    duplicates: str = ""  # the file that lists pictures to remove; empty for none
 
     def variant_of(self, counts: Mapping[str, int]) -> str:
         """The variant with these numbers of images by domain (or this total), or an empty string."""

@@ -59,11 +59,8 @@ def read_list(listing: Path) -> list[tuple[str, ...]]:
 def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) -> Removal:
     """Remove the listed files below ``root``.
 
-    Args:
-        root: the folder with the domains.
-        listing: a text file of paths relative to it.
-        record: a file that remembers the counts, so that a call after an interrupted one is not taken for one
-            with a wrong folder. By default ``.<root>.<list>.json`` beside the root.
+    The ``record`` (by default ``.<root>.<list>.json`` beside the root) remembers the counts, so that a call
+    after an interrupted one is not taken for one with a wrong folder.
 
     Raises:
         DataError: no listed file is there and none was before, or a path leaves the root. Nothing was removed.

@@ -16,7 +16,6 @@ import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -137,15 +136,11 @@ def _disk(path: Path) -> Iterator[None]:
         raise FetchError(f"{path} cannot be written: {error.strerror}; what was fetched is kept.") from error
 
 
-@dataclass(frozen=True)
 class _Part:
     """The unfinished file and its note: the address, its validator (ETag or date) and its length in all."""
 
-    path: Path
-
-    @property
-    def _note(self) -> Path:
-        return self.path.with_name(self.path.name + ".json")
+    def __init__(self, path: Path) -> None:
+        self.path, self._note = path, path.with_name(path.name + ".json")
 
     def length(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0

@@ -24,7 +24,7 @@ from ..domains import DataError, DomainSet, TensorDomain
 
 DIGITS: tuple[str, ...] = tuple(str(digit) for digit in range(10))
 
-FASHION: tuple[str, ...] = (
+FASHION = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
@@ -59,11 +59,7 @@ def _parse(file: Any, path: Path, dimensions: int) -> Bytes:
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """Read one idx file of unsigned bytes, plain or ``.gz``; what is wrong raises `DataError` with its name.
-
-    Args:
-        path: the file.
-        dimensions: how many it must have: 3 for images, 1 for labels.
+    """Read one idx file of unsigned bytes, plain or ``.gz``, with 3 dimensions for images or 1 for labels.
 
     Example:
         >>> import tempfile
@@ -106,14 +102,9 @@ def _read_part(root: Path, part: str) -> tuple[Tensor, Tensor]:
 
 
 def load_mnist(root: str | Path, classes: Sequence[str] = DIGITS) -> tuple[Tensor, Tensor]:
-    """All images and labels of a folder in DomainBed's order: training files, then test files (``t10k``).
+    """Images (uint8 ``[n, height, width]``) and labels in DomainBed's order: training files, then test files.
 
-    Args:
-        root: the folder with the four files, or the one above ``raw`` or ``MNIST/raw``.
-        classes: the names of the classes; a label beyond them is refused.
-
-    Returns:
-        Images, uint8 ``[n, height, width]``, and labels, int64 ``[n]``.
+    ``root`` has the four files in it, or in ``raw`` or ``MNIST/raw``; a label beyond the classes is refused.
     """
     root = Path(root)
     (train, train_labels), (test, test_labels) = _read_part(root, "train"), _read_part(root, "t10k")
@@ -151,8 +142,8 @@ def rotated_mnist(
     """RotatedMNIST as DomainBed defines it: one domain for each angle, each image in exactly one of them.
 
     Divided by 255 the images are DomainBed's to the last bit, where its ``--seed`` was ``seed`` and torch's
-    ``randperm`` is unchanged: both turn with Pillow, whose angles are counter-clockwise. DomainBed's filter is
-    bilinear since April 2021; it was bicubic before, so older results were made of slightly other pixels.
+    ``randperm`` is unchanged. DomainBed's filter is bilinear since April 2021; it was bicubic before, so older
+    results were made of slightly other pixels.
 
     Args:
         root: a folder with idx files, see `load_mnist`.

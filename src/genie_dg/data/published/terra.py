@@ -31,19 +31,12 @@ Place: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class TerraSummary:
-    """What was built.
+    """What was built."""
 
-    Args:
-        counts: images in each domain, in the order of the domains, missing ones left out.
-        missing: image files that the annotations name and the folder does not have.
-        written: how many files were written now; the others were there already.
-        variant: the published variant with these counts; empty when there is none.
-    """
-
-    counts: dict[str, int]
-    missing: tuple[str, ...]
-    written: int
-    variant: str
+    counts: dict[str, int]  # images in each domain, missing ones left out
+    missing: tuple[str, ...]  # image files that the annotations name and the folder does not have
+    written: int  # files that were written now; the others were there already
+    variant: str  # the published variant with these counts; empty when there is none
 
     def sentence(self) -> str:
         """The numbers in one sentence."""
@@ -139,12 +132,6 @@ def _put(source: Path, target: Path) -> None:
 
 def build(images: Path, annotations: Sequence[Path], target: Path, progress: Progress = silent) -> TerraSummary:
     """Put every image at ``target/location_<id>/<category>/``; what is there already is left alone.
-
-    Args:
-        images: the folder of the pictures, flat.
-        annotations: the JSON files, all of them.
-        target: the folder of the set.
-        progress: called with the number of files done and their number.
 
     Raises:
         DataError: the annotations cannot be used, no named image exists, or the disk cannot be written.

@@ -24,20 +24,13 @@ from .catalog import PublishedSet
 
 @dataclass
 class Verification:
-    """What `verify` has seen.
+    """What `verify` has seen."""
 
-    Args:
-        counts: pictures of each domain.
-        variant: the published version whose counts these are; empty when it is none, or when none is known.
-        problems: kind of problem -> paths or sentences.
-        splits_differ: whether a split would differ from the published one (never for a user's own folder).
-    """
-
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # pictures of each domain
     classes: tuple[str, ...] = ()
-    variant: str = ""
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    splits_differ: bool = False
+    variant: str = ""  # the published version whose counts these are; empty when it is none
+    problems: dict[str, list[str]] = field(default_factory=dict)  # kind of problem -> paths or sentences
+    splits_differ: bool = False  # from the published ones; never for a user's own folder
 
     def add(self, kind: str, what: object) -> None:
         self.problems.setdefault(kind, []).append(str(what))
@@ -51,13 +44,9 @@ class Verification:
 def verify(
     root: Path, facts: PublishedSet | None = None, *, deep: bool = True, progress: Advance = silent
 ) -> Verification:
-    """Look at every file below ``root/<domain>/<class>``.
+    """Look at every file below ``root/<domain>/<class>``, and decode every picture if ``deep``.
 
-    Args:
-        root: the folder of domains.
-        facts: what is published of it; ``None`` for a user's own folder.
-        deep: decode every picture; otherwise only sizes are looked at.
-        progress: called with the number of pictures looked at.
+    ``facts`` is what is published of the set; ``None`` for a user's own folder.
     """
     folder(root, "give the folder that holds the domains", DataError)
     result = Verification()
