@@ -199,7 +199,7 @@ def test_no_text_is_cut_off_or_runs_into_the_next(texts: Texts, per_cell: int) -
     title = (
         "A title that is much longer than the sheet is wide and therefore has to go on in a second line " * 2
     )
-    sheet = contact_sheet(DomainSet("Long", names, parts), per_cell=per_cell, title=title)
+    sheet = contact_sheet(DomainSet(title, names, parts), per_cell=per_cell)
     for text, (left, top, right, bottom) in texts:
         assert 0 <= left < right <= sheet.image.width, text
         assert 0 <= top < bottom <= sheet.image.height, text

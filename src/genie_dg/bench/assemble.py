@@ -20,6 +20,7 @@ from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
+from genie_dg.data.progress import silent
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
@@ -292,5 +293,5 @@ def _cache(
 ) -> Cache | None:
     if not options.cache or not isinstance(domain, FileDomain):
         return None
-    report = None if progress is None else (lambda done: progress(domain.name, done))
+    report = silent if progress is None else (lambda done: progress(domain.name, done))
     return open_cache(domain, spec, Path(options.cache), report)

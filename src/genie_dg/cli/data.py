@@ -6,14 +6,11 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from genie_dg.check import InputError
 
 from ._shared import require
-
-if TYPE_CHECKING:
-    from genie_dg.data.domains import DomainSet, FileDomain
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, or a CSV or JSON list"
 
@@ -58,14 +55,13 @@ def _list(arguments: argparse.Namespace) -> int:
 
     for row in SETS.values():
         print(f"{row.name:16} {row.kind:10} {row.summary}")
-    print(
-        "A folder <domain>/<class>/<picture> or a list (path, label, domain) of your own works in every place."
-    )
+    print("A folder <domain>/<class>/<picture> or a list (path, label, domain) of your own works everywhere.")
     return 0
 
 
 def _download(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.published.download import download, progress_bars
+    from genie_dg.data.progress import progress_bars
+    from genie_dg.data.published.download import download
 
     with progress_bars() as progress:
         place = download(arguments.name, arguments.root, progress=progress, say=print)
@@ -114,21 +110,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0 if report.good else 1
 
 
-def _file_domains(data: DomainSet) -> list[FileDomain]:
-    from genie_dg.data.domains import FileDomain
-
-    domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
-    if not domains:
-        raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
-    return domains
-
-
 def _cache(arguments: argparse.Namespace) -> int:
     from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
     from genie_dg.data.digests import examine
+    from genie_dg.data.domains import FileDomain
     from genie_dg.data.registry import open_data
 
-    domains = _file_domains(open_data(arguments.what, arguments.root))
+    data = open_data(arguments.what, arguments.root)
+    domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
+    if not domains:
+        raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
     folder = cache_folder(arguments.cache)
     specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.size)]
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]

@@ -1,8 +1,7 @@
 r"""DomainBed's training augmentation on tensors: crop, flip, colour jitter, grayscale, for a batch at a time.
 
-The parameters are drawn as torchvision draws them (same distributions, from a stream of our own), and applied
-in torchvision's order: crop and resize, flip, the four colour changes in random order, grayscale,
-normalisation.
+The parameters are drawn as torchvision draws them (same distributions, from a stream of our own) and applied in
+its order: crop and resize, flip, the four colour changes in random order, grayscale, normalisation.
 Values are numbers from 0 to 255, cut down to whole ones after each change, as Pillow's are.
 
 The change of hue needs no comparison. With :math:`M` and :math:`m` the largest and smallest channel and
@@ -19,10 +18,9 @@ colour changes, since they are computed together; the hue of a pixel is not roun
 rounds differently. With the same parameters pixels of PACS differ by 0.2 levels of 255 on average (measured on
 100 pictures), and random saturated colours by less than 1.5 (``tests/data/test_augment.py`` holds the bound).
 
-The engine ``"opencv"`` does the same with OpenCV: the fastest on CPU, and an option because its roundings are
-its own. Every operation works on bytes and releases Python's lock, so threads scale. Differs from the engine
-``"torch"`` in: hue is rounded to 256 steps, as by Pillow; enlarging uses OpenCV's bilinear filter; a crop that
-must shrink goes through torch's antialiased one.
+The engine ``"opencv"`` is the fastest on CPU: its operations work on bytes and release Python's lock. Differs
+from ``"torch"`` in: hue is rounded to 256 steps, as by Pillow; enlarging uses OpenCV's bilinear filter; a crop
+that must shrink goes through torch's antialiased one.
 """
 
 from __future__ import annotations
@@ -51,10 +49,7 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Recipe:
-    """How much is changed, and by which engine; the defaults are DomainBed's.
-
-    ``engine="opencv"`` is faster on CPU and rounds in its own way; it needs opencv-python-headless.
-    """
+    """How much is changed, and by which engine; the defaults are DomainBed's."""
 
     size: int = 224
     scale: tuple[float, float] = (0.7, 1.0)
@@ -88,10 +83,6 @@ class Draws:
     orders: Array  # [n, 4]: the order of these four
     grays: Array  # [n] bool
 
-    def order_of(self, index: int) -> list[int]:
-        order: list[int] = self.orders[index].tolist()
-        return order
-
 
 def draw(recipe: Recipe, heights: Array, widths: Array, random: np.random.Generator) -> Draws:
     """The parameters of a batch of pictures of the given sizes."""
@@ -115,11 +106,9 @@ def crop_boxes(recipe: Recipe, heights: Array, widths: Array, random: np.random.
     first, rows = fits.argmax(1), np.arange(n)
     w, h = w[rows, first], h[rows, first]
     lost = ~fits.any(1)
-    if lost.any():
-        shape = widths / heights
-        low, high = recipe.ratio
-        w = np.where(lost, np.where(shape > high, np.rint(heights * high), widths), w).astype(int)
-        h = np.where(lost, np.where(shape < low, np.rint(widths / low), heights), h).astype(int)
+    shape, (low, high) = widths / heights, recipe.ratio
+    w = np.where(lost, np.where(shape > high, np.rint(heights * high), widths), w).astype(int)
+    h = np.where(lost, np.where(shape < low, np.rint(widths / low), heights), h).astype(int)
     top = np.floor(random.random(n) * (heights - h + 1)).astype(int)
     left = np.floor(random.random(n) * (widths - w + 1)).astype(int)
     top, left = np.where(lost, (heights - h) // 2, top), np.where(lost, (widths - w) // 2, left)
@@ -141,6 +130,12 @@ def stored_box(shape: Sequence[int], box: Array, scale: Array) -> tuple[slice, s
     return slice(top, top + h), slice(left, left + w)
 
 
+def resized(picture: Tensor, size: int) -> Tensor:
+    """A picture ``[height, width, 3]`` as planes ``[3, size, size]``, antialiased where it shrinks."""
+    planes = picture.permute(2, 0, 1)[None]
+    return F.interpolate(planes, size=(size, size), mode="bilinear", antialias=True)[0]
+
+
 def hue_offsets(turn: Tensor) -> Tensor:
     """How far each channel is moved along the hue circle, from -3 to 3; a turn goes in Pillow's 255 steps."""
     start = torch.tensor((0.0, -2.0, 2.0)).view(3, 1, 1)
@@ -152,9 +147,8 @@ class Painter:
 
     def __init__(self, recipe: Recipe, normalise: bool = True) -> None:
         self.recipe = recipe
-        shape = (GROUP, 3, recipe.size, recipe.size)
-        self._wide = torch.empty(shape)
-        self._planes = [torch.empty(GROUP, 1, *shape[2:]) for _ in range(4)]
+        self._wide = torch.empty(GROUP, 3, recipe.size, recipe.size)
+        self._planes = [torch.empty(GROUP, 1, recipe.size, recipe.size) for _ in range(4)]
         self._slope, self._shift = slope_and_shift(normalise)
 
     @torch.no_grad()
@@ -169,26 +163,17 @@ class Painter:
             scales: ``[pictures, 2]``, stored height and width over the original's, 1 where nothing was shrunk.
         """
         for k, picture in enumerate(pictures):
-            flip = bool(draws.flips[first + k])
-            out[k].copy_(self._cropped(picture, draws.boxes[first + k], scales[k], flip))
+            part = picture[stored_box(picture.shape, draws.boxes[first + k], scales[k])]
+            out[k].copy_(resized(part.flip(1) if draws.flips[first + k] else part, self.recipe.size))
         factors = torch.from_numpy(draws.factors[first : first + len(pictures)]).float().view(-1, 4, 1, 1, 1)
-        for change in draws.order_of(first):
+        for change in draws.orders[first].tolist():
             (self._brightness, self._contrast, self._saturation, self._hue)[change](out, factors[:, change])
         for k in np.flatnonzero(draws.grays[first : first + len(pictures)]).tolist():
             out[k : k + 1].copy_(self._gray(out[k : k + 1]).round_())
         out.mul_(self._slope).add_(self._shift)
 
-    def _cropped(self, picture: Tensor, box: Array, scale: Array, flip: bool) -> Tensor:
-        part = picture[stored_box(picture.shape, box, scale)]
-        part = (part.flip(1) if flip else part).permute(2, 0, 1)[None]
-        size = (self.recipe.size, self.recipe.size)
-        return F.interpolate(part, size=size, mode="bilinear", antialias=True)[0]
-
-    def _plane(self, index: int, x: Tensor) -> Tensor:
-        return self._planes[index][: len(x)]
-
     def _gray(self, x: Tensor) -> Tensor:
-        gray = torch.mul(x[:, 0:1], 0.299, out=self._plane(0, x))
+        gray = torch.mul(x[:, 0:1], 0.299, out=self._planes[0][: len(x)])
         return gray.add_(x[:, 1:2], alpha=0.587).add_(x[:, 2:3], alpha=0.114)
 
     def _brightness(self, x: Tensor, factor: Tensor) -> None:
@@ -205,11 +190,9 @@ class Painter:
     def _hue(self, x: Tensor, turn: Tensor) -> None:
         """See the formula of this module; a turn of 1 goes round the circle once."""
         r, g, b = (x[:, k : k + 1] for k in range(3))
-        top, low, place, side = (self._plane(k, x) for k in range(4))
-        torch.maximum(r, g, out=top)
-        torch.maximum(top, b, out=top)
-        torch.minimum(r, g, out=low)
-        torch.minimum(low, b, out=low)
+        top, low, place, side = (plane[: len(x)] for plane in self._planes)
+        torch.maximum(torch.maximum(r, g, out=top), b, out=top)
+        torch.minimum(torch.minimum(r, g, out=low), b, out=low)
         chroma = torch.sub(top, low, out=low)
         torch.add(top, r, out=place).sub_(g).sub_(b)
         torch.add(chroma, 1e-12, out=side)  # of a gray, chroma and place are both 0
@@ -254,7 +237,7 @@ class OpenCVPainter:
         part = picture[stored_box(picture.shape, draws.boxes[index], scale)]
         x = self._resized(self.cv2.flip(part, 1) if draws.flips[index] else part)
         changes = (self._brightness, self._contrast, self._saturation, self._hue)
-        for change in draws.order_of(index):
+        for change in draws.orders[index].tolist():
             x = changes[change](x, float(draws.factors[index, change]))
         return self._gray(x) if draws.grays[index] else x
 
@@ -262,9 +245,7 @@ class OpenCVPainter:
         size = self.recipe.size
         if max(part.shape[:2]) <= size:
             return self.cv2.resize(part, (size, size), dst=self._here, interpolation=self.cv2.INTER_LINEAR)
-        planes = torch.from_numpy(part).permute(2, 0, 1)[None]
-        small = F.interpolate(planes, size=(size, size), mode="bilinear", antialias=True)[0]
-        np.copyto(self._here, small.permute(1, 2, 0).numpy())
+        np.copyto(self._here, resized(torch.from_numpy(part), size).permute(1, 2, 0).numpy())
         return self._here
 
     def _gray(self, x: Any) -> Any:

@@ -3,7 +3,7 @@
 ColoredMNIST as DomainBed defines it (Arjovsky and others, "Invariant Risk Minimization", 2019; Gulrajani and
 Lopez-Paz, 2021). The label is whether the digit is below 5, and a quarter of the labels are wrong. The colour
 follows the label and is flipped with probability 0.1, 0.2 or 0.9: in two domains it is right more often than
-the shape (75 %), and in the third it is mostly wrong. The same definition is applied to scikit-learn's digits.
+the shape (75 %), and in the third it is mostly wrong.
 """
 
 from __future__ import annotations
@@ -46,15 +46,10 @@ def deal(
 
 
 def colour(images: Tensor, digits: Tensor, flip: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Give each grey image one of two colours, and its digit a noisy binary label.
+    """Give each grey image ``[n, height, width]`` one of two colours, and its digit a noisy binary label.
 
-    Two numbers are drawn for each image: first the label noise of all, then the colour flips of all.
-
-    Args:
-        images: uint8 ``[n, height, width]``.
-        digits: integers ``[n]``.
-        flip: the probability that the colour differs from the noisy label.
-        generator: where the random numbers come from.
+    The colour differs from the noisy label with probability ``flip``. First the label noise of all is drawn,
+    then the colour flips of all.
 
     Returns:
         Images ``[n, 2, height, width]`` in which one channel is empty, and int64 labels.
@@ -84,11 +79,9 @@ def coloured_mnist(
     """ColoredMNIST from grey images and their digits: three domains, two channels, two classes.
 
     The numbers are drawn in DomainBed's order: one permutation of all images, then for each domain the label
-    noise and the colour flips. DomainBed draws from torch's global generator; a generator of ours with the
-    seed that its ``train.py`` was given (``--seed``) yields the same numbers on a CPU, and so the same samples.
-    They differ when another torch release changes ``randperm`` or ``rand``, when something drew from the
-    global generator before, and when the images come in another order than training files, then test files.
-    Pixels are kept as uint8; divided by 255 in float32 they are DomainBed's.
+    noise and the colour flips. With the seed that its ``train.py`` was given (``--seed``) they are DomainBed's
+    on a CPU, and so are the samples, unless another torch release changes ``randperm`` or ``rand`` or something
+    drew from the global generator before. Pixels are kept as uint8; divided by 255 in float32 they are its own.
 
     Args:
         images: uint8 ``[n, height, width]``; training images, then test images.
@@ -113,8 +106,7 @@ def coloured_mnist(
     for flip, part in zip(flips, deal(smaller, labels, len(flips), generator), strict=True):
         pixels, noisy = colour(*part, flip, generator)
         domains.append(TensorDomain(_name(flip), pixels, noisy.numpy()))
-    size = f"{smaller.shape[1]} x {smaller.shape[2]}"
-    return DomainSet(name, CLASSES, tuple(domains), variant=size)
+    return DomainSet(name, CLASSES, tuple(domains), variant=f"{smaller.shape[1]} x {smaller.shape[2]}")
 
 
 def _name(flip: float) -> str:
@@ -125,10 +117,6 @@ def _name(flip: float) -> str:
 
 def coloured_digits(seed: int = 0, flips: Sequence[float] = FLIPS) -> DomainSet:
     """ColoredMNIST's definition on scikit-learn's 1797 digits: 599 images of 8 x 8 pixels in each domain.
-
-    Args:
-        seed: decides which image goes where, the noise and the colours. Global streams are not touched.
-        flips: the probability of a flipped colour in each domain.
 
     Example:
         >>> digits = coloured_digits()

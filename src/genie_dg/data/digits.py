@@ -1,8 +1,8 @@
 """Rotated digits: scikit-learn's 1797 handwritten digits, dealt out to domains and turned.
 
-The images are real (8x8, ten classes, UCI "Optical Recognition of Handwritten Digits") and come with
-scikit-learn, so nothing is downloaded. A domain is an angle. As in RotatedMNIST each image belongs to
-exactly one domain: a network that does well on a held-out angle has not seen those digits upright.
+The images (8x8, ten classes, UCI "Optical Recognition of Handwritten Digits") come with scikit-learn. A domain
+is an angle. As in RotatedMNIST each image belongs to exactly one domain: a network that does well on a held-out
+angle has not seen those digits upright.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def rotate(images: Tensor, angle: float) -> Tensor:
     """Turn images counter-clockwise about their centre: bilinear, with zeros outside.
 
     Args:
-        images: floating-point ``[n, channels, height, width]``.
-        angle: degrees. 90 is ``torch.rot90(images, 1, (-2, -1))`` for square images.
+        images: floating-point ``[n, channels, side, side]``.
+        angle: degrees. 90 is ``torch.rot90(images, 1, (-2, -1))``.
 
     Example:
         >>> corner = torch.zeros(1, 1, 2, 2)
@@ -51,13 +51,11 @@ def rotate(images: Tensor, angle: float) -> Tensor:
         >>> rotate(corner, 90).round().int().tolist()
         [[[[1, 0], [0, 0]]]]
     """
-    if images.dim() != 4 or not images.is_floating_point():
+    if images.dim() != 4 or not images.is_floating_point() or images.shape[-2] != images.shape[-1]:
         raise DataError(
             f"rotate got a tensor of shape {tuple(images.shape)} and dtype {images.dtype}; "
-            "expected floating-point images of shape [n, channels, height, width]."
+            "expected square floating-point images of shape [n, channels, side, side]."
         )
-    if images.shape[-2] != images.shape[-1]:
-        raise DataError(f"rotate got images of {tuple(images.shape[-2:])} pixels; make them square first.")
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     # The grid says where each output pixel comes from, with y pointing down.
     rows = [[cosine, -sine, 0.0], [sine, cosine, 0.0]]
@@ -81,13 +79,9 @@ def load_digits() -> tuple[Tensor, Tensor]:
 
 
 def rotated_digits(angles: Sequence[float] = ANGLES, seed: int = 0) -> list[TurnedDigits]:
-    """The domains, one for each angle.
+    """The domains, one for each angle in degrees; domains differ in size by at most one image.
 
-    The images are shuffled and dealt out like cards, so domains differ in size by at most one image.
-
-    Args:
-        angles: the angle of each domain in degrees, all different.
-        seed: which image belongs to which domain. The global generator of torch is neither read nor moved.
+    The seed decides which image belongs to which domain. Torch's global generator is neither read nor moved.
     """
     check_angles(angles)
     images, labels = load_digits()

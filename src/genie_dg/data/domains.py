@@ -1,8 +1,7 @@
 """What the rest of the package sees of data: a set of domains that share their classes.
 
-A domain is a name, one label for each sample, and a way to read a sample. Samples come from files
-(`FileDomain`), from memory (`TensorDomain`) or from a ``torch.utils.data.Dataset`` (`DatasetDomain`). Nothing
-is decoded before it is asked for.
+A domain is a name, one label for each sample, and a way to read a sample; nothing is decoded before it is asked
+for.
 """
 
 from __future__ import annotations
@@ -147,7 +146,3 @@ class DomainSet:
             elif isinstance(domain, TensorDomain):
                 digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
         return digest.hexdigest()[:16]
-
-    def counts(self) -> dict[str, np.ndarray[Any, Any]]:
-        """For each domain how many samples each class has."""
-        return {d.name: np.bincount(d.labels, minlength=len(self.classes)) for d in self.domains}

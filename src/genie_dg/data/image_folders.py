@@ -14,6 +14,7 @@ import csv
 import json
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -63,12 +64,7 @@ def pictures_in(folder: Path) -> Iterator[str]:
 
 
 def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
-    """The domains of ``root/<domain>/<class>/<picture>``.
-
-    Args:
-        root: the folder of domains.
-        name: what tables call the set; by default the folder's name.
-    """
+    """The domains of ``root/<domain>/<class>/<picture>``; ``name`` is what tables call the set."""
     root = Path(root)
     domains = folders_in(root)
     if not domains:
@@ -101,23 +97,22 @@ def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) ->
 
 
 def _warn_of_gaps(root: Path, pictures: Pictures, classes: list[str]) -> None:
+    sentences = []
     for domain, by_class in pictures.items():
         missing = [k for k in classes if not by_class.get(k)]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            warnings.warn(
+            sentences.append(
                 f"{root / domain} has no picture of {', '.join(missing[:3])}{more}, which other domains have; "
-                "the class keeps its number, and accuracy on this domain is over the classes it has.",
-                DataWarning,
-                stacklevel=4,
+                "the class keeps its number, and accuracy on this domain is over the classes it has."
             )
     if len(pictures) == 1:
-        warnings.warn(
+        sentences.append(
             f"{root} holds one domain only, {next(iter(pictures))!r}; it can be trained on, but leaving a "
-            "domain out needs two or more.",
-            DataWarning,
-            stacklevel=4,
+            "domain out needs two or more."
         )
+    for sentence in sentences:
+        warnings.warn(sentence, DataWarning, stacklevel=4)
 
 
 def open_list(path: str | Path, name: str | None = None) -> DomainSet:
@@ -127,8 +122,8 @@ def open_list(path: str | Path, name: str | None = None) -> DomainSet:
     and classes are put in order by name, numbers by value.
     """
     path = Path(path)
-    paths: dict[str, list[str]] = {}
-    labels: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = defaultdict(list)
+    labels: dict[str, list[str]] = defaultdict(list)
     for number, row in enumerate(_rows(path), start=1):
         try:
             file, label, domain = str(row["path"]), str(row["label"]), str(row["domain"])
@@ -137,13 +132,12 @@ def open_list(path: str | Path, name: str | None = None) -> DomainSet:
                 f"Entry {number} of {path} lacks path, label or domain (it is {str(row)[:80]}); "
                 "every entry needs the three."
             ) from error
-        paths.setdefault(domain, []).append(file)
-        labels.setdefault(domain, []).append(label)
+        paths[domain].append(file)
+        labels[domain].append(label)
     if not paths:
         raise DataError(f"{path} lists no picture; every entry needs path, label and domain.")
-    names = {label for domain in labels.values() for label in set(domain)}
-    numeric = all(label.isdigit() for label in names)
-    classes = sorted(names, key=int) if numeric else sorted(names)
+    names = set().union(*labels.values())
+    classes = sorted(names, key=int if all(label.isdigit() for label in names) else str)
     index = {label: i for i, label in enumerate(classes)}
     root = path.resolve().parent
     domains = tuple(
@@ -180,8 +174,7 @@ def from_datasets(
     for domain, dataset in datasets.items():
         known = [getattr(dataset, name, None) for name in ("targets", "labels")]
         values = next((v for v in known if v is not None), None)
-        if values is None:
-            values = [dataset[i][1] for i in range(len(dataset))]
+        values = [dataset[i][1] for i in range(len(dataset))] if values is None else values
         labels = np.asarray([int(v) for v in values], dtype=np.int64)
         if len(labels) == 0 or labels.min() < 0:
             raise DataError(f"The dataset of {domain!r} has no sample or a negative label; count from 0.")

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -47,14 +47,21 @@ class SetRow:
     set_name: str = ""
 
 
-def _call(module: str, function: str, *arguments: Path) -> DomainSet:
-    """Call a function of a module of this package, which is imported now and not before."""
-    opened: DomainSet = getattr(import_module(f"{__package__}.{module}"), function)(*arguments)
+def _call(function: str, *arguments: Path) -> DomainSet:
+    """Call ``module.function`` of this package, whose module is imported now and not before."""
+    opened: DomainSet = pkgutil.resolve_name(f"{__package__}.{function}")(*arguments)
     return opened
 
 
-def _mnist(function: str, name: str, root: Path | None) -> DomainSet:
-    return _call("published.mnist", function, folder_of(name, root, ("MNIST", "mnist")))
+def _embedded(name: str, summary: str, function: str, domains: tuple[str, ...], set_name: str = "") -> SetRow:
+    return SetRow(name, "embedded", summary, lambda root: _call(function), True, domains, set_name)
+
+
+def _mnist(name: str, summary: str, function: str, domains: tuple[str, ...]) -> SetRow:
+    def open_set(root: Path | None) -> DomainSet:
+        return _call(f"published.mnist.{function}", folder_of(name, root, ("MNIST", "mnist")))
+
+    return SetRow(name, "files", summary, open_set, True, domains)
 
 
 def _published(facts: PublishedSet) -> SetRow:
@@ -69,9 +76,8 @@ def _published(facts: PublishedSet) -> SetRow:
 def published_variant(facts: PublishedSet, data: DomainSet) -> str:
     """The published version whose domains, classes and counts a set has; empty when it is none of them."""
     names = tuple(domain.name for domain in data.domains)
-    if names != facts.domains or len(data.classes) != facts.class_count:
-        return ""
-    if facts.classes and data.classes != facts.classes:
+    classes_fit = data.classes == facts.classes if facts.classes else len(data.classes) == facts.class_count
+    if names != facts.domains or not classes_fit:
         return ""
     return facts.variant_of({domain.name: len(domain) for domain in data.domains})
 
@@ -91,48 +97,30 @@ _TURNS = ("0", "15", "30", "45", "60", "75")
 _COLOURS = ("+90%", "+80%", "-90%")
 
 _ROWS = (
-    SetRow(
+    _embedded(
         "digits",
-        "embedded",
         "scikit-learn's digits turned by 0 to 75 degrees",
-        open=lambda root: _call("digits", "rotated_digits_set"),
-        small_images=True,
-        domain_names=tuple(f"{angle} degrees" for angle in _TURNS),
+        "digits.rotated_digits_set",
+        tuple(f"{angle} degrees" for angle in _TURNS),
     ),
-    SetRow(
+    _embedded(
         "coloured-digits",
-        "embedded",
         "the same digits, colour tied to the label",
-        open=lambda root: _call("coloured_digits", "coloured_digits"),
-        small_images=True,
-        domain_names=_COLOURS,
-        set_name="ColouredDigits",
+        "coloured_digits.coloured_digits",
+        _COLOURS,
+        "ColouredDigits",
     ),
-    SetRow(
+    _embedded(
         "styleshapes",
-        "embedded",
         "seven shapes drawn in four styles, a miniature of PACS",
-        open=lambda root: _call("styleshapes", "styleshapes"),
-        small_images=True,
-        domain_names=("art", "cartoon", "photo", "sketch"),
-        set_name="StyleShapes",
+        "styleshapes.styleshapes",
+        ("art", "cartoon", "photo", "sketch"),
+        "StyleShapes",
     ),
     *map(_published, PUBLISHED.values()),
-    SetRow(
-        "RotatedMNIST",
-        "files",
-        "MNIST turned by 0 to 75 degrees (idx files)",
-        open=lambda root: _mnist("rotated_mnist", "RotatedMNIST", root),
-        small_images=True,
-        domain_names=_TURNS,
-    ),
-    SetRow(
-        "ColoredMNIST",
-        "files",
-        "MNIST with colour tied to a noisy label (idx files)",
-        open=lambda root: _mnist("coloured_mnist_from", "ColoredMNIST", root),
-        small_images=True,
-        domain_names=_COLOURS,
+    _mnist("RotatedMNIST", "MNIST turned by 0 to 75 degrees (idx files)", "rotated_mnist", _TURNS),
+    _mnist(
+        "ColoredMNIST", "MNIST with colour tied to a noisy label (idx files)", "coloured_mnist_from", _COLOURS
     ),
 )
 

@@ -1,8 +1,7 @@
 """Which samples a step trains on: a pure function of seed, domain and step.
 
-DomainBed draws from every training domain with replacement, without end. Here the batch of step t is computed
-from (seed, domain, t) by a counter-based generator, so the state of a sampler is one number, any step can be
-asked for, and two runs with different optimizers see the same batches.
+DomainBed draws from every training domain with replacement, without end. Here a counter-based generator makes
+each batch: the state of a sampler is one number, and two runs with different optimizers see the same batches.
 """
 
 from __future__ import annotations

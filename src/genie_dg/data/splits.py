@@ -38,13 +38,7 @@ class Split:
 
 
 def split(count: int, trial: int, domain: int, holdout: float = HOLDOUT) -> Split:
-    """The split of a domain.
-
-    Args:
-        count: samples of the domain.
-        trial: the trial's seed.
-        domain: the domain's index.
-        holdout: the share that validates, from 0 to 1.
+    """The split of a domain of ``count`` samples, by the trial's seed and the index of the domain.
 
     >>> parts = split(2048, trial=0, domain=0)
     >>> parts.outside[:5].tolist(), len(parts.inside), len(parts.outside)

@@ -1,8 +1,7 @@
 """StyleShapes: a procedural miniature of PACS. Seven shapes, each drawn as art, cartoon, photo and sketch.
 
-Nothing is downloaded and nothing is stored: a seed decides every pixel. A shape is a signed distance (negative
-inside, in fractions of the picture's width), and a style turns that distance and a hue into colours. Edges are
-anti-aliased because the distance says how much of a pixel is covered.
+A seed decides every pixel. A shape is a signed distance (negative inside, in fractions of the picture's width),
+and a style turns that distance and a hue into colours; the distance also says how much of a pixel is covered.
 
 An object's hue can be tied to its class, by another table in every domain: a network that takes the hue for
 the class does well where it was trained and fails on the domain that was held out.
@@ -31,11 +30,7 @@ Distance: TypeAlias = Callable[[Tensor], Tensor]
 Style: TypeAlias = Callable[[Distance, Tensor, Tensor, torch.Generator], Tensor]
 
 
-def _star() -> Points:
-    radii = (0.95, 0.4)
-    turns = [math.pi * k / 5 for k in range(10)]
-    return tuple((radii[k % 2] * math.sin(t), -radii[k % 2] * math.cos(t)) for k, t in enumerate(turns))
-
+_TURNS = [((0.95, 0.4)[k % 2], math.pi * k / 5) for k in range(10)]
 
 POLYGONS: dict[str, Points] = {
     "arrow": (
@@ -51,7 +46,7 @@ POLYGONS: dict[str, Points] = {
         *((-0.62, 0.8), (-0.62, -0.2), (-0.85, -0.2)),
     ),
     "square": ((-0.72, -0.72), (0.72, -0.72), (0.72, 0.72), (-0.72, 0.72)),
-    "star": _star(),
+    "star": tuple((radius * math.sin(turn), -radius * math.cos(turn)) for radius, turn in _TURNS),
 }
 """Corners with y pointing down, in a frame from -1 to 1. The disc and the ring have no corners."""
 
@@ -154,8 +149,7 @@ def _photo(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generat
     light = _turned(at, _uniform(generator, n, 0, 2 * math.pi))[..., 0]
     rounded = (-edge / 0.07).clamp(0, 1)
     front = _rgb(hue, 0.72, (0.42 + 0.25 * rounded + 0.3 * light).clamp(0.08, 1))
-    rough = 0.5 * _noise(at, generator, 5, 5) + 0.35 * _noise(at, generator, 13, 13)
-    rough = rough + 0.3 * _noise(at, generator, 29, 29)
+    rough = sum(share * _noise(at, generator, k, k) for share, k in ((0.5, 5), (0.35, 13), (0.3, 29)))
     shadow = 1 - 0.55 * (-edge.clamp(min=0) / 0.05).exp()
     ground = (_uniform(generator, n, 0.35, 0.75) + 0.25 * rough + 0.15 * light) * shadow
     picture = _mix(front, _rgb(_uniform(generator, n, 0, 1), 0.25, ground.clamp(0, 1)), _cover(edge))
@@ -221,8 +215,8 @@ def styleshapes(
         size: width and height in pixels, at least 16.
         per_class: how many pictures each class has in each domain.
         seed: decides every pixel. Global random streams are neither read nor moved.
-        spurious: the dial. With this probability an object has the hue that its domain's table ties to its
-            class; otherwise the hue of any class, drawn evenly. At 0 the hue says nothing, at 1 it says all.
+        spurious: the probability that an object has the hue that its domain's table ties to its class;
+            otherwise it has the hue of any class, drawn evenly.
         classes: how many of the seven classes, in alphabetical order.
 
     Example:

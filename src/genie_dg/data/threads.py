@@ -20,9 +20,6 @@ from weakref import WeakKeyDictionary
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Advance = Callable[[int], object]
-"""Called with the number of samples that were finished since the last call."""
-
 
 def thread_count() -> int:
     """How many files are worked on at once: the cores this process may use."""

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.domains import DataError
+from genie_dg.data.progress import progress_bars
 from genie_dg.data.published.archives import DamagedArchive
-from genie_dg.data.published.catalog import PUBLISHED
-from genie_dg.data.published.download import download, find_complete, progress_bars
+from genie_dg.data.published.catalog import PUBLISHED, PublishedSet, published_set
+from genie_dg.data.published.download import download, find_complete
 from genie_dg.data.published.fetch import FetchError, addresses
-from genie_dg.data.published.sources import DUPLICATES, SOURCES, TERRA_2021, SetSource, source_of
 from genie_dg.data.published.terra import FIVE
 from genie_dg.files import Busy, FileError
 
@@ -29,6 +29,8 @@ from .test_archives import wait_until
 from .web_server import Web, running
 
 Files = dict[str, bytes]
+DUPLICATES = PUBLISHED["DomainNet"].duplicates
+(TERRA_2021,) = PUBLISHED["TerraIncognita"].files[1].by_hand
 
 
 @pytest.fixture
@@ -94,16 +96,16 @@ def published(name: str) -> tuple[dict[str, bytes], Files]:
         parts["eccv_18_annotation_files/train_annotations.json"] = json.dumps(annotations()).encode()
         made = {f"location_{n}/dog/{n}.jpg": f"{n}".encode() for n in numbers}
         return {"eccv_18_all_images_sm.tar.gz": images, "eccv_18_annotations.tar.gz": tarred(parts)}, made
-    (file,) = SOURCES[name].files
+    (file,) = PUBLISHED[name].files
     inside = {f"{file.unpacks_to[0]}/{path}": data for path, data in files.items()}
     strays = {"__MACOSX/._x": b"stray", "readme.txt": b"stray"}
     return {file.file: (zipped if file.file.endswith("zip") else tarred)({**inside, **strays})}, files
 
 
-def offered(web: Web, name: str, **how: object) -> tuple[SetSource, Files]:
+def offered(web: Web, name: str, **how: object) -> tuple[PublishedSet, Files]:
     """The true row of the table with addresses of the local server, and what must come of it."""
     archives, made = published(name)
-    row = SOURCES[name]
+    row = PUBLISHED[name]
     assert sorted(archives) == sorted(file.file for file in row.files)
     files = tuple(
         replace(file, mirrors=(web.serve(f"/{file.file}", archives[file.file], **how),), sha256=None, size=None)
@@ -116,7 +118,7 @@ def tree(folder: Path) -> Files:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("name", list(SOURCES))
+@pytest.mark.parametrize("name", list(PUBLISHED))
 def test_every_set_comes_to_its_folder_and_is_not_fetched_again(web: Web, tmp_path: Path, name: str) -> None:
     source, made = offered(web, name)
     said: list[str] = []
@@ -214,7 +216,7 @@ def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:
     source, made = offered(web, "DomainNet", pause=0.03)
     code = (
         "from pathlib import Path\nfrom genie_dg.data.published.download import download\n"
-        "from genie_dg.data.published.sources import SetSource, SourceFile\n"
+        "from genie_dg.data.published.catalog import PublishedSet, SourceFile\n"
         f"download('DomainNet', Path('.'), source={source!r})\n"
     )
     third = tmp_path / "downloads" / "DomainNet" / "painting.zip"
@@ -308,8 +310,8 @@ def test_a_root_that_cannot_be_written_is_a_sentence(web: Web, tmp_path: Path) -
 
 
 def test_the_table_has_every_set_and_only_known_checksums() -> None:
-    assert list(SOURCES) == list(PUBLISHED)
-    rows = [file for row in SOURCES.values() for file in row.files]
+    assert all(row.files for row in PUBLISHED.values())
+    rows = [file for row in PUBLISHED.values() for file in row.files]
     assert [file.file for file in rows if file.sha256] == [DUPLICATES]
     assert all(addresses(mirror) for file in rows for mirror in file.mirrors)
     zips = [
@@ -319,7 +321,7 @@ def test_the_table_has_every_set_and_only_known_checksums() -> None:
     assert zips == [f"{part}.zip" for part in parts]
     assert rows[0].mirrors[0] == "drive:1JFr8f805nMUelQWWmfnJR3y4_SYoN5Pd"
     with pytest.raises(DataError, match="did you mean 'PACS'"):
-        source_of("PAC")
+        published_set("PAC")
 
 
 def test_the_bars_take_reports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,11 +116,22 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("link", [False, True])
+def without_links(*paths: Path) -> None:
+    raise OSError("a disk without links")
+
+
+@pytest.fixture(params=[False, True])
+def link(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the disk can link."""
+    if not request.param:
+        monkeypatch.setattr(terra.os, "link", without_links)
+    return bool(request.param)
+
+
 def test_images_go_to_every_kept_category(tmp_path: Path, link: bool) -> None:
     images, files = example(tmp_path)
     seen: list[tuple[int, int | None]] = []
-    report = build(images, files, tmp_path / "set", link=link, progress=lambda *at: seen.append(at))
+    report = build(images, files, tmp_path / "set", progress=lambda *at: seen.append(at))
     assert tree(tmp_path / "set") == PLACED
     assert report.counts == {"location_100": 1, "location_38": 2, "location_43": 0, "location_46": 0}
     assert (report.written, report.missing, report.variant) == (3, (), "")
@@ -131,15 +142,16 @@ def test_images_go_to_every_kept_category(tmp_path: Path, link: bool) -> None:
     assert "neither published variant" in report.sentence()
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_a_second_call_writes_only_what_is_not_there(tmp_path: Path, link: bool) -> None:
+@pytest.mark.usefixtures("link")
+def test_a_second_call_writes_only_what_is_not_there(tmp_path: Path) -> None:
     images, files = example(tmp_path)
     build(images, files, tmp_path / "set")
+    for category in ("dog", "cat"):
+        (tmp_path / "set" / "location_38" / category / "a.jpg").unlink()
     (tmp_path / "set" / "location_38" / "dog" / "a.jpg").write_bytes(b"half")
-    (tmp_path / "set" / "location_38" / "cat" / "a.jpg").unlink()
     (tmp_path / "set" / "location_38" / "cat" / ".a.jpg.part").write_bytes(b"left by a killed process")
     untouched = (tmp_path / "set" / "location_100" / "empty" / "b.jpg").stat().st_mtime_ns
-    report = build(images, files, tmp_path / "set", link=link)
+    report = build(images, files, tmp_path / "set")
     assert report.written == 2
     assert tree(tmp_path / "set") == PLACED
     assert (tmp_path / "set" / "location_100" / "empty" / "b.jpg").stat().st_mtime_ns == untouched

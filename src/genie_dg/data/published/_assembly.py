@@ -3,60 +3,44 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from genie_dg.files import write_json
 
 from ..domains import DataError
-from ..image_folders import folders_in, is_picture
+from ..image_folders import folders_in, pictures_in
+from ..progress import Progress, StageProgress
 from . import terra
-from .archives import DamagedArchive, Progress, extract
-from .catalog import PUBLISHED, PublishedSet
+from .archives import DamagedArchive, extract
+from .catalog import PublishedSet, SourceFile
 from .duplicates import remove_duplicates
-from .sources import SetSource, SourceFile
-
-StageProgress: TypeAlias = "Callable[[str, int, int | None], None]"
-"""Called with what is being done, how much of it is done and how much there is, or None."""
+from .fetch import FetchError, fetch
 
 
 def count_images(folder: Path, domains: tuple[str, ...]) -> dict[str, int]:
     """Pictures in each domain below its class folders; a domain that is not there has none."""
-    counts = dict.fromkeys(domains, 0)
-    for domain in domains:
-        if (folder / domain).is_dir():
-            for kind in folders_in(folder / domain):
-                for _, _, names in os.walk(folder / domain / kind, followlinks=True):
-                    counts[domain] += sum(map(is_picture, names))
-    return counts
+    classes = {d: folders_in(folder / d) if (folder / d).is_dir() else [] for d in domains}
+    return {d: sum(len(list(pictures_in(folder / d / k))) for k in classes[d]) for d in domains}
 
 
-@dataclass
 class Stages:
-    """Stages that are done, by name, and what the finished work has counted, in a file replaced as a whole.
+    """Stages that are done, by name, and what the finished work has counted, in a file replaced as a whole."""
 
-    Args:
-        path: the file; an unreadable one raises `DataError`.
-    """
-
-    path: Path
-    done: list[str] = field(default_factory=list, init=False)
-    counts: dict[str, int] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        if not self.path.exists():
-            return
-        try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            self.done = [str(stage) for stage in content["done"]]
-            self.counts = {str(domain): int(count) for domain, count in content["counts"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{self.path} cannot be read ({error!r}); remove it and try again.") from error
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.done: list[str] = []
+        self.counts: dict[str, int] = {}
+        if path.exists():
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                self.done = [str(stage) for stage in content["done"]]
+                self.counts = {str(domain): int(count) for domain, count in content["counts"].items()}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise DataError(f"{path} cannot be read ({error!r}); remove it and try again.") from error
 
     def run(self, stage: str, action: Callable[[], None]) -> None:
         """Do a stage unless it is done. It must be possible to repeat the action after a crash in it."""
@@ -65,56 +49,33 @@ class Stages:
             self.done.append(stage)
             self.save()
 
-    def forget(self) -> None:
-        """Start again from the beginning."""
-        self.done, self.counts = [], {}
-        self.path.unlink(missing_ok=True)
-
     def save(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, {"done": self.done, "counts": self.counts})
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """One set that is being put together.
+    """One set that is being put together."""
 
-    Args:
-        row: its files.
-        work: the folder with the archives, and everything that is not finished.
-        stages: what is done already.
-        progress: called as work proceeds.
-        say: called with sentences for the user.
-        get: fetches a file of the row to a path.
-    """
-
-    row: SetSource
-    work: Path
+    row: PublishedSet
+    work: Path  # the folder with the archives, and everything that is not finished
     stages: Stages
     progress: StageProgress
-    say: Callable[[str], None]
-    get: Callable[[SourceFile, Path], None]
-
-    @property
-    def published(self) -> PublishedSet:
-        return PUBLISHED[self.row.name]
+    say: Callable[[str], object]  # called with sentences for the user
 
     @property
     def folder(self) -> Path:
         """The set before it has its name. Other annotations, put by hand, make another folder."""
         return self.work / f"set from {self._archive(self.row.files[-1]).name}"
 
-    def forget(self) -> None:
-        """Begin again from the archives."""
-        self.stages.forget()
-        (self.work / "duplicates.json").unlink(missing_ok=True)
-
     def assemble(self, keep_archives: bool) -> None:
         """Everything up to a finished `folder`."""
+        if self.stages.counts and not self.folder.exists():
+            self._forget()  # an earlier download was finished, and its folder has been removed since
         for file in self.row.files:
             archive = self._archive(file)
             if f"unpack {archive.name}" not in self.stages.done:
-                self.get(file, archive)
+                self._fetch(file, archive)
             if file.unpacks_to:
                 self.stages.run(f"unpack {archive.name}", partial(self._unpack, file))
                 if not keep_archives:
@@ -125,13 +86,27 @@ class Assembly:
 
     def publish(self, target: Path) -> dict[str, int]:
         """Note the counts, clean up, and let the set take its name as the last act."""
-        self.stages.counts = count_images(self.folder, self.published.domains)
+        self.stages.counts = count_images(self.folder, self.row.domains)
         self.stages.save()
         shutil.rmtree(self.work / "unpacked", ignore_errors=True)
         if target.exists():
             target.rmdir()  # an empty folder; rmdir refuses any other
         self.folder.rename(target)
         return self.stages.counts
+
+    def _forget(self) -> None:
+        """Begin again from the archives."""
+        self.stages.done, self.stages.counts = [], {}
+        for file in (self.stages.path, self.work / "duplicates.json"):
+            file.unlink(missing_ok=True)
+
+    def _fetch(self, file: SourceFile, path: Path) -> None:
+        progress = self._progress(f"fetch {path.name}")
+        try:
+            fetch(file.mirrors, path, sha256=file.sha256, size=file.size, progress=progress)
+        except FetchError as error:
+            others = f" (copies in another form: {', '.join(self.row.elsewhere)})" if self.row.elsewhere else ""
+            raise FetchError(f"{str(error).removesuffix('.')}{others}.") from error
 
     def _archive(self, file: SourceFile) -> Path:
         """The archive of a row: its own file, or one that the user has put in its place."""
@@ -162,7 +137,7 @@ class Assembly:
         fits = [top / name for name in file.unpacks_to if (top / name).is_dir()]
         if not fits and not file.becomes:
             near = [top, *sorted(top.glob("*/")), *sorted(top.glob("*/*/"))]
-            fits = [path for path in near if all((path / name).is_dir() for name in self.published.domains)]
+            fits = [path for path in near if all((path / name).is_dir() for name in self.row.domains)]
         if not fits:
             inside = ", ".join(sorted(path.name for path in top.iterdir())[:5]) or "nothing"
             raise DataError(f"{self._archive(file)} has {inside} in it, not {' or '.join(file.unpacks_to)}.")
@@ -179,8 +154,7 @@ class Assembly:
         images, annotations = self.row.files
         files = terra.annotation_files(self._unpacked(annotations))
         progress = self._progress(f"arrange {self.row.name}")
-        summary = terra.build(self._wanted(images), files, self.folder, link=True, progress=progress)
-        self.say(summary.sentence())
+        self.say(terra.build(self._wanted(images), files, self.folder, progress).sentence())
 
     def _remove_duplicates(self) -> None:
         record = self.work / "duplicates.json"

@@ -2,8 +2,8 @@
 
 Every member is checked by name, kind and size before ``zipfile`` or ``tarfile`` (with its ``data`` filter)
 writes it. All goes to a hidden folder beside the target, which takes the target's name at the end: a refusal, a
-crash or a full disk leaves what existed before as it was. Permission bits are not taken over, and archives in
-archives stay packed. Reasons are clauses without a full stop; `extract` makes the sentence around them.
+crash or a full disk leaves what existed before as it was. Reasons are clauses without a full stop; `extract`
+makes the sentence around them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 from genie_dg.files import lock
 
 from ..domains import DataError
+from ..progress import Progress, silent
 
-Progress: TypeAlias = "Callable[[int, int | None], None]"
-"""Called with how much is done and how much there is in all, or None where that is not known."""
+MOST_BYTES, MOST_MEMBERS, MOST_RATIO = 1 << 37, 1_000_000, 200
+"""What may come out of an archive: bytes, members, and bytes for each packed byte (beyond `BIG`)."""
 
 MOST_READ = 16 << 20
 """Longest single read that a tar header may ask for, and the most that may follow the end of a tar file."""
@@ -49,14 +50,6 @@ class ArchiveError(DataError):
 
 class DamagedArchive(ArchiveError):
     """The file is not an archive, or not a whole one: fetching it again may help."""
-
-
-@dataclass(frozen=True)
-class Extracted:
-    """What was written: the number of files and their bytes."""
-
-    files: int
-    bytes: int
 
 
 def safe_parts(name: str) -> tuple[str, ...]:
@@ -87,12 +80,8 @@ class _Unpacker:
     folder: Path
     file: IO[bytes]
     packed: int
-    limit_bytes: int
-    limit_files: int
-    limit_ratio: int
-    progress: Progress | None
-    entries: int = field(default=0, init=False)
-    files: int = field(default=0, init=False)
+    progress: Progress
+    members: int = field(default=0, init=False)
     total: int = field(default=0, init=False)
 
     def add(
@@ -111,20 +100,18 @@ class _Unpacker:
             write()
             if (written := path.stat().st_size) != size:
                 raise DamagedArchive(f"its member {name!r} has {written:,} bytes instead of {size:,}")
-            self.files += 1
             self.total += size
-        if self.progress is not None:
-            self.progress(self.file.tell(), self.packed)
+        self.progress(self.file.tell(), self.packed)
 
     def _check(self, name: str, size: int, packed: int | None) -> None:
-        self.entries += 1
-        if self.entries > self.limit_files:
-            raise ArchiveError(f"the member {name!r} is one more than the {self.limit_files:,} allowed")
-        if self.total + size > self.limit_bytes:
-            raise ArchiveError(f"the member {name!r} goes beyond the {self.limit_bytes:,} bytes allowed in all")
-        alone = packed is not None and size > max(BIG, self.limit_ratio * packed)
-        if alone or self.total + size > max(BIG, self.limit_ratio * self.packed):
-            raise ArchiveError(f"the member {name!r} unpacks to over {self.limit_ratio} times its packed size")
+        self.members += 1
+        if self.members > MOST_MEMBERS:
+            raise ArchiveError(f"the member {name!r} is one more than the {MOST_MEMBERS:,} allowed")
+        if self.total + size > MOST_BYTES:
+            raise ArchiveError(f"the member {name!r} goes beyond the {MOST_BYTES:,} bytes allowed in all")
+        alone = packed is not None and size > max(BIG, MOST_RATIO * packed)
+        if alone or self.total + size > max(BIG, MOST_RATIO * self.packed):
+            raise ArchiveError(f"the member {name!r} unpacks to over {MOST_RATIO} times its packed size")
 
     def unpack(self) -> None:
         """Write all members, by what the file is and not by what it is called."""
@@ -175,12 +162,12 @@ def _refusal(name: str, what: str) -> ArchiveError:
     return ArchiveError(f"the member {name!r} is {what}, and only plain files and folders are allowed")
 
 
+@dataclass
 class _Forward:
     """A stream for tarfile that never goes back, remembers its last read and refuses giant headers."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream = stream
-        self.last = b""
+    stream: IO[bytes]
+    last: bytes = b""
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= MOST_READ:
@@ -225,29 +212,13 @@ def _move_into(target: Path, folder: Path) -> None:
         (folder / file).replace(target / file)
 
 
-def extract(
-    archive: Path,
-    target: Path,
-    *,
-    limit_bytes: int = 1 << 37,
-    limit_files: int = 1_000_000,
-    limit_ratio: int = 200,
-    progress: Progress | None = None,
-) -> Extracted:
+def extract(archive: Path, target: Path, progress: Progress = silent) -> None:
     """Unpack a zip or tar file (plain, gz, bz2, xz) below ``target``: all of it or nothing.
 
     Args:
         archive: the file; what it is follows from its content, not from its name.
         target: a folder. Where it exists already, files are added to it, equal ones left alone.
-        limit_bytes: most bytes that may come out; 128 GiB by default.
-        limit_files: most members.
-        limit_ratio: most bytes for each packed byte, of a zip's member or of all together, beyond 16 MiB.
         progress: called after each member with the packed bytes read so far and their number.
-
-    Raises:
-        ArchiveError: the archive is refused; one sentence names it, the member and the reason.
-        DamagedArchive: it is not an archive, truncated or corrupt.
-        genie_dg.files.Busy: another process unpacks to this target.
     """
     folder = target.parent / f".{target.name}.extracting"
     with ExitStack() as stack:
@@ -257,9 +228,7 @@ def extract(
         try:
             folder.mkdir()
             file = stack.enter_context(archive.open("rb"))
-            size = os.fstat(file.fileno()).st_size
-            unpacker = _Unpacker(folder, file, size, limit_bytes, limit_files, limit_ratio, progress)
-            unpacker.unpack()
+            _Unpacker(folder, file, os.fstat(file.fileno()).st_size, progress).unpack()
             _move_into(target, folder)
         except DamagedArchive as error:
             raise DamagedArchive(f"{archive} is damaged: {error}; fetch it again.") from error
@@ -267,10 +236,7 @@ def extract(
             raise ArchiveError(f"{archive} is refused: {error}.") from error
         except NotImplementedError as error:
             raise ArchiveError(f"{archive} is packed in a way that is not supported ({error}).") from error
-        except _DAMAGE as error:
+        except (*_DAMAGE, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # bz2 and gzip report nonsense without
+                raise ArchiveError(f"{archive} cannot be unpacked to {target}: {error.strerror}.") from error
             raise DamagedArchive(f"{archive} is truncated or corrupt ({error}); fetch it again.") from error
-        except OSError as error:
-            if error.errno is None:  # bz2 and gzip report nonsense in this way
-                raise DamagedArchive(f"{archive} is truncated or corrupt ({error}); fetch it again.") from error
-            raise ArchiveError(f"{archive} cannot be unpacked to {target}: {error.strerror}.") from error
-    return Extracted(unpacker.files, unpacker.total)

@@ -1,35 +1,50 @@
-"""The published sets as facts: folders, domains in order, classes, counts. One row each; nothing is read here.
-
-Domain order is the alphabetical order of the folders (as DomainBed counts them), class order is that of
-torchvision's ``ImageFolder``: both decide which sample belongs to which split.
-"""
+"""The published sets: folders, domains, classes, counts and files, as published_sets.toml has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from genie_dg.check import did_you_mean
+
+from ..domains import DataError
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file to fetch."""
+
+    file: str  # what it is called on disk
+    mirrors: tuple[str, ...]  # http addresses, or drive:<id> for Google Drive; best first
+    unpacks_to: tuple[
+        str, ...
+    ] = ()  # wanted folders of the archive, one of which is there; empty: a plain file
+    becomes: str = ""  # what that folder is called below the folder of the set; empty: the set itself
+    by_hand: tuple[str, ...] = ()  # names of files that may be put in its place
+    sha256: str | None = None
+    size: int | None = None  # bytes
 
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """What is known of a published set.
-
-    Args:
-        folders: the names its folder goes by: DomainBed's first, then others.
-        domains: folder of each domain, in order.
-        letters: what tables call them.
-        classes: in order; empty where only the number is fixed.
-        class_count: how many classes there are.
-        variants: by name, the number of images in each domain; several where several versions circulate.
-    """
+    """What is known of a published set."""
 
     name: str
-    folders: tuple[str, ...]
-    domains: tuple[str, ...]
-    letters: tuple[str, ...]
+    folders: tuple[str, ...]  # the names its folder goes by: DomainBed's first, then others
+    domains: tuple[str, ...]  # folder of each domain, in order
+    letters: tuple[str, ...]  # what tables call them
     class_count: int
-    classes: tuple[str, ...]
-    variants: dict[str, tuple[int, ...] | int]
+    classes: tuple[str, ...] = ()  # in order; empty where only the number is fixed
+    variants: Mapping[str, tuple[int, ...] | int] = field(
+        default_factory=dict
+    )  # images by domain, or their total
+    files: tuple[SourceFile, ...] = ()  # all of them are needed
+    elsewhere: tuple[str, ...] = ()  # copies in another layout and dead links: named to the user, never fetched
+    camera_traps: bool = False  # whether the files are pictures and annotations that say where each one goes
+    duplicates: str = ""  # the file that lists pictures to remove; empty for none
 
     def variant_of(self, counts: Mapping[str, int]) -> str:
         """The variant with these numbers of images by domain (or this total), or an empty string."""
@@ -37,55 +52,17 @@ class PublishedSet:
         return next((name for name, known in self.variants.items() if known in (present, sum(present))), "")
 
 
+_FACTS = Path(__file__).with_name("published_sets.toml").read_bytes()
 PUBLISHED: dict[str, PublishedSet] = {
-    row.name: row
-    for row in (
-        PublishedSet(
-            "PACS",
-            ("PACS", "kfold"),
-            ("art_painting", "cartoon", "photo", "sketch"),
-            ("A", "C", "P", "S"),
-            7,
-            ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-            {"9,991 images": (2048, 2344, 1670, 3929)},
-        ),
-        PublishedSet(
-            "VLCS",
-            ("VLCS",),
-            ("Caltech101", "LabelMe", "SUN09", "VOC2007"),
-            ("C", "L", "S", "V"),
-            5,
-            ("bird", "car", "chair", "dog", "person"),
-            {"10,729 images": (1415, 2656, 3282, 3376)},
-        ),
-        PublishedSet(
-            "OfficeHome",
-            ("office_home", "OfficeHome", "OfficeHomeDataset_10072016"),
-            ("Art", "Clipart", "Product", "Real World"),
-            ("A", "C", "P", "R"),
-            65,
-            (),
-            {"15,588 images": (2427, 4365, 4439, 4357)},
-        ),
-        PublishedSet(
-            "TerraIncognita",
-            ("terra_incognita", "TerraIncognita"),
-            ("location_100", "location_38", "location_43", "location_46"),
-            ("L100", "L38", "L43", "L46"),
-            10,
-            ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel"),
-            # Of the 2018 annotations only the total is published.
-            {"24,788 images (2018 annotations)": 24788, "24,330 images (2021 JSON)": (4741, 9736, 3970, 5883)},
-        ),
-        PublishedSet(
-            "DomainNet",
-            ("domain_net", "DomainNet"),
-            ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
-            ("clip", "info", "paint", "quick", "real", "sketch"),
-            345,
-            (),
-            {"586,575 images (duplicates removed)": (48129, 51605, 72266, 172500, 172947, 69128)},
-        ),
-    )
+    row.name: row for row in msgspec.toml.decode(_FACTS, type=dict[str, tuple[PublishedSet, ...]])["sets"]
 }
-"""By name. DomainNet's duplicates are removed by DomainBed's list, which is fetched with the set."""
+"""By name."""
+
+
+def published_set(name: str) -> PublishedSet:
+    """The set of that name, in upper or lower case; for an unknown name `DataError` lists the names."""
+    for known, row in PUBLISHED.items():
+        if known.lower() == name.lower():
+            return row
+    hint = did_you_mean(name, PUBLISHED)
+    raise DataError(f"There is no download for {name!r}; the choice is {', '.join(PUBLISHED)}{hint}")

@@ -1,8 +1,8 @@
 """Remove DomainNet's duplicates by DomainBed's published list, and say the numbers.
 
-DomainBed ignores a listed file that is not there, so that a wrong folder removes nothing and nobody notices.
-Here the matches are counted first, no match at all is refused, and the counts are recorded before the first
-file goes: a call that was interrupted can be repeated and still reports what the whole removal was.
+DomainBed ignores a listed file that is not there, so a wrong folder removes nothing and nobody notices. Here no
+match at all is refused, and the counts are recorded before the first file goes: a call that was interrupted can
+be repeated and still reports what the whole removal was.
 """
 
 from __future__ import annotations
@@ -49,40 +49,30 @@ def read_list(listing: Path) -> list[tuple[str, ...]]:
         raise DataError(f"{listing} is refused: {error}.") from error
     except (OSError, UnicodeError) as error:
         raise DataError(f"{listing} cannot be read ({error}); fetch it again.") from error
-    short = [parts for parts in paths if len(parts) != 3]
-    if short or not paths:
-        line = "no path" if not paths else f"the path {'/'.join(short[0])!r}"
+    wrong = [f"the path {'/'.join(parts)!r}" for parts in paths if len(parts) != 3]
+    if wrong or not paths:
+        line = wrong[0] if wrong else "no path"
         raise DataError(f"{listing} has {line}; lines of the form domain/class/file are needed.")
     return list(dict.fromkeys(paths))
-
-
-def _targets(root: Path, paths: list[tuple[str, ...]]) -> list[tuple[str, Path]]:
-    """Domain and path of each listed file; a folder that is a link to outside the root is refused."""
-    home = root.resolve()
-    targets = [(parts[0], root.joinpath(*parts)) for parts in paths]
-    for folder in dict.fromkeys(path.parent for _, path in targets):
-        if not folder.resolve().is_relative_to(home):
-            raise DataError(f"{folder} is a link that leaves {root}; nothing was removed.")
-    return targets
 
 
 def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) -> Removal:
     """Remove the listed files below ``root``.
 
-    Args:
-        root: the folder with the domains.
-        listing: a text file of paths relative to it.
-        record: a file that remembers the counts, so that a call after an interrupted one is not taken for one
-            with a wrong folder. By default ``.<root>.<list>.json`` beside the root.
+    The ``record`` (by default ``.<root>.<list>.json`` beside the root) remembers the counts, so that a call
+    after an interrupted one is not taken for one with a wrong folder.
 
     Raises:
         DataError: no listed file is there and none was before, or a path leaves the root. Nothing was removed.
     """
     record = record or root.parent / f".{root.name}.{listing.name}.json"
-    targets = _targets(root, read_list(listing))
+    targets = [(parts[0], root.joinpath(*parts)) for parts in read_list(listing)]
+    for folder in dict.fromkeys(path.parent for _, path in targets):
+        if not folder.resolve().is_relative_to(root.resolve()):
+            raise DataError(f"{folder} is a link that leaves {root}; nothing was removed.")
     listed = dict(Counter(domain for domain, _ in targets))
     there = [(domain, path) for domain, path in targets if path.is_file()]
-    before = _read(record).removed if record.exists() else {}
+    before = _removed_before(record)
     if not there and not before:
         raise DataError(
             f"{root} has none of the {len(targets):,} files of {listing}, so nothing was removed; "
@@ -99,9 +89,8 @@ def remove_duplicates(root: Path, listing: Path, *, record: Path | None = None) 
     return removal
 
 
-def _read(record: Path) -> Removal:
+def _removed_before(record: Path) -> dict[str, int]:
     try:
-        content = json.loads(record.read_text(encoding="utf-8"))
-        return Removal(dict(content["listed"]), dict(content["removed"]))
+        return dict(json.loads(record.read_text(encoding="utf-8"))["removed"]) if record.exists() else {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{record} cannot be read ({error!r}); remove it and try again.") from error

@@ -16,7 +16,6 @@ import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,12 +24,11 @@ from genie_dg.check import MissingPackage
 from genie_dg.files import lock, write_json
 
 from ..domains import DataError
-from .archives import Progress
+from ..progress import Progress, silent
 
 CHUNK = 1 << 18
 _LONGEST_PAUSE = 60.0
 _TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
-_NO_WEB = "it redirects to an address that is neither http nor https"
 
 
 class FetchError(DataError):
@@ -42,8 +40,7 @@ class _Failure(Exception):
 
     def __init__(self, reason: str, again: bool = False, wait: float = 0.0) -> None:
         super().__init__(reason)
-        self.again = again
-        self.wait = wait
+        self.again, self.wait = again, wait
 
 
 def addresses(source: str) -> tuple[str, ...]:
@@ -77,7 +74,7 @@ def _network() -> Iterator[None]:
     try:
         yield
     except InvalidSchema as error:
-        raise _Failure(_NO_WEB) from error
+        raise _Failure("it redirects to an address that is neither http nor https") from error
     except (RequestException, HTTPError, OSError) as error:
         cause: BaseException = error
         while deeper := cause.__cause__ or cause.__context__:
@@ -139,15 +136,11 @@ def _disk(path: Path) -> Iterator[None]:
         raise FetchError(f"{path} cannot be written: {error.strerror}; what was fetched is kept.") from error
 
 
-@dataclass(frozen=True)
 class _Part:
     """The unfinished file and its note: the address, its validator (ETag or date) and its length in all."""
 
-    path: Path
-
-    @property
-    def _note(self) -> Path:
-        return self.path.with_name(self.path.name + ".json")
+    def __init__(self, path: Path) -> None:
+        self.path, self._note = path, path.with_name(path.name + ".json")
 
     def length(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
@@ -197,7 +190,7 @@ def _start_over(response: Any, url: str, part: _Part, size: int | None) -> int |
     return total
 
 
-def _transfer(url: str, part: _Part, size: int | None, timeout: float, progress: Progress | None) -> None:
+def _transfer(url: str, part: _Part, size: int | None, timeout: float, progress: Progress) -> None:
     """One request. The part is whole afterwards, or `_Failure` says why not."""
     known, validator, total = part.note()
     start = part.length() if known == url and validator else 0
@@ -223,8 +216,7 @@ def _transfer(url: str, part: _Part, size: int | None, timeout: float, progress:
                     file.write(data)
                     file.flush()
                 start += len(data)
-                if progress is not None:
-                    progress(start, total)
+                progress(start, total)
                 data = _read(response) if start != total else b""
     if total is not None and start != total:
         raise _Failure(f"it broke off after {start:,} of {total:,} bytes", again=True)
@@ -251,7 +243,7 @@ def fetch(
     *,
     sha256: str | None = None,
     size: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     timeout: float = 30.0,
     attempts: int = 4,
     pause: float = 1.0,
@@ -259,11 +251,11 @@ def fetch(
     """Fetch ``target`` from the first source that delivers it; a file that is there already is not fetched.
 
     Args:
-        sources: http or https addresses, or ``drive:<id>``, best first; the one that a part is of comes before.
+        sources: see `addresses`; best first, but the one that a part is of comes before.
         target: what the file will be called; its folder is made.
         sha256: checksum in hexadecimal, where known.
         size: number of bytes, where known.
-        progress: called with the bytes that are there and their number, or None where the server does not say.
+        progress: called with the bytes that are there and their number, where the server says it.
         timeout: seconds without a byte before a connection counts as broken.
         attempts: failures in a row before a mirror is given up.
         pause: seconds before the second attempt; doubled for each further one.
@@ -297,13 +289,11 @@ def fetch(
         for url in sorted(urls, key=lambda url: url != part.note()[0]):
             try:
                 retry(url)
+                if problem := _problem(part.path, sha256, size):
+                    raise _Failure(f"{problem}, kept as {part.rename(target.name + '.bad').name}")
+                return part.rename(target.name)
             except _Failure as failure:
                 reasons.append(f"{url}: {failure}")
-                continue
-            if problem := _problem(part.path, sha256, size):
-                reasons.append(f"{url}: {problem}, kept as {part.rename(target.name + '.bad').name}")
-                continue
-            return part.rename(target.name)
     raise FetchError(
         f"{target.name} could not be fetched ({'; '.join(reasons) or 'no source was given'}); "
         f"download it by hand, put it at {target} and try again."

@@ -1,8 +1,7 @@
 """MNIST and sets in its format (FashionMNIST, KMNIST): the four idx files of a folder, as domains.
 
 An idx file is a magic number (two zero bytes, the type, the number of dimensions), one big-endian 32-bit size
-for each dimension, then the bytes. Files may be plain or compressed with gzip. Nothing is trusted: a wrong
-magic number, a size that does not fit the file and labels that do not fit the images are refused.
+for each dimension, then the bytes. Files may be plain or compressed with gzip. What does not fit is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,28 +24,21 @@ from ..domains import DataError, DomainSet, TensorDomain
 
 DIGITS: tuple[str, ...] = tuple(str(digit) for digit in range(10))
 
-FASHION: tuple[str, ...] = (
+FASHION = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
 """The classes of FashionMNIST, in order."""
 
-FOLDERS: tuple[str, ...] = ("", "raw", "MNIST/raw")
-"""Where below the given folder the files are looked for: as published, and as torchvision puts them."""
-
 LARGEST = 2**30
 """No idx file may claim more bytes than this; MNIST has 47 million."""
 
-UNSIGNED_BYTE = 8
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-def _open(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
-
-
-def _parse(file: IO[bytes], path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _parse(file: Any, path: Path, dimensions: int) -> Bytes:
     head = file.read(4)
-    if head != bytes((0, 0, UNSIGNED_BYTE, dimensions)):
+    if head != bytes((0, 0, 8, dimensions)):  # 8 is the type of unsigned bytes
         raise DataError(
             f"{path} starts with {head.hex() or 'nothing'}, but an idx file of unsigned bytes with "
             f"{dimensions} dimension(s) starts with 000008{dimensions:02x}; replace it by the published file."
@@ -66,12 +58,8 @@ def _parse(file: IO[bytes], path: Path, dimensions: int) -> np.ndarray[Any, np.d
     return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)
 
 
-def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Read one idx file of unsigned bytes, plain or ``.gz``; what is wrong raises `DataError` with its name.
-
-    Args:
-        path: the file.
-        dimensions: how many it must have: 3 for images, 1 for labels.
+def read_idx(path: Path, dimensions: int) -> Bytes:
+    """Read one idx file of unsigned bytes, plain or ``.gz``, with 3 dimensions for images or 1 for labels.
 
     Example:
         >>> import tempfile
@@ -82,7 +70,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
         [7, 2, 1]
     """
     try:
-        with _open(path) as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _parse(file, path, dimensions)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing; put it back or give another folder.") from error
@@ -91,11 +79,11 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def _find(root: Path, stem: str) -> Path:
-    """The file of that name, plain before compressed, in the first of `FOLDERS` that has it."""
-    places = [root / folder / name for folder in FOLDERS for name in (stem, f"{stem}.gz")]
-    for path in places:
-        if path.is_file():
-            return path
+    """The file of that name, plain before compressed, where it is published or where torchvision puts it."""
+    for folder in ("", "raw", "MNIST/raw"):
+        for name in (stem, f"{stem}.gz"):
+            if (root / folder / name).is_file():
+                return root / folder / name
     raise DataError(
         f"{root} has no file {stem} or {stem}.gz, neither itself nor in its folders raw and MNIST/raw; "
         "give the folder with the four files of MNIST."
@@ -114,14 +102,9 @@ def _read_part(root: Path, part: str) -> tuple[Tensor, Tensor]:
 
 
 def load_mnist(root: str | Path, classes: Sequence[str] = DIGITS) -> tuple[Tensor, Tensor]:
-    """All images and labels of a folder in DomainBed's order: training files, then test files (``t10k``).
+    """Images (uint8 ``[n, height, width]``) and labels in DomainBed's order: training files, then test files.
 
-    Args:
-        root: the folder with the four files, or the one above ``raw`` or ``MNIST/raw``.
-        classes: the names of the classes; a label beyond them is refused.
-
-    Returns:
-        Images, uint8 ``[n, height, width]``, and labels, int64 ``[n]``.
+    ``root`` has the four files in it, or in ``raw`` or ``MNIST/raw``; a label beyond the classes is refused.
     """
     root = Path(root)
     (train, train_labels), (test, test_labels) = _read_part(root, "train"), _read_part(root, "t10k")
@@ -143,10 +126,8 @@ def _turn(images: Tensor, angle: float) -> Tensor:
     """Turn grey uint8 images counter-clockwise with Pillow's bilinear filter, which DomainBed uses too."""
     from PIL import Image
 
-    turned = [
-        np.asarray(Image.fromarray(image).rotate(angle, Image.Resampling.BILINEAR, fillcolor=0))
-        for image in images.numpy()
-    ]
+    pictures = map(Image.fromarray, images.numpy())
+    turned = [np.asarray(p.rotate(angle, Image.Resampling.BILINEAR, fillcolor=0)) for p in pictures]
     return torch.from_numpy(np.stack(turned)).unsqueeze(1)
 
 
@@ -161,8 +142,8 @@ def rotated_mnist(
     """RotatedMNIST as DomainBed defines it: one domain for each angle, each image in exactly one of them.
 
     Divided by 255 the images are DomainBed's to the last bit, where its ``--seed`` was ``seed`` and torch's
-    ``randperm`` is unchanged: both turn with Pillow, whose angles are counter-clockwise. DomainBed's filter is
-    bilinear since April 2021; it was bicubic before, so older results were made of slightly other pixels.
+    ``randperm`` is unchanged. DomainBed's filter is bilinear since April 2021; it was bicubic before, so older
+    results were made of slightly other pixels.
 
     Args:
         root: a folder with idx files, see `load_mnist`.
@@ -181,9 +162,6 @@ def rotated_mnist(
     return DomainSet(name, tuple(classes), tuple(domains))
 
 
-def coloured_mnist_from(
-    root: str | Path, seed: int = 0, *, subsample: int = 1, name: str = "ColoredMNIST"
-) -> DomainSet:
+def coloured_mnist_from(root: str | Path, seed: int = 0, *, subsample: int = 1) -> DomainSet:
     """ColoredMNIST from the idx files of a folder (see `load_mnist`); `coloured_mnist` has the definition."""
-    images, labels = load_mnist(root)
-    return coloured_mnist(images, labels, seed, subsample=subsample, name=name)
+    return coloured_mnist(*load_mnist(root), seed, subsample=subsample)

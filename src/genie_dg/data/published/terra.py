@@ -1,8 +1,7 @@
 """TerraIncognita from camera-trap pictures and their annotations, in one pass over each.
 
 DomainBed compares every image with every annotation; here a dictionary joins them and gives the same files. The
-annotations were one JSON file in 2021 and are five now, and the number of images differs: which of the two
-published variants was met is part of the report.
+annotations were one JSON file in 2021 and are five now, and the number of images differs.
 """
 
 from __future__ import annotations
@@ -14,52 +13,41 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from ..domains import DataError
-from .archives import ArchiveError, Progress, safe_parts
+from ..progress import Progress, silent
+from .archives import ArchiveError, safe_parts
 from .catalog import PUBLISHED
 
 TERRA = PUBLISHED["TerraIncognita"]
-LOCATIONS = tuple(domain.removeprefix("location_") for domain in TERRA.domains)
 FIVE = tuple(f"{part}_annotations.json" for part in ("cis_test", "cis_val", "train", "trans_test", "trans_val"))
 """The five files that together are the annotations."""
 
 
-class Place(NamedTuple):
-    """One file of the set: which image goes to which domain and class."""
-
-    domain: str
-    category: str
-    file: str
+Place: TypeAlias = tuple[str, str, str]
+"""Domain, category and name of one file of the set."""
 
 
 @dataclass(frozen=True)
 class TerraSummary:
-    """What was built.
+    """What was built."""
 
-    Args:
-        counts: images in each domain, in the order of the domains, missing ones left out.
-        missing: image files that the annotations name and the folder does not have.
-        written: how many files were written now; the others were there already.
-        variant: the published variant with these counts; empty when there is none.
-    """
-
-    counts: dict[str, int]
-    missing: tuple[str, ...]
-    written: int
-    variant: str
+    counts: dict[str, int]  # images in each domain, missing ones left out
+    missing: tuple[str, ...]  # image files that the annotations name and the folder does not have
+    written: int  # files that were written now; the others were there already
+    variant: str  # the published variant with these counts; empty when there is none
 
     def sentence(self) -> str:
         """The numbers in one sentence."""
         each = ", ".join(f"{domain} {count:,}" for domain, count in self.counts.items())
-        known = (
+        text = f"TerraIncognita has {sum(self.counts.values()):,} images ({each}), "
+        text += (
             f"that is the variant of {self.variant}" if self.variant else "which is neither published variant"
         )
-        gone = (
-            f"; {len(self.missing):,} named files are missing, {self.missing[0]} first" if self.missing else ""
-        )
-        return f"TerraIncognita has {sum(self.counts.values()):,} images ({each}), {known}{gone}."
+        if self.missing:
+            text += f"; {len(self.missing):,} named files are missing, {self.missing[0]} first"
+        return f"{text}."
 
 
 def annotation_files(folder: Path) -> tuple[Path, ...]:
@@ -94,7 +82,6 @@ def join(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Place]:
     Kept are the four locations, compared as text, and the ten categories. An image with several annotations of
     different kept categories has a place in each.
     """
-    kept = set(TERRA.classes)
     try:
         names = {row["id"]: row["name"] for row in data["categories"]}
         categories: dict[Any, dict[Any, None]] = defaultdict(dict)
@@ -102,12 +89,12 @@ def join(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Place]:
             categories[row["image_id"]][row["category_id"]] = None
         places: dict[Place, None] = {}
         for row in data["images"]:
-            location = str(row.get("location"))
-            if location in LOCATIONS:
+            domain = f"location_{row.get('location')}"
+            if domain in TERRA.domains:
                 file = _file_name(row["file_name"])
                 for category in (names[key] for key in categories.get(row["id"], ())):
-                    if category in kept:
-                        places[Place(f"location_{location}", category, file)] = None
+                    if category in TERRA.classes:
+                        places[domain, category, file] = None
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"The annotations do not fit together ({error!r}); fetch them again.") from error
     return list(places)
@@ -131,60 +118,41 @@ def _sizes(images: Path) -> dict[str, int]:
         raise DataError(f"{images} cannot be read: {error.strerror}; give the folder of the images.") from error
 
 
-def _put(source: Path, target: Path, link: bool) -> None:
-    """Copy or hard-link one file. It has its name only when it is whole."""
+def _put(source: Path, target: Path) -> None:
+    """Hard-link one file, or copy it where the disk cannot. It has its name only when it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.part")
     draft.unlink(missing_ok=True)
-    if link:
-        try:
-            os.link(source, draft)
-        except OSError:  # another disk, or one without links: the copy below says what else may be wrong
-            link = False
-    if not link:
+    try:
+        os.link(source, draft)
+    except OSError:  # another disk, or one without links: the copy says what else may be wrong
         shutil.copyfile(source, draft)
     draft.replace(target)
 
 
-def build(
-    images: Path,
-    annotations: Sequence[Path],
-    target: Path,
-    *,
-    link: bool = False,
-    progress: Progress | None = None,
-) -> TerraSummary:
+def build(images: Path, annotations: Sequence[Path], target: Path, progress: Progress = silent) -> TerraSummary:
     """Put every image at ``target/location_<id>/<category>/``; what is there already is left alone.
-
-    Args:
-        images: the folder of the pictures, flat.
-        annotations: the JSON files, all of them.
-        target: the folder of the set.
-        link: hard-link in place of copying, where the disk can.
-        progress: called with the number of files done and their number.
 
     Raises:
         DataError: the annotations cannot be used, no named image exists, or the disk cannot be written.
     """
     places = join(read_annotations(annotations))
-    counts: Counter[str] = Counter()
-    missing: dict[str, None] = {}
-    written = 0
     sizes = _sizes(images)
-    for done, place in enumerate(places, start=1):
-        if place.file not in sizes:
-            missing[place.file] = None
+    missing = dict.fromkeys(file for _, _, file in places if file not in sizes)
+    counts: Counter[str] = Counter()
+    written = 0
+    for done, (domain, category, file) in enumerate(places, start=1):
+        if file in missing:
             continue
-        path = target / place.domain / place.category / place.file
+        path = target / domain / category / file
         try:
-            if not (path.is_file() and path.stat().st_size == sizes[place.file]):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _put(images / place.file, path, link)
+            if not (path.is_file() and path.stat().st_size == sizes[file]):
+                _put(images / file, path)
                 written += 1
         except OSError as error:
             raise DataError(f"{path} cannot be written: {error.strerror}; other files are kept.") from error
-        counts[place.domain] += 1
-        if progress is not None:
-            progress(done, len(places))
+        counts[domain] += 1
+        progress(done, len(places))
     if not counts:
         raise DataError(f"{images} has none of the {len(places):,} images that the annotations name there.")
     present = {domain: counts[domain] for domain in TERRA.domains}

@@ -12,29 +12,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genie_dg.check import folder
+
 from ..decode import decode
 from ..domains import DataError
 from ..image_folders import is_picture, is_skipped
-from ..threads import Advance, thread_count
+from ..progress import Advance, silent
+from ..threads import thread_count
 from .catalog import PublishedSet
 
 
 @dataclass
 class Verification:
-    """What `verify` has seen.
+    """What `verify` has seen."""
 
-    Args:
-        counts: pictures of each domain.
-        variant: the published version whose counts these are; empty when it is none, or when none is known.
-        problems: kind of problem -> paths or sentences.
-        splits_differ: whether a split would differ from the published one (never for a user's own folder).
-    """
-
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # pictures of each domain
     classes: tuple[str, ...] = ()
-    variant: str = ""
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    splits_differ: bool = False
+    variant: str = ""  # the published version whose counts these are; empty when it is none
+    problems: dict[str, list[str]] = field(default_factory=dict)  # kind of problem -> paths or sentences
+    splits_differ: bool = False  # from the published ones; never for a user's own folder
 
     def add(self, kind: str, what: object) -> None:
         self.problems.setdefault(kind, []).append(str(what))
@@ -42,50 +38,39 @@ class Verification:
     @property
     def good(self) -> bool:
         """Usable as it is: nothing broken, and the published splits where there are published ones."""
-        return (
-            not self.splits_differ
-            and not self.problems.get("empty file")
-            and not self.problems.get("undecodable")
-        )
+        return not self.splits_differ and not {"empty file", "undecodable"} & set(self.problems)
 
 
 def verify(
-    root: Path, facts: PublishedSet | None = None, *, deep: bool = True, progress: Advance | None = None
+    root: Path, facts: PublishedSet | None = None, *, deep: bool = True, progress: Advance = silent
 ) -> Verification:
-    """Look at every file below ``root/<domain>/<class>``.
+    """Look at every file below ``root/<domain>/<class>``, and decode every picture if ``deep``.
 
-    Args:
-        root: the folder of domains.
-        facts: what is published of it; ``None`` for a user's own folder.
-        deep: decode every picture; otherwise only sizes are looked at.
-        progress: called with the number of pictures looked at.
+    ``facts`` is what is published of the set; ``None`` for a user's own folder.
     """
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder; give the folder that holds the domains.")
+    folder(root, "give the folder that holds the domains", DataError)
     result = Verification()
-    domains = _folders(root, result, facts.domains if facts else None)
-    wanted = set(facts.classes) if facts and facts.classes else None
+    wanted = set(facts.classes) if facts else set()
     pictures: list[Path] = []
     classes: set[str] = set()
-    for domain in domains:
-        mine: list[Path] = []
+    for domain in _folders(root, result, facts.domains if facts else None):
+        before = len(pictures)
         for name in _folders(root / domain, result, None):
             classes.add(name)
-            if wanted is not None and name not in wanted:
+            if wanted and name not in wanted:
                 result.add("extra class folder", root / domain / name)
             inside = list(_pictures(root / domain / name, result))
             if not inside:
                 result.add("empty class", root / domain / name)
-            mine += inside
+            pictures += inside
         for name in sorted((wanted or classes) - set(os.listdir(root / domain))):
             result.add("missing class", root / domain / name)
-        result.counts[domain] = len(mine)
-        pictures += mine
+        result.counts[domain] = len(pictures) - before
     result.classes = tuple(sorted(classes))
     with ThreadPoolExecutor(thread_count()) as pool:
         problems = pool.map(lambda path: _problem(path, deep, progress), pictures)
         for path, problem in zip(pictures, problems, strict=True):
-            if problem is not None:
+            if problem:
                 result.add(problem, path)
     if facts is not None:
         _compare(result, facts, root)
@@ -117,17 +102,16 @@ def _pictures(folder: Path, result: Verification) -> Iterator[Path]:
                 result.add("stray", Path(where) / name)
 
 
-def _problem(path: Path, deep: bool, progress: Advance | None) -> str | None:
-    if progress is not None:
-        progress(1)
+def _problem(path: Path, deep: bool, progress: Advance) -> str:
+    progress(1)
     if path.stat().st_size == 0:
         return "empty file"
-    if deep:
-        try:
+    try:
+        if deep:
             decode(path)
-        except DataError:
-            return "undecodable"
-    return None
+    except DataError:
+        return "undecodable"
+    return ""
 
 
 def _compare(result: Verification, facts: PublishedSet, root: Path) -> None:
@@ -135,16 +119,15 @@ def _compare(result: Verification, facts: PublishedSet, root: Path) -> None:
     result.variant = facts.variant_of(result.counts)
     shape = {"missing domain", "extra domain", "missing class", "extra class folder"} & set(result.problems)
     classes_fit = len(result.classes) == facts.class_count
-    if not result.variant or shape or not classes_fit:
-        result.splits_differ = True
-        exact = {v: c for v, c in facts.variants.items() if not isinstance(c, int)}
-        for variant, published in exact.items():
-            for domain, have, want in zip(facts.domains, counts, published, strict=True):
-                if have != want:
-                    sign = f"{abs(want - have):,} {'missing' if have < want else 'too many'}"
-                    result.add(
-                        "count",
-                        f"{root / domain}: {have:,} pictures, {want:,} in {variant}: {sign}",
-                    )
-        if not classes_fit:
-            result.add("count", f"{root}: {len(result.classes)} classes, {facts.class_count} published")
+    result.splits_differ = not result.variant or bool(shape) or not classes_fit
+    if not result.splits_differ:
+        return
+    for variant, published in facts.variants.items():
+        if isinstance(published, int):  # only the total is known
+            continue
+        for domain, have, want in zip(facts.domains, counts, published, strict=True):
+            if have != want:
+                sign = f"{abs(want - have):,} {'missing' if have < want else 'too many'}"
+                result.add("count", f"{root / domain}: {have:,} pictures, {want:,} in {variant}: {sign}")
+    if not classes_fit:
+        result.add("count", f"{root}: {len(result.classes)} classes, {facts.class_count} published")
