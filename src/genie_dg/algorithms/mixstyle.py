@@ -46,18 +46,14 @@ class MixStyle(Algorithm):
         + \lambda \mu(x) + (1-\lambda)\mu(\tilde x) .
 
     At each point and step this happens with probability p, for the whole batch. Partners are a random
-    permutation of the pooled batch. Predictions are never mixed.
+    permutation of the pooled batch (the paper's random shuffle). Predictions are never mixed.
 
     Args:
         network: makes the predictions; its points must be activation maps.
-        domains: how many training domains every batch has.
         mixstyle_p: p.
         mixstyle_alpha: alpha.
         mixstyle_points: names of points; empty for the network's first three, or as many as it has, not
             counting one named ``stem``: in a ResNet ``layer1`` to ``layer3``.
-
-    References:
-        Zhou et al., Domain Generalization with MixStyle, ICLR 2021 (random shuffle).
 
     Differs from the public code in: the variance divides by h w, as in the paper (there: h w - 1).
     """

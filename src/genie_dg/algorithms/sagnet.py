@@ -76,20 +76,15 @@ class SagNet(Algorithm):
     head, which gets no gradient from it and is left alone. Both roles use the optimizer of the run.
 
     Args:
-        network: makes the predictions.
-        domains: how many training domains every batch has; their samples are pooled.
         sag_w_adv: :math:`\lambda`.
         sag_point: where SR and CR act. Empty: on the final feature vector, with statistics over its entries, as
             in DomainBed. A name of ``network.points``: on the activation map there, with statistics of each
             channel over space, as in the paper; what follows is the rest of the featurizer.
 
-    References:
-        Nam et al., Reducing Domain Gap by Reducing Style Bias, CVPR 2021, algorithm 1.
-
-    Differs from the paper in: the third objective changes all weights of the featurizer (there: the affine
-    parameters of its normalisation layers), and behind ``sag_point`` head and style head share the rest of the
-    featurizer (there: each has its own). Differs from the public code in: standard deviations are interpolated
-    (there: variances), and variances divide by n (there: n - 1); both are the paper's.
+    Differs from the paper (algorithm 1) in: the third objective changes all weights of the featurizer (there:
+    the affine parameters of its normalisation layers), and behind ``sag_point`` head and style head share the
+    rest of the featurizer (there: each has its own). Differs from the public code in: standard deviations are
+    interpolated (there: variances), and variances divide by n (there: n - 1); both are the paper's.
     """
 
     def __init__(self, network: Network, domains: int, *, sag_w_adv: float = 0.1, sag_point: str = "") -> None:
