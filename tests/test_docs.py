@@ -22,7 +22,7 @@ SHOWN = ["gsnr", "osgr", "per_sample", "preconditioners", "monitor", "sharpness"
 SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 
 
-TAUGHT = ["gradients", "_mixing", "_penalties", "_adversary", "irm", "groupdro", "mixup", "mtl"]
+TAUGHT = ["gradients", "_mixing", "alignment", "adversarial", "risk_penalties", "groupdro", "mixup", "mtl"]
 TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gsnr_dropout", "vrex"]
 
 

@@ -82,8 +82,9 @@ class MLDG(Algorithm):
 
     def _stepped(self, loss: Tensor, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights after a step against the gradient of ``loss``."""
-        options = {"retain_graph": True, "create_graph": not self.first_order, "allow_unused": True}
-        slopes = torch.autograd.grad(loss, list(weights.values()), **options)
+        slopes = torch.autograd.grad(
+            loss, [*weights.values()], retain_graph=True, create_graph=not self.first_order, allow_unused=True
+        )
         return {
             name: weight if slope is None else weight - self.inner_lr * slope
             for (name, weight), slope in zip(weights.items(), slopes, strict=True)

@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, 
 from genie_dg.check import number, one_of
 from genie_dg.search_space import LogUniform, Setting
 
-from ._mixing import require_map, statistics
+from ._mixing import on_map, statistics
 from .algorithm import Algorithm, AlgorithmRow
 
 STYLE = "style"
@@ -126,12 +126,7 @@ class SagNet(Algorithm):
         """The final features, randomised at the point."""
         if not self.point:
             return randomise(self.network.features(images))
-
-        def edit(x: Tensor) -> Tensor:
-            require_map(x, "SagNet", self.point)
-            return randomise(x)
-
-        return self.network.features(images, {self.point: edit})
+        return self.network.features(images, {self.point: on_map("SagNet", self.point, randomise)})
 
 
 ROW = AlgorithmRow(
