@@ -23,9 +23,8 @@ from genie_dg.results.render import (
     points,
     render,
     render_comparisons,
-    span,
 )
-from genie_dg.results.tables import Cell, tables
+from genie_dg.results.tables import Cell, span, tables
 
 from .build import Run, frame_of, record, run
 from .test_tables import THREE, by_kind, whole

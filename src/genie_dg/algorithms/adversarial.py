@@ -1,10 +1,10 @@
-"""A discriminator that guesses the domain, and the game against it: what DANN and CDANN share."""
+"""DANN and CDANN: features from which a discriminator cannot guess the domain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, 
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from .algorithm import Algorithm
+from .algorithm import Algorithm, AlgorithmRow
 
 DISCRIMINATOR = "discriminator"
 """The role of the adversary."""
@@ -102,8 +102,6 @@ class Adversarial(Algorithm):
     adversary is part of the algorithm, and an optimizer must not gain by weakening its opponent.
 
     Args:
-        network: makes the predictions.
-        domains: how many training domains every batch has.
         lambda_: :math:`\lambda`, published as ``lambda``, which is a keyword of Python.
         weight_decay_d: of the discriminator.
         d_steps_per_g_step: steps of the discriminator for each step of the network.
@@ -146,11 +144,9 @@ class Adversarial(Algorithm):
         self._adam = {"lr": lr_d, "weight_decay": weight_decay_d, "beta1": beta1, "beta2": 0.9}
         like = next(network.parameters())
         self.discriminator = Discriminator(network.feature_size, domains, mlp_width, mlp_depth, like)
-        self.class_embedding: nn.Embedding | None = None
-        if self.conditional:
-            self.class_embedding = nn.Embedding(
-                network.classes, network.feature_size, device=like.device, dtype=like.dtype
-            )
+        size = (network.classes, network.feature_size)
+        embedding = nn.Embedding(*size, device=like.device, dtype=like.dtype) if self.conditional else None
+        self.class_embedding = embedding
 
     def roles(self) -> dict[str, Role]:
         """The network as ``"main"``; the discriminator, with its class embedding, under Adam as published."""
@@ -197,3 +193,56 @@ class Adversarial(Algorithm):
         if self.grad_penalty:
             loss = loss + self.grad_penalty * squared_slope(losses.sum(), inputs)
         return loss
+
+
+@final
+class DANN(Adversarial):
+    r"""Domain-adversarial training: the discriminator sees :math:`u_i = z_i`, and :math:`w_i = 1/N`.
+
+    The losses, the order of steps and the arguments are those of `Adversarial`.
+
+    Differs from the paper in: steps alternate, where the paper reverses a gradient and steps both players at
+    once; :math:`\lambda` is constant; the gradient penalty is DomainBed's.
+
+    Differs from DomainBed's code in: the first step is the discriminator's (there steps count from 1, so that
+    with ``d_steps_per_g_step=1`` the network begins); the network's optimizer is the run's own and knows no
+    ``beta1``. As there, the network's loss has the whole :math:`L_D` with its penalty.
+    """
+
+    conditional = False
+
+
+@final
+class CDANN(Adversarial):
+    r"""Class-conditional adversarial training: the discriminator sees :math:`u_i = z_i + e(y_i)`.
+
+    The embedding e of classes is learnt by the discriminator's side, and every class of the batch weighs the
+    same: the :math:`w_i` are `class_balance`. The penalty is not weighted. The losses, the order of steps and
+    the arguments are those of `Adversarial`.
+
+    Differs from the paper (class prior-normalised domain loss) in: one discriminator that is given the class
+    takes the place of one for each class; classes are counted over the whole batch, as in DomainBed, not within
+    each domain, because a batch has few samples of a class in a domain. Differs from DomainBed's code in: C
+    counts the classes that occur (there: 1 + the largest label of the batch, so that the weights may add up to
+    less than 1); and in what DANN differs.
+    """
+
+    conditional = True
+
+
+DANN_ROW = AlgorithmRow(
+    "DANN",
+    DANN,
+    paper="Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016",
+    space=SPACE,
+    one_source=ONE_SOURCE,
+    adversarial=True,
+)
+CDANN_ROW = AlgorithmRow(
+    "CDANN",
+    CDANN,
+    paper="Li et al., Deep Domain Generalization via Conditional Invariant Adversarial Networks, ECCV 2018",
+    space=SPACE,
+    one_source=ONE_SOURCE,
+    adversarial=True,
+)
