@@ -117,6 +117,13 @@ _ROWS = (
         ("art", "cartoon", "photo", "sketch"),
         "StyleShapes",
     ),
+    _embedded(
+        "worn-digits",
+        "the same digits: clean, with noise, blurred, faded, with a bar of ink",
+        "worn_digits.worn_digits",
+        ("clean", "noise", "blur", "faded", "bar"),
+        "WornDigits",
+    ),
     *map(_published, PUBLISHED.values()),
     _mnist("RotatedMNIST", "MNIST turned by 0 to 75 degrees (idx files)", "rotated_mnist", _TURNS),
     _mnist(
