@@ -55,9 +55,15 @@ def planned(one: Again, folder: Path) -> list[RunConfig]:
 
 
 def ids(configs: Iterable[RunConfig]) -> list[str]:
-    """Identities without what protocols have come to say since: the oracle's rule, and that these are small."""
-    later = [replace(c, batch_size=1) if c.dataset == "ColouredDigits" else c for c in configs]
-    return sorted(replace(config, oracle="").run_id for config in later)
+    """Identities without what protocols have come to say since: the oracle's rule, and which sets are small."""
+    return sorted(_as_then(config).run_id for config in configs)
+
+
+def _as_then(config: RunConfig) -> RunConfig:
+    if config.dataset != "ColouredDigits":
+        return replace(config, oracle="")
+    settings = {**config.optimizer_settings, "weight_decay": 0.0}
+    return replace(config, oracle="", batch_size=1, optimizer_settings=settings)
 
 
 def configs_of(frame: pl.DataFrame) -> list[RunConfig]:
