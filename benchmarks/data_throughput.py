@@ -74,7 +74,7 @@ def main() -> None:
         )
         samplers = [Sampler(np.arange(len(d)), 32, seed=0, domain=i) for i, d in enumerate(domains)]
         training = Training(domains, samplers, recipe=Recipe(), caches=caches["training"])
-        fast = Training(domains, samplers, recipe=Recipe(), caches=caches["training"], engine="opencv")
+        fast = Training(domains, samplers, recipe=Recipe(engine="opencv"), caches=caches["training"])
         uncached = Training(domains, samplers, recipe=Recipe())
         drawn = RandomSampler(augmented, replacement=True, num_samples=10**6)
         shuffled = RandomSampler(plain)  # all domains from the start, as below

@@ -21,9 +21,10 @@ from typing import Any
 import torch
 
 import genie_dg.bench.train as loop
-from genie_dg.bench.assemble import Places, assemble
-from genie_dg.runs.record import RunConfig
+from genie_dg.bench.assemble import assemble
+from genie_dg.bench.options import RunOptions
 from genie_dg.data.registry import open_data
+from genie_dg.runs.record import Record, RunConfig
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         cache = given.cache or Path(temporary) / "cache"
         print("building or opening the cache", flush=True)
-        parts = assemble(config, data, Places(cache=cache))
+        parts = assemble(config, data, RunOptions(cache=str(cache)))
         inside, whole, apart = [0.0], [], [0.0]
         optimizer = parts.optimizers["main"]
         step, evaluate, save = optimizer.step, loop.evaluate, loop.save
@@ -63,8 +64,8 @@ def main() -> None:
 
             return called
 
-        def no_evaluation(*args: Any) -> dict[str, Any]:
-            return {"step": args[1], "loss": None, "validation_loss": 0.0, "in_acc": [], "out_acc": []}
+        def no_evaluation(*args: Any) -> Record:
+            return Record(args[1], 0.0, None, 0.0, (), ())
 
         optimizer.step = timed(step, inside)  # type: ignore[method-assign]
         loop.evaluate, loop.save = no_evaluation, timed(save, apart)

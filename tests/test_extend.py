@@ -37,17 +37,17 @@ def test_there_are_four_and_they_are_short() -> None:
 
 
 @pytest.fixture
-def tables_as_before() -> Iterator[None]:
+def registries_as_before() -> Iterator[None]:
     """What a plugin registers is gone after the test."""
-    tables = (ALGORITHMS, BACKBONES, OPTIMIZERS, SETS)
-    before = [dict(table._rows) for table in tables]
+    registries = (ALGORITHMS, BACKBONES, OPTIMIZERS, SETS)
+    before = [dict(registry._rows) for registry in registries]
     yield
-    for table, rows in zip(tables, before, strict=True):
-        table._rows = rows  # type: ignore[assignment]
+    for registry, rows in zip(registries, before, strict=True):
+        registry._rows = rows  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("word", list(TRAINED_WITH))
-@pytest.mark.usefixtures("tables_as_before")
+@pytest.mark.usefixtures("registries_as_before")
 def test_it_trains_from_the_command_line(word: str, tmp_path: Path) -> None:
     plugin = tmp_path / "own.py"
     plugin.write_text(block_with(word))

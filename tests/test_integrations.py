@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.cli._errors import UserError
+from genie_dg.check import InputError
 from genie_dg.cli.main import build_parser, check_verb
 
 ROOT = Path(__file__).parent.parent
@@ -25,8 +25,8 @@ PAGES = ("quickstart.md", "use_in_your_loop.md", "own_folder.md")
 
 def blocks(page: str, *languages: str) -> list[tuple[str, str]]:
     """(language, text) of the fenced blocks of a page, in order; without languages, all of them."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / page).read_text(), flags=re.S | re.M)
-    return [(kind, text) for kind, text in found if not languages or kind in languages]
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / page).read_text(), flags=re.S | re.M)
+    return [(kind, text) for kind, text in fenced if not languages or kind in languages]
 
 
 def commands(page: str) -> list[list[str]]:
@@ -88,7 +88,7 @@ def test_a_wrong_command_would_be_seen(wrong: str) -> None:
         check_verb(words)
         build_parser().parse_args(words)
 
-    with pytest.raises(UserError):
+    with pytest.raises(InputError):
         parse()
 
 
@@ -102,11 +102,13 @@ def test_the_quickstart_runs(tmp_path: Path) -> None:
         "table",
         "compare",
     }
-    told = run_python(program("quickstart.md"), tmp_path)
-    assert "Chosen by validation: step" in told
-    assert "4 of 4 runs are done, 0 failed." in told
+    printed = run_python(program("quickstart.md"), tmp_path)
+    assert "Chosen by validation: step" in printed
+    assert "4 of 4 runs are done, 0 failed." in printed
     assert len(list((tmp_path / "runs").glob("*/done"))) == 4
-    assert told.count("| ERM       | genie     |") >= 2  # the table of the command and that of the Python block
+    assert (
+        printed.count("| ERM       | genie     |") >= 2
+    )  # the table of the command and that of the Python block
 
 
 @pytest.mark.slow  # imports Lightning, Transformers and Accelerate in processes of their own
@@ -114,21 +116,21 @@ def test_the_page_about_loops_runs(tmp_path: Path) -> None:
     """Lightning, Transformers and Accelerate are the real ones; nothing is downloaded."""
     text = program("use_in_your_loop.md")
     libraries = {"lightning", "transformers", "accelerate"}
-    told = run_python(f"{text}\nimport sys\nprint(sorted({libraries} & set(sys.modules)))", tmp_path)
-    assert str(sorted(libraries)) in told
-    assert told.count("'trust': ") == 3  # gauges of each library's optimizer
-    assert told.count("{'loss': ") == 5  # five updates of the stand-in for DomainBed's class
+    printed = run_python(f"{text}\nimport sys\nprint(sorted({libraries} & set(sys.modules)))", tmp_path)
+    assert str(sorted(libraries)) in printed
+    assert printed.count("'trust': ") == 3  # gauges of each library's optimizer
+    assert printed.count("{'loss': ") == 5  # five updates of the stand-in for DomainBed's class
     assert (tmp_path / "checkpoint.pt").is_file()
 
 
 @pytest.mark.slow  # trains from the command line several times; the quick start does so in every run
 def test_the_page_about_folders_runs(tmp_path: Path) -> None:
-    told = run_python(program("own_folder.md"), tmp_path)
-    assert "Everything is as it should be." in told
-    assert "6 of 6 runs are done, 0 failed." in told
+    printed = run_python(program("own_folder.md"), tmp_path)
+    assert "Everything is as it should be." in printed
+    assert "6 of 6 runs are done, 0 failed." in printed
     assert "genie" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "sheet.png").stat().st_size > 1000
-    right = re.search(r"(\d+) of 30 sketches are right", told)
+    right = re.search(r"(\d+) of 30 sketches are right", printed)
     (records,) = (tmp_path / "one").glob("*/records.jsonl")
     last = json.loads(records.read_text().splitlines()[-1])
     assert right is not None  # the model that was read again is as right as the one that was saved
@@ -147,9 +149,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for name in (
         "optim.genie.GENIE",
         "optim.swad.SWAD",
-        "data.sets.open_data",
+        "data.registry.open_data",
         "bench.train.train",
-        "config.RunConfig",
+        "runs.record.RunConfig",
     ):
         assert f'id="genie_dg.{name}"' in api
     assert ":math:" not in api

@@ -1,4 +1,4 @@
-"""Tables that others can add to: names, plugins from packages and scripts, and what is refused."""
+"""Registries that others can add to: names, plugins from packages and scripts, and what is refused."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Fruit:
     weight: float = 1.0
 
 
-def table(group: str = "genie_dg.none") -> Registry[Fruit]:
+def registry(group: str = "genie_dg.none") -> Registry[Fruit]:
     return Registry("fruit", [Fruit("apple"), Fruit("Pear")], Fruit, group)
 
 
 def test_names_are_found_in_any_case_and_listed_in_order() -> None:
-    fruits = table()
+    fruits = registry()
     assert fruits["APPLE"].name == "apple"
     assert fruits["pear"].name == "Pear"
     assert list(fruits) == ["apple", "Pear"]
@@ -35,22 +35,22 @@ def test_names_are_found_in_any_case_and_listed_in_order() -> None:
 
 def test_an_unknown_name_is_answered_with_the_names_and_the_nearest() -> None:
     with pytest.raises(
-        UnknownName, match=r"^'aple' is no fruit; the choice is apple, Pear; did you mean 'apple'\?$"
+        UnknownName, match=r"^There is no fruit 'aple'; the choice is apple, Pear; did you mean 'apple'\?$"
     ):
-        table()["aple"]
-    with pytest.raises(UnknownName, match=r"^'zzz' is no fruit; the choice is apple, Pear\.$"):
-        table()["zzz"]
+        registry()["aple"]
+    with pytest.raises(UnknownName, match=r"^There is no fruit 'zzz'; the choice is apple, Pear\.$"):
+        registry()["zzz"]
     assert did_you_mean("pera", ["apple", "Pear"]) == "; did you mean 'Pear'?"
 
 
 def test_registering() -> None:
-    fruits = table()
+    fruits = registry()
     plum = fruits.register(Fruit("plum"))
     assert fruits["plum"] is plum
     fruits.register(Fruit("plum"))
     with pytest.raises(PluginError, match="'PLUM' is taken"):
         fruits.register(Fruit("PLUM", 2.0))
-    with pytest.raises(PluginError, match="a row of this table is a"):
+    with pytest.raises(PluginError, match=r"^Got 'plum' as fruit; expected a tests\.test_registry\.Fruit\.$"):
         fruits.register("plum")  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def installed(folder: Path, name: str, group: str, code: str, points: str) -> No
 
 
 def test_rows_come_from_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from tests.test_lookup import Fruit\nPLUM = Fruit('plum')\ndef fig():\n    return Fruit('fig')\n"
+    code = "from tests.test_registry import Fruit\nPLUM = Fruit('plum')\ndef fig():\n    return Fruit('fig')\n"
     installed(
         tmp_path,
         "fruit_shop_one",
@@ -73,7 +73,7 @@ def test_rows_come_from_installed_packages(tmp_path: Path, monkeypatch: pytest.M
         "plum = fruit_shop_one:PLUM\nfig = fruit_shop_one:fig",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    fruits = table("genie_dg.fruit_test")
+    fruits = registry("genie_dg.fruit_test")
     assert "fruit_shop_one" not in sys.modules
     assert fruits["apple"].name == "apple"
     assert "fruit_shop_one" not in sys.modules, "a row of our own needs no plugin"
@@ -84,10 +84,10 @@ def test_rows_come_from_installed_packages(tmp_path: Path, monkeypatch: pytest.M
 def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path, "fruit_shop_two", "genie_dg.fruit_broken", "1 / 0\n", "plum = fruit_shop_two:PLUM")
     monkeypatch.syspath_prepend(str(tmp_path))
-    fruits = table("genie_dg.fruit_broken")
+    fruits = registry("genie_dg.fruit_broken")
     for _ in range(2):  # it is not forgotten after the first time
         with pytest.raises(
-            PluginError, match=r"'plum' of genie_dg.fruit_broken .*ZeroDivisionError.*mend or uninstall"
+            PluginError, match=r"'plum' of genie_dg.fruit_broken .*ZeroDivisionError.*repair or uninstall"
         ):
             list(fruits)
     assert fruits["apple"].name == "apple"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from genie_dg.optim.genie import GENIE as GENIE
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["GENIE", "__version__"]
 
 

@@ -65,11 +65,6 @@ def advance_moments(g: Tensor, m: Tensor, v: Tensor, a: Averaging) -> tuple[Tens
     return m * a.beta + g * a.weight, v * a.beta + g * g * a.weight
 
 
-def raw_variance(v: Tensor, mean: Tensor, a: Averaging) -> Tensor:
-    """(v/c - mean^2) / (1 - rho), with no care for rounding or overflow."""
-    return (v * a.inverse_correction - mean * mean) * a.inverse_freedom
-
-
 def safe_square(x: Tensor) -> Tensor:
     """x^2, held below a quarter of the largest number."""
     return (x * x).clamp(max=torch.finfo(x.dtype).max / 4)

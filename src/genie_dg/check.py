@@ -7,6 +7,7 @@ A message says what was got, what was expected and, where it helps, what to do:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -112,7 +113,8 @@ def folder(path: Path, what_to_do: str, error: type[InputError] = InputError) ->
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number; True and False are not."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    limit = sys.float_info.max  # a whole number beyond it is not a float
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -limit <= value <= limit
 
 
 def either(names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def write_whole(path: Path, data: bytes) -> None:
         part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise FileError(
             f"{path} cannot be written ({error.strerror}); free some space or choose another folder, and start "
             "the same command again: nothing that was saved is lost."
@@ -72,10 +73,13 @@ def json_line(data: Mapping[str, Any]) -> str:
 
 
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
-    """Add one JSON object as the last line, synced."""
+    """Add one JSON object as the last line, synced; a torn line before it stays a line of its own."""
     try:
-        with path.open("ab") as file:
-            file.write(json_line(data).encode("utf-8"))
+        with path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 1, 0))
+            torn = file.read(1) not in (b"", b"\n")
+            file.write(b"\n" * torn + json_line(data).encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -85,8 +89,8 @@ def append_line(path: Path, data: Mapping[str, Any]) -> None:
         ) from error
 
 
-def read_lines(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The JSON objects in the lines of a file, and a sentence for each line that is none.
+def read_lines(path: str | Path, most: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+    """The JSON objects in the first ``most`` lines of a file, or in all, and a sentence for each line without.
 
     A file that is not there has no lines. The last line of a process that was killed may be torn.
     """
@@ -97,7 +101,7 @@ def read_lines(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
     except OSError as error:
         return [], [f"{path} cannot be read ({error.strerror}); it counts as missing."]
     objects, problems = [], []
-    for number, line in enumerate(text.split(b"\n"), 1):
+    for number, line in enumerate(text.split(b"\n")[:most], 1):
         if not line.strip():
             continue
         try:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import _adversary, cdann, dann
-from genie_dg.algorithms._adversary import Adversarial
+from genie_dg.algorithms import adversarial
+from genie_dg.algorithms.adversarial import CDANN_ROW, DANN_ROW, Adversarial
 from genie_dg.bench.step import take_step
 
 from .networks import batch, small_network
@@ -115,7 +115,7 @@ class Twin:
             w.data -= self.s["lr_d"] * (m / (1 - b1**t)) / (torch.sqrt(v / (1 - b2**t)) + 1e-8)
 
 
-@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
 @pytest.mark.parametrize(
     "more",
     [
@@ -129,7 +129,7 @@ class Twin:
 def test_six_steps_equal_the_twin(row: Any, more: dict[str, Any]) -> None:
     settings = {**SETTINGS, **more}
     algorithm = row.build(small_network(classes=4), 3, **settings)
-    twin = Twin(algorithm, settings, conditional=row is cdann.ROW)
+    twin = Twin(algorithm, settings, conditional=row is CDANN_ROW)
     steppers, data = optimizers(algorithm), uneven()
     for t in range(6):
         take_step(algorithm, steppers, data, StepContext(t, seed=4))
@@ -141,7 +141,7 @@ def test_six_steps_equal_the_twin(row: Any, more: dict[str, Any]) -> None:
             torch.testing.assert_close(got[name], want[name].detach(), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
 def test_roles_take_turns_and_touch_only_their_own(row: Any) -> None:
     algorithm = row.build(small_network(classes=4), 3, **SETTINGS, d_steps_per_g_step=2)
     steppers, data = optimizers(algorithm), uneven()
@@ -162,7 +162,7 @@ def test_roles_take_turns_and_touch_only_their_own(row: Any) -> None:
     assert turns == ["discriminator", "discriminator", "main"] * 2
 
 
-@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_loss_can_be_asked_for_twice(row: Any, step: int) -> None:
     algorithm = row.build(small_network(classes=4), 3, **SETTINGS, mlp_dropout=0.5, grad_penalty=1.0)
@@ -172,7 +172,7 @@ def test_a_loss_can_be_asked_for_twice(row: Any, step: int) -> None:
     assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
 
 
-@pytest.mark.parametrize("row", [dann.ROW, cdann.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
 def test_one_source_is_erm_on_main_steps(row: Any) -> None:
     algorithm = row.build(small_network(classes=4), 1, **SETTINGS, grad_penalty=1.0)
     assert "ERM" in row.one_source
@@ -188,7 +188,7 @@ def test_one_source_is_erm_on_main_steps(row: Any) -> None:
 
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_single_precision_and_graphs_of_gradients(create_graph: bool) -> None:
-    algorithm = cdann.CDANN(small_network(dtype=torch.float32), 2, grad_penalty=0.1, mlp_dropout=0.1)
+    algorithm = adversarial.CDANN(small_network(dtype=torch.float32), 2, grad_penalty=0.1, mlp_dropout=0.1)
     steppers = optimizers(algorithm)
     for t in range(2):
         losses = take_step(
@@ -215,9 +215,9 @@ def test_single_precision_and_graphs_of_gradients(create_graph: bool) -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
-        dann.DANN(small_network(), 2, **wrong)
+        adversarial.DANN(small_network(), 2, **wrong)
 
 
 def test_examples() -> None:
-    failed, tried = doctest.testmod(_adversary, extraglobs={"torch": torch})
+    failed, tried = doctest.testmod(adversarial, extraglobs={"torch": torch})
     assert (failed, tried > 0) == (0, True)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms.gsnr_dropout import ROW, GSNRDropout
+from genie_dg.algorithms.masks import GSNR_DROPOUT_ROW as ROW
+from genie_dg.algorithms.masks import GSNRDropout
 
 from .networks import batch, small_network
 

@@ -13,10 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.algorithms.and_mask import ROW as AND_ROW
-from genie_dg.algorithms.and_mask import ANDMask, and_mask
-from genie_dg.algorithms.sand_mask import ROW as SAND_ROW
-from genie_dg.algorithms.sand_mask import SANDMask, sand_mask
+from genie_dg.algorithms.masks import AND_ROW, SAND_ROW, ANDMask, SANDMask, and_mask, sand_mask
 
 from .networks import batch, small_network
 

@@ -14,16 +14,25 @@ from scipy import stats
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
-from genie_dg.algorithms import coral, groupdro, irm, mixup, mmd, vrex
+from genie_dg.algorithms import groupdro, mixup
 from genie_dg.algorithms._mixing import beta
-from genie_dg.algorithms._penalties import kernel_distance, mean_over_pairs, moment_distance
 from genie_dg.algorithms.algorithm import Algorithm
+from genie_dg.algorithms.alignment import (
+    CORAL,
+    CORAL_ROW,
+    MMD,
+    MMD_ROW,
+    kernel_distance,
+    mean_over_pairs,
+    moment_distance,
+)
+from genie_dg.algorithms.risk_penalties import IRM, IRM_ROW, VREX_ROW, VREx
 from genie_dg.bench.step import take_step
 from genie_dg.search_space import LogUniform, defaults
 
 from .networks import batch, small_network
 
-ROWS = [module.ROW for module in (irm, vrex, groupdro, mixup, coral, mmd)]
+ROWS = [IRM_ROW, VREX_ROW, groupdro.ROW, mixup.ROW, CORAL_ROW, MMD_ROW]
 SIZES = [(6, 6, 6), (5, 2, 6), (6, 3), (4,)]
 Twin = Callable[[Network, DomainBatch], Tensor]
 
@@ -88,20 +97,20 @@ def vrex_twin(weight: float) -> Twin:
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize(("step", "weight"), [(0, 1.0), (6, 1.0), (7, 30.0)])
 def test_irm_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step: int, weight: float) -> None:
-    algorithm = irm.IRM(small_network(), len(sizes), irm_lambda=30.0, irm_penalty_anneal_iters=7)
+    algorithm = IRM(small_network(), len(sizes), irm_lambda=30.0, irm_penalty_anneal_iters=7)
     check(algorithm, cut(sizes), irm_twin(weight), step)
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize(("step", "weight"), [(0, 1.0), (6, 1.0), (7, 3000.0)])
 def test_vrex_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step: int, weight: float) -> None:
-    algorithm = vrex.VREx(small_network(), len(sizes), vrex_lambda=3000.0, vrex_penalty_anneal_iters=7)
+    algorithm = VREx(small_network(), len(sizes), vrex_lambda=3000.0, vrex_penalty_anneal_iters=7)
     check(algorithm, cut(sizes), vrex_twin(weight), step)
 
 
 def test_no_first_steps_means_the_final_weight_at_once() -> None:
-    check(irm.IRM(small_network(), 3, irm_penalty_anneal_iters=0), batch(), irm_twin(100.0))
-    check(vrex.VREx(small_network(), 3, vrex_penalty_anneal_iters=0), batch(), vrex_twin(10.0))
+    check(IRM(small_network(), 3, irm_penalty_anneal_iters=0), batch(), irm_twin(100.0))
+    check(VREx(small_network(), 3, vrex_penalty_anneal_iters=0), batch(), vrex_twin(10.0))
 
 
 def moment_twin(x: Tensor, y: Tensor) -> Tensor:
@@ -143,13 +152,13 @@ def aligned_twin(gamma: float, distance: Callable[[Tensor, Tensor], Tensor]) -> 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_coral(sizes: tuple[int, ...]) -> None:
-    algorithm = coral.CORAL(small_network(), len(sizes), mmd_gamma=7.0)
+    algorithm = CORAL(small_network(), len(sizes), mmd_gamma=7.0)
     check(algorithm, cut(sizes), aligned_twin(7.0, moment_twin))
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_mmd(sizes: tuple[int, ...]) -> None:
-    algorithm = mmd.MMD(small_network(), len(sizes), mmd_gamma=0.7)
+    algorithm = MMD(small_network(), len(sizes), mmd_gamma=0.7)
     check(algorithm, cut(sizes), aligned_twin(0.7, kernel_twin))
 
 
@@ -353,7 +362,7 @@ def test_the_spaces_are_the_published_ones() -> None:
         "mixup_alpha": LogUniform(-1, 1),
         "mmd_gamma": LogUniform(-1, 1),
     }
-    assert coral.ROW.space == mmd.ROW.space
+    assert CORAL_ROW.space == MMD_ROW.space
     by_name = {name: setting.default for row in ROWS for name, setting in row.space.items()}
     assert list(by_name.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
 
@@ -382,7 +391,7 @@ def test_autocast_changes_the_loss_a_little(row: object) -> None:
     torch.testing.assert_close(half.float(), full, rtol=0.05, atol=0)
 
 
-@pytest.mark.parametrize("row", [vrex.ROW, groupdro.ROW, coral.ROW, mmd.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [VREX_ROW, groupdro.ROW, CORAL_ROW, MMD_ROW], ids=lambda row: row.name)
 def test_with_one_domain_these_are_erm(row: object) -> None:
     check(row.build(small_network(), 1), batch(1), lambda network, data: domain_losses(network, data)[0], 600)
     assert "equals ERM" in row.one_source
@@ -398,7 +407,7 @@ def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
         mixup.Mixup(small_network(), 2, mixup_alpha=0.0)
 
 
-@pytest.mark.parametrize("row", [irm.ROW, coral.ROW], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [IRM_ROW, CORAL_ROW], ids=lambda row: row.name)
 def test_a_domain_with_one_sample_is_refused(row: object) -> None:
     with pytest.raises(
         ValueError, match=rf"^{row.name} got a batch with \[6, 1\] samples .*; expected 2 or more"

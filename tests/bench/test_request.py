@@ -13,7 +13,7 @@ from genie_dg.registry import PluginError, UnknownName
 
 def test_names_are_spelled_as_the_registries_do() -> None:
     assert full_names("coral", "GENIE", "ResNet50") == ("CORAL", "genie", "resnet50")
-    with pytest.raises(UnknownName, match="There is no algorithm 'corral'.*did you mean 'CORAL'"):
+    with pytest.raises(UnknownName, match=r"There is no algorithm 'corral'.*did you mean 'CORAL'"):
         full_names("corral", "genie", "cnn")
 
 

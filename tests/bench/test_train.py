@@ -156,6 +156,20 @@ def test_a_loss_that_is_not_a_number_stops_the_run(digits: DomainSet, tmp_path: 
     assert not (tmp_path / "done").exists()
 
 
+def test_a_run_with_a_record_that_is_not_finite_fails_again_for_the_same_reason(
+    digits: DomainSet, tmp_path: Path
+) -> None:
+    """The weights are lost after the first step, its record says so, and the second step is refused."""
+    config = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30}, checkpoint_every=1, steps=50)
+    reasons = []
+    for _ in range(2):
+        with pytest.raises(NotFinite, match="lower the learning rate of sgd") as caught:
+            train(assemble(config, digits), tmp_path)
+        reasons.append(str(caught.value))
+    assert reasons[0] == reasons[1]
+    assert "NaN" in (tmp_path / "records.jsonl").read_text()
+
+
 def test_a_folder_of_another_run_is_refused(digits: DomainSet, tmp_path: Path) -> None:
     train(assemble(BASE, digits), tmp_path)
     with pytest.raises(FileError, match="holds another run"):

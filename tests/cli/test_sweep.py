@@ -127,7 +127,7 @@ def test_a_wrong_file_is_one_sentence_before_any_work(
     ("words", "sentence"),
     [
         (["sweep", "nowhere.toml"], "nowhere.toml"),
-        (["status", "nowhere"], "nowhere is no folder"),
+        (["status", "nowhere"], "nowhere is not a folder"),
         (["table", "nowhere"], "nowhere"),
         (["compare", "nowhere"], "nowhere"),
         (["import", "nowhere", "--out", "x"], "nowhere"),

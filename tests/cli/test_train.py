@@ -1,4 +1,4 @@
-"""``genie-dg train`` and ``genie-dg list`` as a person types them."""
+"""``genie-dg train`` as a person types it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 from genie_dg.cli.main import main
-
-from .data.pictures import folder as write_folder
+from genie_dg.cli.train import usable_device
+from tests.data.pictures import folder as write_folder
 
 
 def typed(*words: str) -> int:
@@ -26,10 +27,10 @@ def test_erm_with_genie_learns_the_rotated_digits(tmp_path: Path, capsys: pytest
     )  # fmt: skip
     shown = capsys.readouterr().out
     assert code == 0
-    found = re.search(r"Chosen by validation: step \d+, validation ([\d.]+) %, left out ([\d.]+) %", shown)
-    assert found is not None
-    assert float(found[1]) > 85
-    assert float(found[2]) > 75
+    chosen = re.search(r"Chosen by validation: step \d+, validation ([\d.]+) %, left out ([\d.]+) %", shown)
+    assert chosen is not None
+    assert float(chosen[1]) > 85
+    assert float(chosen[2]) > 75
     assert re.search(r"30 degrees +left out", shown)
 
 
@@ -98,9 +99,14 @@ def test_a_pretrained_network_trains_on_a_folder(tmp_path: Path, capsys: pytest.
         (["digits", "--test-domain", "0", "--backbone", "resnet17"], "did you mean 'resnet"),
         (["digits", "--test-domain", "0", "--set", "lrate=1"], "has a setting 'lrate'"),
         (["digits", "--test-domain", "0", "--set", "lr=fast"], "lr"),
-        (["digits", "--test-domain", "0", "--steps", "0"], "steps=0 came"),
+        (
+            ["digits", "--test-domain", "0", "--steps", "0"],
+            "got steps=0; expected a whole number of at least 1",
+        ),
         (["digits", "--test-domain", "0", "--device", "tpu7"], "'tpu7' cannot be used here"),
-        (["digits", "--test-domain", "0", "--plugin", "none.py"], "none.py is no file"),
+        (["digits", "--test-domain", "0", "--weights", "none.pth"], "none.pth cannot be read"),
+        (["digits", "--test-domain", "0", "--watch", "ogsr"], "got watch='ogsr'; expected updates or osgr"),
+        (["digits", "--test-domain", "0", "--plugin", "none.py"], "none.py is not a file"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(
@@ -113,22 +119,6 @@ def test_a_wrong_request_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("algorithms", ["ERM", "SagNet", "irm_lambda 100"]),
-        ("optimizers", ["genie", "adahessian", "lr"]),
-        ("backbones", ["efficientnet_lite0", "timm/NAME"]),
-        ("data", ["styleshapes", "PACS"]),
-        ("", ["ERM", "genie", "resnet50", "digits"]),
-    ],
-)
-def test_the_tables_are_listed(kind: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("list", *([kind] if kind else [])) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in names)
-
-
-def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("list", "optimizer") == 2
-    assert "did you mean 'optimizers'?" in capsys.readouterr().err
+def test_a_device_is_the_best_there_is_or_the_one_that_was_named() -> None:
+    assert usable_device("cpu") == "cpu"
+    assert usable_device("") == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,9 +14,18 @@ from scipy import stats
 from torchvision import transforms as T
 from torchvision.transforms import functional as TF
 
-from genie_dg.data.augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Draws, Painter, Recipe, crop_boxes, draw
+from genie_dg.data.augment import (
+    ENGINES,
+    GROUP,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Draws,
+    Painter,
+    Recipe,
+    crop_boxes,
+    draw,
+)
 from genie_dg.data.domains import DataError
-from genie_dg.data.loaders import ENGINES
 from tests.data.pictures import pixels
 
 CHANGES = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)
@@ -148,5 +159,16 @@ def test_no_normalisation() -> None:
 
 @pytest.mark.parametrize("bad", [{"size": 0}, {"scale": (0, 1)}, {"scale": (1, 0.5)}, {"hue": 0.6}])
 def test_bad_recipes(bad: dict[str, object]) -> None:
-    with pytest.raises(DataError, match="is no augmentation"):
+    with pytest.raises(DataError, match=rf"got {next(iter(bad))}.*; expected"):
         Recipe(**bad)  # type: ignore[arg-type]
+
+
+def test_without_opencv_only_its_engine_is_refused() -> None:
+    code = (
+        "import sys\nsys.modules['cv2'] = None\n"
+        "from genie_dg.check import MissingPackage\nfrom genie_dg.data.augment import Recipe\n"
+        "Recipe().painter()\n"
+        "try:\n    Recipe(engine='opencv').painter()\nexcept MissingPackage as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "genie-dg[bench]" in done.stdout

@@ -64,5 +64,5 @@ def test_the_protocol_says_which_parts_are_augmented(
 
 
 def test_a_wrong_rule_is_refused() -> None:
-    with pytest.raises(InputError, match="eval_augment='all' is not one of none, train, train-in"):
+    with pytest.raises(InputError, match="eval_augment='all'; expected none, train or train-in"):
         RunConfig("mine", (0,), eval_augment="all")

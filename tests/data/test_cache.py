@@ -26,6 +26,7 @@ from genie_dg.data.cache import (
 from genie_dg.data.digests import examine
 from genie_dg.data.domains import DataError, FileDomain
 from genie_dg.data.image_folders import DataWarning, open_folder
+from genie_dg.files import FileError, json_line
 from tests.data.pictures import KINDS, folder, write
 
 SPECS: list[Spec] = [EvalSpec(32), TrainSpec(34)]
@@ -135,7 +136,8 @@ def test_killed_ten_times_at_random_moments(tmp_path: Path, kind: str) -> None:
             if round_ < 9:  # begin again: tear the last block off and let the next start repair it
                 complete[0].unlink()
                 (complete[0].parent / "pixels.u8").replace(complete[0].parent / "pixels.part")
-                (complete[0].parent / "journal.jsonl").write_text("[0, 12345]\\n[32, 99")
+                torn = json_line({"start": 0, "crc": 12345}) + '{"start": 32, "crc": 99'
+                (complete[0].parent / "journal.jsonl").write_text(torn)
     assert interrupted >= 3  # a fast machine may finish before it is killed
     assert_right(open_cache(domain, spec, cache), domain, spec)
 
@@ -151,7 +153,9 @@ def test_an_interrupted_build_goes_on(tmp_path: Path) -> None:
     (place / "pixels.part").write_bytes(torn)
     (place / "pixels.u8").unlink()
     (place / "complete.json").unlink()
-    (place / "journal.jsonl").write_text(f"[0, {crcs[0]}]\n[32, {crcs[1]}]\n[64, 1")
+    (place / "journal.jsonl").write_text(
+        json_line({"start": 0, "crc": crcs[0]}) + json_line({"start": 32, "crc": crcs[1]}) + '{"start"'
+    )
     done: list[int] = []
     again = open_cache(domain, EvalSpec(32), tmp_path / "cache", done.append)
     assert done[0] == 32  # one block was kept
@@ -199,13 +203,13 @@ LIMITED = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 from genie_dg.data.cache import EvalSpec, open_cache
-from genie_dg.data.domains import DataError
 from genie_dg.data.image_folders import open_folder
+from genie_dg.files import FileError
 domain = open_folder(sys.argv[1]).domains[0]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
     open_cache(domain, EvalSpec(64), sys.argv[2])
-except DataError as error:
+except FileError as error:
     print(error)
 """
 
@@ -223,7 +227,7 @@ def test_a_full_disk_gets_one_sentence(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     domain = domain_of(tmp_path / "set")
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         open_cache(domain, EvalSpec(32), tmp_path / "file" / "cache")
 
 

@@ -199,7 +199,7 @@ def test_no_text_is_cut_off_or_runs_into_the_next(texts: Texts, per_cell: int) -
     title = (
         "A title that is much longer than the sheet is wide and therefore has to go on in a second line " * 2
     )
-    sheet = contact_sheet(DomainSet("Long", names, parts), per_cell=per_cell, title=title)
+    sheet = contact_sheet(DomainSet(title, names, parts), per_cell=per_cell)
     for text, (left, top, right, bottom) in texts:
         assert 0 <= left < right <= sheet.image.width, text
         assert 0 <= top < bottom <= sheet.image.height, text
@@ -267,7 +267,8 @@ def test_pictures_become_rgb_and_impossible_tensors_are_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [{"per_cell": 0}, {"cell": 8}, {"seed": -1}, {"max_classes": 0}])
 def test_bad_arguments_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(DataError, match="cell starts at 16"):
+    ((key, value),) = wrong.items()
+    with pytest.raises(DataError, match=f"got {key}={value}; expected a whole number of at least"):
         contact_sheet(coded(), **wrong)  # type: ignore[arg-type]
 
 

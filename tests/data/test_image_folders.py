@@ -12,9 +12,9 @@ import pytest
 import torch
 from torchvision.datasets import ImageFolder
 
-from genie_dg.data.domains import DataError
+from genie_dg.data.domains import DataError, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder, open_list
-from genie_dg.data.registry import SETS, open_data, variant_of
+from genie_dg.data.registry import SETS, open_data, published_variant, row_of
 from genie_dg.data.splits import splits
 from tests.data.pictures import KINDS, folder, write
 
@@ -67,8 +67,8 @@ def test_one_domain_only_is_said(tmp_path: Path) -> None:
             "oil holds no picture",
         ),
         (lambda root: (folder(root), [f.unlink() for f in root.glob("*/cat/*.png")]), "class 'cat' of"),
-        (lambda root: root.write_text("x"), "cannot be read as a folder"),
-        (lambda root: None, "cannot be read as a folder"),
+        (lambda root: root.write_text("x"), "is not a readable folder"),
+        (lambda root: None, "is not a readable folder"),
     ],
 )
 def test_folders_that_are_none(tmp_path: Path, make: Any, sentence: str) -> None:
@@ -128,7 +128,7 @@ def test_datasets_for_each_domain() -> None:
     found = from_datasets({"a": one, "b": one}, classes=("x", "y", "z"))
     assert [d.labels.tolist() for d in found.domains] == [[0, 1, 2, 1]] * 2
     assert found.domains[0].read(2).shape == (3, 8, 8)  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="2 classes were named and labels go up to 2"):
+    with pytest.raises(DataError, match="2 classes were named and labels go to 2"):
         from_datasets({"a": one}, classes=("x", "y"))
 
 
@@ -190,9 +190,20 @@ def test_an_index_as_large_as_domainnets(tmp_path: Path) -> None:
 
 
 def variant_of_domainnet(found: Any) -> str:
-    from genie_dg.data.catalog import PUBLISHED
+    from genie_dg.data.published.catalog import PUBLISHED
 
-    return variant_of(PUBLISHED["DomainNet"], found)
+    return published_variant(PUBLISHED["DomainNet"], found)
+
+
+@pytest.mark.parametrize("name", [name for name, row in SETS.items() if row.kind == "embedded"])
+def test_a_row_says_what_is_opened(name: str) -> None:
+    row, data = SETS[name], open_data(name)
+    assert data.name == (row.set_name or row.name)
+    assert row_of(data.name) is row
+    assert tuple(domain.name for domain in data.domains) == row.domain_names
+    assert row.small_images
+    assert all(isinstance(domain, TensorDomain) for domain in data.domains)
+    assert row_of("my_pictures") is None
 
 
 def test_open_data_by_name(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from genie_dg.data.domains import DataError, FileDomain, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder
 from genie_dg.data.loaders import Evaluation, Training
 from genie_dg.data.sampling import Sampler
-from genie_dg.data.workers import Workers, keep_freed_memory
+from genie_dg.data.threads import Workers, keep_freed_memory
 from tests.data.pictures import KINDS, folder, write
 
 FINISH = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
@@ -135,8 +135,8 @@ def test_freed_memory_is_kept_where_the_allocator_can() -> None:
 def test_bad_input(tmp_path: Path, kinds: FileDomain) -> None:
     with pytest.raises(DataError, match="batch_size=0"):
         Evaluation(kinds, batch_size=0)
-    with pytest.raises(DataError, match="engine='magic' is not one of 'torch', 'opencv'"):
-        Training([kinds], [Sampler(np.arange(3), 2, 0, 0)], engine="magic")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="engine='magic'; expected torch or opencv"):
+        Recipe(engine="magic")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="1 domains and 0 samplers"):
         Training([kinds], [])
     other = open_folder(folder(tmp_path / "other")).domains[0]

@@ -107,7 +107,7 @@ def test_class_balance() -> None:
     assert (np.abs(np.bincount(even) - 1000) < 120).all()
 
 
-@pytest.mark.parametrize(("count", "size"), [(0, 4), (5, 0)])
-def test_a_sampler_needs_samples(count: int, size: int) -> None:
-    with pytest.raises(DataError, match="both must be 1 or more"):
+@pytest.mark.parametrize(("count", "size", "said"), [(0, 4, "Domain 0 has no sample"), (5, 0, "batch_size=0")])
+def test_a_sampler_needs_samples(count: int, size: int, said: str) -> None:
+    with pytest.raises(DataError, match=said):
         Sampler(np.arange(count), size, 0, 0)

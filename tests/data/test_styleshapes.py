@@ -69,7 +69,7 @@ def test_names_shapes_and_balance() -> None:
         assert pixels(drawn, index).shape == (35, 3, 24, 24)
         assert pixels(drawn, index).dtype == torch.uint8
         assert domain.labels.dtype == np.int64
-        assert drawn.counts()[domain.name].tolist() == [5] * 7
+        assert np.bincount(domain.labels).tolist() == [5] * 7
 
 
 def test_fewer_classes_are_the_first_ones() -> None:
@@ -245,11 +245,11 @@ def test_a_network_learns_the_shapes_and_falls_for_the_hue() -> None:
         ({"size": 8}, "size=8"),
         ({"per_class": 0}, "per_class=0"),
         ({"seed": -1}, "seed=-1"),
-        ({"classes": 8}, "2 to 7 classes"),
-        ({"classes": 1}, "2 to 7 classes"),
-        ({"spurious": 1.5}, "probability from 0 to 1"),
-        ({"spurious": -0.1}, "probability from 0 to 1"),
-        ({"spurious": math.nan}, "probability from 0 to 1"),
+        ({"classes": 8}, "a whole number from 2 to 7"),
+        ({"classes": 1}, "a whole number from 2 to 7"),
+        ({"spurious": 1.5}, "spurious=1.5; expected a number of at least 0 and at most 1"),
+        ({"spurious": -0.1}, "spurious=-0.1"),
+        ({"spurious": math.nan}, "spurious=nan"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, float], message: str) -> None:

@@ -263,8 +263,8 @@ class TestAdaHessian:
 
     def test_seed_step_and_parameter_change_the_signs(self) -> None:
         like = torch.empty(64)
-        found = [draw_signs(*address, like) for address in ((0, 1, 0), (1, 1, 0), (0, 2, 0), (0, 1, 1))]
-        assert len({tuple(x.tolist()) for x in found}) == 4
+        signs = [draw_signs(*address, like) for address in ((0, 1, 0), (1, 1, 0), (0, 2, 0), (0, 1, 1))]
+        assert len({tuple(x.tolist()) for x in signs}) == 4
 
     def test_the_estimate_is_unbiased(self) -> None:
         generator = torch.Generator().manual_seed(0)

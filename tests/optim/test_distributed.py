@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from genie_dg import GENIE
-from genie_dg.optim import _shards
+from genie_dg.optim import _local
 from tests.optim import distributed_jobs as jobs
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 def launch(job: str, path: str, out: Path, world: int = 2) -> list[dict[str, Any]]:
     """Run one job on several processes and return what each of them saved."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    python_path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": python_path, "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "tests.optim.distributed_jobs", job, path, str(out)]
     running = [
         subprocess.Popen(
@@ -73,4 +74,5 @@ def test_sharded_along_the_second_dimension(path: str, tmp_path: Path) -> None:
 
 
 def test_a_plain_tensor_is_its_own_shard() -> None:
-    assert _shards.shard_of(torch.zeros(3)) is _shards.WHOLE
+    p = torch.zeros(3)
+    assert (_local.local(p) is p, _local.local_elements(p), _local.shard_groups(p)) == (True, 0, ())

@@ -13,17 +13,17 @@ from genie_dg.optim import _fused
 
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "negative lr": ({"lr": -1.0}, ValueError, "lr=-1.0"),
-    "NaN lr": ({"lr": float("nan")}, ValueError, "finite"),
+    "NaN lr": ({"lr": float("nan")}, ValueError, "lr=nan"),
     "lr of two elements": ({"lr": torch.ones(2)}, ValueError, "2 elements"),
-    "lr as a word": ({"lr": "0.1"}, TypeError, "must be a number"),
-    "beta of one": ({"beta": 1.0}, ValueError, r"\[0, 1\)"),
-    "dropout of one": ({"dropout": 1.0}, ValueError, r"\[0, 1\)"),
+    "lr as a word": ({"lr": "0.1"}, TypeError, "expected a number"),
+    "beta of one": ({"beta": 1.0}, ValueError, "beta=1.0; expected .* at least 0 and below 1"),
+    "dropout of one": ({"dropout": 1.0}, ValueError, "dropout=1.0; expected .* at least 0 and below 1"),
     "negative decay": ({"weight_decay": -0.1}, ValueError, "weight_decay"),
-    "formulation misspelt": ({"formulation": "release"}, ValueError, "Did you mean 'released'"),
+    "formulation misspelt": ({"formulation": "release"}, ValueError, "did you mean 'released'"),
     "two paths": ({"foreach": True, "fused": True}, ValueError, "at most one"),
     "seed with a fraction": ({"seed": 0.5}, TypeError, "whole number"),
-    "Adam's betas": ({"betas": (0.9, 0.99)}, TypeError, "Did you mean 'beta'"),
-    "the authors' name of lr": ({"convergence_rate": 0.1}, TypeError, "Did you mean 'lr'"),
+    "Adam's betas": ({"betas": (0.9, 0.99)}, TypeError, "did you mean 'beta'"),
+    "the authors' name of lr": ({"convergence_rate": 0.1}, TypeError, "did you mean 'lr'"),
     "eps": ({"eps": 1e-8}, TypeError, "no eps"),
     "differentiable": ({"differentiable": True}, TypeError, "differentiate"),
 }
@@ -35,7 +35,7 @@ def test_options(case: str) -> None:
     with pytest.raises(kind, match=words) as caught:
         GENIE([nn.Parameter(torch.zeros(2))], **options)
     text = str(caught.value)
-    assert text.startswith("GENIE got ")
+    assert text.startswith(("got ", "GENIE got "))
     assert text.endswith((".", "?"))
 
 

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from genie_dg import GENIE
-from genie_dg.optim._passes import Passes
 from genie_dg.optim.fad import FAD
 from genie_dg.optim.gam import GAM
+from genie_dg.optim.passes import Passes
 from genie_dg.optim.sam import SAM
 
 RULES: dict[str, tuple[Callable[..., Passes], int]] = {

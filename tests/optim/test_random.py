@@ -103,16 +103,16 @@ def test_noise_moments() -> None:
 
 def test_neighbouring_addresses_are_independent() -> None:
     """Across elements (several lags), steps, parameters and seeds; mask, noise and their squares."""
-    found = []
+    correlations = []
     for draw in (mask, noise, lambda **k: noise(**k).square()):
         here = draw()
-        found += [correlation(here[:-lag], here[lag:]) for lag in (1, 2, 3, 64, 1024, 65536)]
-        found += [correlation(here, draw(step=t)) for t in (2, 3, 17, 1025)]
-        found += [correlation(here, draw(index=i)) for i in (1, 2, 50)]
-        found += [correlation(here, draw(seed=s)) for s in (1, 2, 2**32)]
-        found += [correlation(here, draw(step=2, index=1)), correlation(draw(step=2), draw(index=1))]
-        found += [correlation(here[:-1], draw(step=2)[1:]), correlation(here[1:], draw(step=2)[:-1])]
-    z = torch.tensor(found)
+        correlations += [correlation(here[:-lag], here[lag:]) for lag in (1, 2, 3, 64, 1024, 65536)]
+        correlations += [correlation(here, draw(step=t)) for t in (2, 3, 17, 1025)]
+        correlations += [correlation(here, draw(index=i)) for i in (1, 2, 50)]
+        correlations += [correlation(here, draw(seed=s)) for s in (1, 2, 2**32)]
+        correlations += [correlation(here, draw(step=2, index=1)), correlation(draw(step=2), draw(index=1))]
+        correlations += [correlation(here[:-1], draw(step=2)[1:]), correlation(here[1:], draw(step=2)[:-1])]
+    z = torch.tensor(correlations)
     assert z.abs().max() < 4.5
     assert 0.5 < float(z.square().mean()) < 1.8
 
@@ -162,5 +162,5 @@ def test_high_bits_are_fair_and_avalanche() -> None:
 
 def test_keys_of_many_steps_and_parameters_do_not_repeat() -> None:
     base = _random.stream_base(0, torch.arange(500), torch.zeros(500, dtype=torch.int64))
-    found = torch.cat([_random.stream_key(base, t).long() for t in range(1, 400)], dim=1)
-    assert len(torch.unique(found[0] * 2**32 + found[1])) == found.shape[1]
+    keys = torch.cat([_random.stream_key(base, t).long() for t in range(1, 400)], dim=1)
+    assert len(torch.unique(keys[0] * 2**32 + keys[1])) == keys.shape[1]

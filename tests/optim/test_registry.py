@@ -1,4 +1,4 @@
-"""The table of optimizers: its rows, their settings, and the sentences for what cannot be."""
+"""The registry of optimizers: its rows, their settings, and the sentences for what cannot be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = [
     "fad",
     "genie",
 ]
-AROUND = ["sam", "gam", "fad"]
+WITH_BASE = ["sam", "gam", "fad"]
 
 
 def weights() -> list[nn.Parameter]:
@@ -184,13 +184,13 @@ def test_parameters_may_come_from_a_generator() -> None:
 
 @pytest.mark.parametrize("given", [[], [3], [nn.Parameter(torch.ones(1)), Group(())], ["weight"]])
 def test_other_things_than_parameters(given: list[Any]) -> None:
-    with pytest.raises(ValueError, match=r"^adam got .*; it takes one or more parameters.*\.$"):
+    with pytest.raises(ValueError, match=r"^got .*; expected one or more parameters.*\.$"):
         build_optimizer("adam", given)
 
 
-@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.parametrize("name", WITH_BASE)
 def test_bases(name: str) -> None:
-    for base in set(NAMES) - {*AROUND, "adahessian"}:
+    for base in set(NAMES) - {*WITH_BASE, "adahessian"}:
         optimizer = build_optimizer(name, weights(), base=base, lr=0.02, weight_decay=0.3)
         group = optimizer.param_groups[0]
         assert (group["lr"], group["weight_decay"]) == (0.02, 0.3)
@@ -199,7 +199,7 @@ def test_bases(name: str) -> None:
             assert group["momentum"] == 0.9
     for base, reason in {"sam": "several passes", "fad": "several passes", "adahessian": "graph"}.items():
         with pytest.raises(
-            ValueError, match=rf"^{name} got base='{base}', which .*{reason}.*; the choice is sgd, .*\.$"
+            ValueError, match=rf"^got base='{base}', which .*{reason}.*; expected one of sgd, .*\.$"
         ):
             build_optimizer(name, weights(), base=base)
     with pytest.raises(UnknownName, match="did you mean 'adamw'"):
@@ -218,20 +218,20 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("adam", {"lr": -1.0}, "lr=-1.0"),
     ("adam", {"lr": "0.1"}, "lr='0.1'"),
     ("adam", {"lr": float("nan")}, "lr=nan"),
-    ("adam", {"beta1": 1.0}, r"\[0, 1\)"),
+    ("adam", {"beta1": 1.0}, "beta1=1.0; expected .* at least 0 and below 1"),
     ("adamw", {"beta2": -0.1}, "beta2"),
     ("adamw", {"eps": -1e-8}, "eps"),
     ("sgd", {"momentum": 1.0}, "momentum"),
     ("sgd", {"nesterov": True, "momentum": 0.0}, "momentum above 0"),
-    ("sgd", {"nesterov": 1}, "True or False"),
+    ("sgd", {"nesterov": 1}, "true or false"),
     ("rmsprop", {"alpha": 2.0}, "alpha"),
     ("rmsprop", {"weight_decay": -1}, "weight_decay"),
-    ("adabelief", {"lr": float("inf")}, "finite"),
+    ("adabelief", {"lr": float("inf")}, "lr=inf; expected a number"),
     ("yogi", {"initial": -1.0}, "initial"),
     ("adahessian", {"hessian_power": 2.0}, "hessian_power"),
     ("adahessian", {"seed": 0.5}, "whole number"),
-    ("adahessian", {"average": "no"}, "True or False"),
-    ("msvag", {"beta": 1.0}, r"\[0, 1\)"),
+    ("adahessian", {"average": "no"}, "true or false"),
+    ("msvag", {"beta": 1.0}, "beta=1.0; expected .* at least 0 and below 1"),
     ("msvag", {"weight_decay": -0.1}, "weight_decay"),
     ("sam", {"rho": -1.0}, "rho"),
     ("gam", {"beta1": 2.0}, "beta1"),
@@ -245,14 +245,14 @@ def test_settings_out_of_range(name: str, settings: dict[str, Any], words: str) 
     with pytest.raises(ValueError, match=words) as caught:
         build_optimizer(name, weights(), **settings)
     text = str(caught.value)
-    assert " got " in text
+    assert text.startswith("got ")
     assert text.endswith(".")
     assert "\n" not in text
 
 
 def test_unknown_names() -> None:
     with pytest.raises(
-        UnknownName, match=r"'adan' is no optimizer; the choice is sgd, .*did you mean 'adam'\?$"
+        UnknownName, match=r"^There is no optimizer 'adan'; the choice is sgd, .*did you mean 'adam'\?$"
     ):
         build_optimizer("adan", weights())
     with pytest.raises(UnknownName, match=r"^sgd has no setting 'momentm'; .*did you mean 'momentum'\?$"):
@@ -273,7 +273,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
             build_optimizer(name, weights())
 
 
-def test_the_table_itself_loads_no_library() -> None:
+def test_the_registry_itself_loads_no_library() -> None:
     code = "import genie_dg.optim.registry, genie_dg.optim.swad, sys; print('pytorch_optimizer' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "False"
@@ -284,17 +284,16 @@ def test_a_row_of_ones_own() -> None:
         return torch.optim.Adagrad(groups, lr=lr)
 
     row = OptimizerRow("adagrad for a test", build, "Duchi et al., 2011", {"lr": Setting(0.1)})
-    table = OPTIMIZERS
-    before = dict(table._rows)
+    before = dict(OPTIMIZERS._rows)
     try:
-        table.register(row)
+        OPTIMIZERS.register(row)
         optimizer = build_optimizer("adagrad for a test", [Group((weights()[0],), 2.0)])
         assert optimizer.param_groups[0]["lr"] == 0.2
         assert defaults(row.space) == {"lr": 0.1}
         with pytest.raises(PluginError, match="taken"):
-            table.register(OptimizerRow("adam", build, "", {}))
+            OPTIMIZERS.register(OptimizerRow("adam", build, "", {}))
         with pytest.raises(UnknownName, match="no setting 'weight_decay'"):
             build_optimizer("sam", weights(), base="adagrad for a test", weight_decay=0.1)
         assert build_optimizer("sam", weights(), base="adagrad for a test").param_groups[0]["lr"] == 0.1
     finally:
-        table._rows = before
+        OPTIMIZERS._rows = before

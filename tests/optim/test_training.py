@@ -193,7 +193,7 @@ def test_compiled_step_does_not_recompile(schedule: str, tensor_lr: bool) -> Non
     backend = "inductor" if tensor_lr and schedule == "cosine" else "aot_eager"
     counted = torch._dynamo.testing.CompileCounterWithBackend(backend)
     make = one_layer if backend == "inductor" else network
-    nets, found = [make(), make()], []
+    nets, frames = [make(), make()], []
     for net, compiled in zip(nets, (False, True), strict=True):
         net.eval()
         lr: float | Tensor = torch.tensor(0.015) if tensor_lr else 0.015
@@ -206,10 +206,10 @@ def test_compiled_step_does_not_recompile(schedule: str, tensor_lr: bool) -> Non
             (net(x) - y).square().mean().backward()
             step()
             scheduler.step()
-            found.append(counted.frame_count)
-    assert found[7] == 0, "the eager run must not compile"
-    assert 1 <= found[9] <= 2
-    assert found[-1] == found[9], f"compilations after each step: {found[8:]}"
+            frames.append(counted.frame_count)
+    assert frames[7] == 0, "the eager run must not compile"
+    assert 1 <= frames[9] <= 2
+    assert frames[-1] == frames[9], f"compilations after each step: {frames[8:]}"
     for a, b in zip(weights(nets[0]), weights(nets[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
@@ -265,12 +265,12 @@ def test_gauges() -> None:
         p.grad[:100] = torch.randn(100, generator=generator) * 5  # a tenth is loud
         before = p.grad.clone()
         optimizer.step()
-    weight, found = p.detach().clone(), optimizer.gauges()
+    weight, gauges = p.detach().clone(), optimizer.gauges()
     assert torch.equal(p.detach(), weight)
     assert torch.equal(p.grad, before)
-    assert found["live"] == pytest.approx(0.1, abs=1e-3)
-    assert 0.85 < found["trust"] < 0.97  # nine tenths are steady
-    assert 0.01 < found["top_1_percent"] < 1
+    assert gauges["live"] == pytest.approx(0.1, abs=1e-3)
+    assert 0.85 < gauges["trust"] < 0.97  # nine tenths are steady
+    assert 0.01 < gauges["top_1_percent"] < 1
     steady = GENIE([q := nn.Parameter(torch.zeros(500))], dropout=0.0)
     for _ in range(3):
         q.grad = torch.ones(500)

@@ -8,13 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from genie_dg.paper.registrys import PRINTED
-
-from genie_dg.paper._sheet import MEASURED
-from genie_dg.paper.claims_ledger import CLAIMS
-from genie_dg.paper.claims_verdict import FAILS, HOLDS, NOT_MEASURED, judge
 from genie_dg.paper.fig_landscape import STEPS
+from genie_dg.paper.ledger import CLAIMS
 from genie_dg.paper.registry import PAPER
+from genie_dg.paper.sourced import MEASURED
+from genie_dg.paper.tables import PRINTED
+from genie_dg.paper.verdict import FAILS, HOLDS, NOT_MEASURED, judge
 
 FIGURES = ("sensitivity", "osgr", "heatmap", "landscape", "umap")
 

@@ -12,12 +12,13 @@ import torch
 from genie_dg.data.domains import TensorDomain
 from genie_dg.data.registry import open_data
 from genie_dg.paper import fig_landscape
-from genie_dg.paper._base import PaperError, Request
-from genie_dg.paper._figure import Contender, halves, samples, stage_of, walk
 from genie_dg.paper.fig_landscape import Patch, landscape_data, landscape_set
 from genie_dg.paper.fig_osgr import pooled
 from genie_dg.paper.fig_umap import embedding, nearest_source, umap
-from genie_dg.paper.figures import ROWS
+from genie_dg.paper.figure_setup import OptimizerSetup, figure_setup, halves, samples
+from genie_dg.paper.registry import FIGURES
+from genie_dg.paper.request import PaperError, Request
+from genie_dg.paper.runs import train_in_memory
 
 
 def quiet(line: str) -> None:
@@ -25,10 +26,10 @@ def quiet(line: str) -> None:
 
 
 def test_the_rows() -> None:
-    assert [row.name for row in ROWS] == ["osgr", "heatmap", "landscape", "umap"]
+    assert [row.name for row in FIGURES] == ["osgr", "heatmap", "landscape", "umap"]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", FIGURES, ids=lambda row: row.name)
 def test_the_papers_scale_asks_for_data(row, tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="--root"):
         row.make(Request("paper", tmp_path, say=quiet))
@@ -95,19 +96,20 @@ def test_samples_are_spread_and_limited() -> None:
     assert labels[9] == data.domains[0].labels[-1]
 
 
-def test_a_walk_trains_as_the_benchmark_does(tmp_path: Path) -> None:
+def test_training_in_memory_is_what_the_benchmark_does(tmp_path: Path) -> None:
     from genie_dg.bench.assemble import assemble
     from genie_dg.bench.train import train
 
-    stage = stage_of(Request("smoke", tmp_path), "digits", 500, "VLCS")
-    config = replace(Contender("GENIE", "genie", {"lr": 0.1}).on(stage.config), steps=3)
-    before, seen = torch.get_rng_state(), []
-    walked = walk(config, stage.data, lambda step, parts: seen.append(step))
+    setup = figure_setup(Request("smoke", tmp_path), "digits", 500, "VLCS")
+    config = replace(OptimizerSetup("GENIE", "genie", {"lr": 0.1}).on(setup.config), steps=3)
+    before = torch.get_rng_state()
+    seen = list(train_in_memory(config, setup.data))
     assert torch.equal(before, torch.get_rng_state())
-    assert seen == [0, 1, 2, 3]
-    trained = assemble(config, stage.data)
+    assert [step for step, _ in seen] == [0, 1, 2, 3]
+    parts = seen[-1][1]
+    trained = assemble(config, setup.data)
     train(trained, tmp_path / "run")
-    for a, b in zip(walked.algorithm.parameters(), trained.algorithm.parameters(), strict=True):
+    for a, b in zip(parts.algorithm.parameters(), trained.algorithm.parameters(), strict=True):
         assert torch.equal(a, b)
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from genie_dg.paper._base import PaperError
-from genie_dg.paper._quoted import Inconsistency, Quoted, Value, quoted
-from genie_dg.paper.published import INCONSISTENCIES, PUBLISHED
+from genie_dg.paper.published import (
+    INCONSISTENCIES,
+    PUBLISHED,
+    Inconsistency,
+    PublishedNumber,
+    PublishedTable,
+    table_from,
+)
+from genie_dg.paper.request import PaperError
 
 ROUNDING = 0.0501
 
 
 def test_all_tables_of_results_are_there() -> None:
+    assert sum(len(list(table.cells())) for table in PUBLISHED.values()) == 1348
     places = sorted(int(table.place.split()[1]) for table in PUBLISHED.values())
     assert places == [2, 3, 4, 5, 6, *range(9, 25)]
 
@@ -42,7 +49,7 @@ def test_all_tables_of_results_are_there() -> None:
 def test_numbers_typed_by_hand(
     experiment: str, dataset: str, row: str, column: str, value: float, error: float | None
 ) -> None:
-    assert PUBLISHED[experiment, dataset].cell(row, column) == Value(value, error)
+    assert PUBLISHED[experiment, dataset].cell(row, column) == PublishedNumber(value, error)
 
 
 def test_rows_that_the_paper_took_from_others_are_marked() -> None:
@@ -53,7 +60,7 @@ def test_rows_that_the_paper_took_from_others_are_marked() -> None:
     assert PUBLISHED["integration", ""].marks["IRM"] == "†"
 
 
-def number(table: Quoted) -> str:
+def number(table: PublishedTable) -> str:
     return table.place.partition(" (")[0]
 
 
@@ -114,5 +121,5 @@ def test_what_an_inconsistency_says_is_printed_there() -> None:
 
 
 def test_a_line_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(PaperError, match="but 2 columns; give a cell for each"):
-        quoted("optimizers", "PACS", "Table 0", "Art Avg", "Adam 1.0")
+    with pytest.raises(PaperError, match="but 4 columns; give a cell for each"):
+        table_from("row,mark,Art,Avg\nAdam,,1.0\n", "optimizers", "PACS", "Table 0")

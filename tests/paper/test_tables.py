@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
-from genie_dg.paper.registrys import ROWS, make_table
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.status import remember
-from genie_dg.data.catalog import PUBLISHED as SETS
+from genie_dg.data.published.catalog import PUBLISHED as SETS
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.paper._base import Made, PaperError, Request
-from genie_dg.paper._measure import cells, recall, seconds_until, until
-from genie_dg.paper._sheet import MEASURED, QUOTED, Entry, csv_text, markdown
 from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
+from genie_dg.paper.registry import TABLES
+from genie_dg.paper.request import PaperError, Request, Result
+from genie_dg.paper.runs import accuracies, read_experiment, seconds_until, until
+from genie_dg.paper.sourced import MEASURED, QUOTED, SourcedNumber, markdown, numbers_csv
+from genie_dg.paper.tables import make_table
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
-from genie_dg.results.store import load
-from genie_dg.runs.record import canonical
+from genie_dg.results.frame import load
+from genie_dg.runs.record import canonical, from_mapping
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 FACTS = Facts(
@@ -80,23 +84,28 @@ def test_the_miniature_for_two_cores_draws_by_the_protocol() -> None:
             assert len(configs) <= 96
 
 
-def test_a_sheet_never_mixes_origins() -> None:
-    entries = [
-        Entry("GENIE", "PACS", MEASURED, 50.0, 1.25, trials=3),
-        Entry("GENIE", "PACS", QUOTED, 87.8),
-        Entry("Adam", "PACS", MEASURED, None, note="no run"),
+def cells(text: str) -> str:
+    """A Markdown table without the spaces that align it."""
+    return re.sub(r" {2,}", " ", text)
+
+
+def test_a_column_never_mixes_origins() -> None:
+    numbers = [
+        SourcedNumber("GENIE", "PACS", MEASURED, 50.0, 1.25, trials=3),
+        SourcedNumber("GENIE", "PACS", QUOTED, 87.8),
+        SourcedNumber("Adam", "PACS", MEASURED, None, note="no run"),
     ]
-    assert markdown("a|b", entries).splitlines() == [
+    assert cells(markdown("a|b", numbers)).splitlines() == [
         r"### a\|b",
         "",
         "| row | PACS (measured here) | PACS (quoted) |",
-        "|---|---:|---:|",
+        "| ----- | -------------------: | ------------: |",
         "| GENIE | 50.0 ± 1.2 | 87.8 |",
         "| Adam | X | - |",
         "",
         "X Adam, PACS: no run.",
     ]
-    lines = list(csv.DictReader(csv_text([("t", entries)]).splitlines()))
+    lines = list(csv.DictReader(numbers_csv([("t", numbers)]).splitlines()))
     assert [(line["origin"], line["value"]) for line in lines] == [
         (MEASURED, "50.0"),
         (QUOTED, "87.8"),
@@ -105,18 +114,18 @@ def test_a_sheet_never_mixes_origins() -> None:
 
 
 def test_the_paper_scale_tells_commands_and_runs_nothing(tmp_path: Path) -> None:
-    for row in ROWS:
-        made = row.make(Request("paper", tmp_path, say=lambda line: None))
+    for row in TABLES:
+        result = row.make(Request("paper", tmp_path, say=lambda line: None))
         for _, sweep in sweeps(EXPERIMENTS[row.name], "paper"):
             command = f"genie-dg sweep experiments/{sweep.name}.toml --root DATA --out {tmp_path / 'runs'}"
-            assert f"`{command}`: {COUNTS[sweep.name]:,} runs" in made.text
+            assert f"`{command}`: {COUNTS[sweep.name]:,} runs" in result.text
     assert not (tmp_path / "runs").exists()
 
 
 def test_bad_requests_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="leave it out, or choose the scale cpu"):
         make_table("ablation", Request("paper", tmp_path, data="digits"))
-    with pytest.raises(PaperError, match="scale='huge' came; the choice is smoke, cpu, paper"):
+    with pytest.raises(PaperError, match="got scale='huge'; expected smoke, cpu or paper"):
         make_table("ablation", Request("huge", tmp_path))  # type: ignore[arg-type]
 
 
@@ -126,55 +135,58 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("paper")
 
 
-def smoke(name: str, out: Path) -> Made:
-    (row,) = (row for row in ROWS if row.name == name)
+def smoke(name: str, out: Path) -> Result:
+    (row,) = (row for row in TABLES if row.name == name)
     return row.make(Request("smoke", out, say=lambda line: None))
 
 
-def measured(made: Made) -> list[dict[str, str]]:
+def measured(result: Result) -> list[dict[str, str]]:
     """The lines of a table's CSV that were measured."""
-    with made.files[1].open(encoding="utf-8", newline="") as file:
+    with result.files[1].open(encoding="utf-8", newline="") as file:
         return [line for line in csv.DictReader(file) if line["origin"] == MEASURED]
 
 
 def test_iterations(out: Path) -> None:
-    made = smoke("iterations", out)
-    found = measured(made)
-    assert len({line["row"] for line in found}) == 12
-    adam = [line["value"] for line in found if line["column"] == "time / Adam's" and line["row"][:4] == "Adam"]
+    result = smoke("iterations", out)
+    lines = measured(result)
+    assert len({line["row"] for line in lines}) == 12
+    adam = [line["value"] for line in lines if line["column"] == "time / Adam's" and line["row"][:4] == "Adam"]
     assert adam == ["1.0"] * 3
-    assert "| 5000 | 4292 | 88.4 | 81.3 | 70.0 | 0.79 |" in made.text
-    (run, *_) = load(out / "runs")[0]
-    assert until(run, 4).steps.tolist() == [0, 2, 4]
-    assert 0 < seconds_until(run, 2) < seconds_until(run, 6)
+    assert "| 5000 | 4292 | 88.4 | 81.3 | 70.0 | 0.79 |" in cells(result.text)
+    runs = load(out / "runs")
+    short = until(runs, 4)
+    assert short["step"][0].to_list() == [0, 2, 4]
+    assert short["validation"][0].to_list() == runs["validation"][0].to_list()[:3]
+    assert short["in_acc"][0].to_list() == runs["in_acc"][0].to_list()[: 3 * len(runs["domains"][0])]
+    folder = runs["folder"][0]
+    assert 0 < seconds_until(folder, 2) < seconds_until(folder, 6)
 
 
 def test_ablation_runs_and_goes_on_for_nothing(out: Path) -> None:
-    made = smoke("ablation", out)
-    names = {line["row"] for line in measured(made)}
+    result = smoke("ablation", out)
+    names = {line["row"] for line in measured(result)}
     assert "none" in names
     assert {"precondition", "precondition+noise", "precondition+mask", "precondition+noise+mask"} <= names
-    settings = [dict(run.config.optimizer_settings) for run in load(out / "runs")[0]]
+    settings = [json.loads(config)["optimizer_settings"] for config in load(out / "runs")["config"]]
     assert sum(s.get("precondition") is False for s in settings) == 2
     assert sum(s.get("noise") is False and s.get("dropout") == 0.0 for s in settings) == 4
     before = {path: os.stat(path).st_mtime_ns for path in (out / "runs").glob("*/records.jsonl")}
-    assert smoke("ablation", out).text == made.text
+    assert smoke("ablation", out).text == result.text
     assert before == {path: os.stat(path).st_mtime_ns for path in before}
 
 
 def test_a_miniature_is_not_shown_as_the_paper(out: Path) -> None:
     smoke("ablation", out)
-    assert recall(EXPERIMENTS["ablation"], out).parts == ()
+    assert read_experiment(EXPERIMENTS["ablation"], out).grids == ()
 
 
 def test_runs_of_the_paper_are_shown_beside_it(out: Path, tmp_path: Path) -> None:
     smoke("ablation", out)
-    source = next(run for run in load(out / "runs")[0] if run.config.optimizer == "adam")
+    frame = load(out / "runs")
+    source = from_mapping(json.loads(frame.filter(pl.col("optimizer") == "adam")["config"][0]))
     configs = []
     for k in range(4):
-        config = replace(
-            source.config, dataset="PACS", test_domains=(k,), backbone="resnet50", protocol="genie-paper"
-        )
+        config = replace(source, dataset="PACS", test_domains=(k,), backbone="resnet50", protocol="genie-paper")
         configs.append(config)
         folder = tmp_path / "runs" / config.run_id
         folder.mkdir(parents=True)
@@ -184,8 +196,8 @@ def test_runs_of_the_paper_are_shown_beside_it(out: Path, tmp_path: Path) -> Non
         (folder / "records.jsonl").write_text(record)
         (folder / "done").touch()
     remember("ablation", configs, tmp_path / "runs")
-    found = recall(EXPERIMENTS["ablation"], tmp_path)
-    table = cells(found.parts[0].runs)["PACS"]["ERM", "adam"]
-    assert table["Avg"].mean == pytest.approx((0.5 * 3 + 0.8) / 4)
+    runs = read_experiment(EXPERIMENTS["ablation"], tmp_path)
+    columns = accuracies(runs.grids[0].frame)["PACS"]["ERM", "adam"]
+    assert columns["Avg"].mean == pytest.approx((0.5 * 3 + 0.8) / 4)
     text = make_table("ablation", Request("paper", tmp_path, say=lambda line: None)).text
-    assert "| none | 50.0 | 50.0 | 50.0 | 80.0 | 57.5 | 88.0 |" in text
+    assert "| none | 50.0 | 50.0 | 50.0 | 80.0 | 57.5 | 88.0 |" in cells(text)

@@ -15,7 +15,7 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.sweep import plan
 from genie_dg.check import InputError
-from genie_dg.data.catalog import PUBLISHED
+from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.data.registry import SETS
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols import sweep as sweep_module

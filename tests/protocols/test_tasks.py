@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from genie_dg.check import InputError
-from genie_dg.data.catalog import PUBLISHED
+from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.protocols.tasks import TASKS, check_tasks, domain_index, tasks_of
 
 PACS = PUBLISHED["PACS"].domains

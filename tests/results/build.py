@@ -1,29 +1,47 @@
-"""Runs written by hand, in memory and on disk."""
+"""Runs written by hand: described in memory, written as run folders, read as a frame."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from genie_dg.results.schema import Run, numbers_of
+from genie_dg.results.frame import load
 from genie_dg.runs.record import RunConfig, canonical
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 
 
+@dataclass(frozen=True)
+class Run:
+    """What the folder of a run holds; ``averaged`` is the record of SWAD's averaged weights."""
+
+    config: RunConfig
+    domains: tuple[str, ...]
+    records: tuple[dict[str, Any], ...]
+    done: bool = True
+    failures: tuple[str, ...] = ()
+    averaged: dict[str, Any] | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.config.run_id
+
+
 def record(step: int, in_acc: Sequence[float], out_acc: Sequence[float], **more: Any) -> dict[str, Any]:
-    told = {"epoch": step / 10, "loss": 1.0, "validation_loss": 0.5}
-    return {"step": step, **told, "in_acc": list(in_acc), "out_acc": list(out_acc), **more}
+    accuracies = {"in_acc": [float(x) for x in in_acc], "out_acc": [float(x) for x in out_acc]}
+    return {"step": step, "epoch": step / 10, "loss": 1.0, "validation_loss": 0.5, **accuracies, **more}
 
 
 def config(test: Sequence[int], trial: int = 0, draw: int = 0, **more: Any) -> RunConfig:
-    told = {"dataset": "PACS", "optimizer": "adam", "backbone": "resnet50", "protocol": "domainbed", **more}
-    return RunConfig(test_domains=tuple(test), trial_seed=trial, hparams_seed=draw, **told)
+    usual = {"dataset": "PACS", "optimizer": "adam", "backbone": "resnet50", "protocol": "domainbed", **more}
+    return RunConfig(test_domains=tuple(test), trial_seed=trial, hparams_seed=draw, **usual)
 
 
 def run(
@@ -38,30 +56,38 @@ def run(
     averaged: dict[str, Any] | None = None,
     **more: Any,
 ) -> Run:
-    """A run in memory."""
+    """A run; ``more`` are fields of its configuration."""
     what = config(test, trial, draw, **more)
-    made = Run(what.run_id, what, tuple(domains), numbers_of(records, len(domains)), done, tuple(failures))
-    return replace(made, averaged=numbers_of([averaged], len(domains))) if averaged else made
+    return Run(what, tuple(domains), tuple(records), done, tuple(failures), averaged)
 
 
-def write(folder: Path, made: Run, text: str | None = None) -> Path:
+def lines(records: Sequence[dict[str, Any]]) -> str:
+    return "".join(json.dumps(one, sort_keys=True) + "\n" for one in records)
+
+
+def write(folder: Path, one: Run, text: str | None = None) -> Path:
     """A run on disk; ``text`` replaces its records."""
-    path = folder / made.run_id
+    path = folder / one.run_id
     path.mkdir(parents=True)
-    (path / "config.json").write_text(canonical(made.config) + "\n")
-    (path / "meta.json").write_text(json.dumps({"domains": list(made.domains), "torch": "2"}))
-    lines = "".join(json.dumps(r, sort_keys=True) + "\n" for r in made.records())
-    (path / "records.jsonl").write_text(lines if text is None else text)
-    if made.done:
+    (path / "config.json").write_text(canonical(one.config) + "\n")
+    (path / "meta.json").write_text(json.dumps({"domains": list(one.domains), "torch": "2"}))
+    (path / "records.jsonl").write_text(lines(one.records) if text is None else text)
+    if one.done:
         (path / "done").touch()
-    if made.failures:
-        told = [json.dumps({"attempt": k, "reason": reason}) for k, reason in enumerate(made.failures)]
-        (path / "failures.jsonl").write_text("\n".join(told) + "\n")
-    if made.averaged is not None:
-        row = made.averaged[0].tolist()
-        half = len(made.domains)
-        (path / "swad.json").write_text(json.dumps(record(int(row[0]), row[4 : 4 + half], row[4 + half :])))
+    if one.failures:
+        reasons = [{"attempt": k, "reason": reason} for k, reason in enumerate(one.failures)]
+        (path / "failures.jsonl").write_text(lines(reasons))
+    if one.averaged is not None:
+        (path / "swad.json").write_text(json.dumps({**one.averaged, "swad": True}))
     return path
+
+
+def frame_of(runs: Sequence[Run]) -> pl.DataFrame:
+    """The frame of some runs, through folders that are gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        for one in runs:
+            write(Path(folder), one)
+        return load(folder, problems=[])
 
 
 def random_run(random: np.random.Generator, test: Sequence[int], count: int = 4, **more: Any) -> Run:

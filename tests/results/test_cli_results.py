@@ -1,10 +1,9 @@
-"""``genie-dg table`` and ``genie-dg import`` as a person types them."""
+"""``genie-dg table``, ``compare`` and ``import`` as a person types them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,8 @@ import pytest
 from genie_dg.cli import main as command
 
 from .build import record, run, write
-from .test_import_domainbed import arguments, folder
-
-
-@pytest.fixture(autouse=True)
-def verbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "VERBS", {"table": "make tables", "import": "read DomainBed"})
+from .test_domainbed import arguments, folder
+from .test_render import GENIE, cells, one, two_by_two
 
 
 @pytest.fixture
@@ -25,13 +20,6 @@ def runs(tmp_path: Path) -> Path:
     for k in range(4):
         write(tmp_path / "runs", run([k], [record(0, [0.25] * 4, [0.5] * 4)]))
     return tmp_path / "runs"
-
-
-def test_the_modules_carry_the_names_of_their_verbs() -> None:
-    for name in ("table", "import"):
-        module = import_module(f"genie_dg.cli.{name}")
-        assert callable(module.add_arguments)
-        assert callable(module.run)
 
 
 def test_a_table_on_the_screen_and_in_a_file(
@@ -50,19 +38,22 @@ def test_a_table_on_the_screen_and_in_a_file(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (["--select", "orcale"], "did you mean 'oracle'"),
-        (["--format", "text"], "is no format; the choice is md, tex, csv"),
+        (
+            ["--select", "orcale"],
+            "got selection='orcale'; expected training-domain, leave-one-domain-out or oracle",
+        ),
+        (["--format", "text"], "got format='text'; expected md, tex or csv"),
         (["nowhere"], "nowhere cannot be read"),
     ],
 )
 def test_mistakes_are_one_sentence(
-    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    runs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert command.main(["table", str(runs), *words]) == 2
     shown = capsys.readouterr().err
-    assert told in shown
+    assert message in shown
     assert shown.count("\n") == 1
 
 
@@ -100,13 +91,70 @@ def test_import_then_table_with_own_runs(
     assert "| ERM " in table
     assert "| IRM " in table
     assert command.main(["import", str(tmp_path / "nowhere")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Path:
+    for each in two_by_two():
+        write(tmp_path / "compared", each)
+    return tmp_path / "compared"
+
+
+def test_a_comparison_on_the_screen(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["compare", str(compared)]) == 0
+    text = capsys.readouterr().out
+    assert cells(text, "digits")[:4] == ["digits", GENIE, "ERM + adam", "+15.00"]
+    assert command.main(["compare", str(compared), "--rows", "erm + adam", "--baseline", GENIE]) == 0
+    assert cells(capsys.readouterr().out, "digits")[1:4] == ["ERM + adam", GENIE, "-15.00"]
+    assert command.main(["compare", str(compared), "--format", "csv", "--resamples", "20", "--seed", "3"]) == 0
+    assert capsys.readouterr().out.startswith("table,data,row,baseline,name,value\n")
+
+
+def test_notes_of_a_comparison_go_to_stderr(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    next(compared.glob("*/done")).unlink()
+    write(compared, one(0.9, "sgd", 7))
+    assert command.main(["compare", str(compared), "--resamples", "20"]) == 0
+    shown = capsys.readouterr()
+    assert "Note: 1 of 9 runs are left out: not complete" in shown.err
+    assert "Note: ERM + sgd and ERM + adam share no split and are not compared." in shown.err
+    assert "are left out: not complete" not in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--baseline", "ERM + genei"],
+            "no row 'ERM + genei'; the choice is ERM + adam, ERM + genie; did you mean",
+        ),
+        (["--rows", "ERM + adam"], "There is one row, 'ERM + adam'"),
+        (["--resamples", "0"], "got --resamples=0; expected a whole number of at least 1."),
+        (["--seed", "-1"], "got --seed=-1; expected a whole number of at least 0."),
+        (["nowhere"], "nowhere cannot be read"),
+    ],
+)
+def test_mistakes_of_a_comparison_are_one_sentence(
+    compared: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert command.main(["compare", str(compared), *words]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+
+
+def test_protocols_are_compared_when_asked_for(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(compared, one(0.5, "sgd", protocol="domainbed"))
+    assert command.main(["compare", str(compared)]) == 2
+    assert "protocols custom and domainbed" in capsys.readouterr().err
+    assert command.main(["compare", str(compared), "--mix-protocols", "--resamples", "20"]) == 0
+    assert "ERM + sgd" in capsys.readouterr().out
 
 
 def test_no_torch_is_loaded() -> None:
     code = (
         "import sys, importlib\n"
-        "for name in ('store', 'select', 'table', 'formats', 'import_domainbed'):\n"
+        "for name in ('frame', 'select', 'tables', 'compare', 'stats', 'render', 'domainbed'):\n"
         "    importlib.import_module('genie_dg.results.' + name)\n"
         "sys.exit('torch' in sys.modules)"
     )

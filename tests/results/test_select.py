@@ -8,28 +8,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from genie_dg.results.schema import ResultsError, Run
-from genie_dg.results.select import Case, Chosen, Missing, Row, cases, select
+from genie_dg.results.frame import ResultsError
+from genie_dg.results.select import METHODS, Case, Choice, best_records, cases, select, settings_of
+from genie_dg.runs.record import canonical
 
-from .build import PACS, random_run, record, run
-
-
-def only(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> Chosen | Missing:
-    found = [answer for case, answer in select(runs, method).items() if case.test_domains == test]
-    assert len(found) == 1
-    return found[0]
+from .build import PACS, Run, frame_of, random_run, record, run
 
 
-def chosen(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> Chosen:
-    answer = only(runs, method, test)
-    assert isinstance(answer, Chosen), answer
-    return answer
+def only(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> Choice:
+    answers = [choice for case, choice in select(frame_of(runs), method).items() if case.test_domains == test]
+    assert len(answers) == 1
+    return answers[0]
+
+
+def chosen(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> Choice:
+    choice = only(runs, method, test)
+    assert choice.missing == ""
+    return choice
 
 
 def reason(runs: list[Run], method: str) -> str:
-    answer = only(runs, method)
-    assert isinstance(answer, Missing), answer
-    return answer.reason
+    choice = only(runs, method)
+    assert choice.missing
+    assert (choice.run, choice.scores, choice.draws) == ("", (), 0)
+    return choice.missing
+
+
+def draw_of(choice: Choice, runs: list[Run]) -> int:
+    (one,) = [one for one in runs if one.run_id == choice.run]
+    return one.config.hparams_seed
 
 
 def simple(step: int, test_in: float, test_out: float, validation: float) -> dict[str, Any]:
@@ -55,18 +62,40 @@ def test_the_first_maximum_of_a_run_counts() -> None:
 def test_at_a_tie_between_runs_the_largest_seed_counts(method: str) -> None:
     runs = [run([0], [simple(0, draw / 10, 0.5, 0.5)], draw=draw) for draw in (3, 0, 10, 2)]
     answer = chosen(runs, method)
-    assert (answer.run.config.hparams_seed, answer.scores, answer.draws) == (10, (1.0,), 4)
+    assert (draw_of(answer, runs), answer.scores, answer.draws) == (10, (1.0,), 4)
     better = run([0], [simple(0, 0.0, 0.75, 0.75)], draw=1)
-    assert chosen([*runs, better], method).run is better
+    assert chosen([*runs, better], method).run == better.run_id
 
 
 @pytest.mark.parametrize(
-    ("protocol", "step"), [("domainbed", 200), ("genie-paper", 100), ("custom", 200), ("domainbed-other", 200)]
+    ("protocol", "oracle", "step"),
+    [
+        ("domainbed", "", 200),
+        ("genie-paper", "", 100),
+        ("genie-paper/changed", "", 100),
+        ("custom", "", 200),
+        ("domainbed-other", "", 200),
+        ("mine", "best", 100),
+        ("mine/changed", "best", 100),
+        ("mine", "last", 200),
+        ("genie-paper", "last", 200),
+    ],
 )
-def test_what_the_oracle_sees_depends_on_the_protocol(protocol: str, step: int) -> None:
+def test_what_the_oracle_sees_is_the_runs_own_rule(protocol: str, oracle: str, step: int) -> None:
     records = [simple(0, 0.1, 0.2, 1.0), simple(100, 0.2, 0.9, 0.5), simple(200, 0.3, 0.4, 0.1)]
-    answer = chosen([run([0], records, protocol=protocol)], "oracle")
-    assert (answer.step, answer.value) == (step, 0.9 if step == 100 else 0.4)
+    runs = [run([0], records, protocol=protocol, oracle=oracle)]
+    answer = chosen(runs, "oracle")
+    assert (answer.step, answer.value, answer.score) == ((100, 0.9, 0.2) if step == 100 else (200, 0.4, 0.3))
+    assert chosen(runs, "training-domain").step == 0
+
+
+def test_runs_of_one_case_may_follow_two_rules_of_the_oracle() -> None:
+    records = [simple(0, 0.1, 0.9, 1.0), simple(100, 0.2, 0.4, 0.5)]
+    last, best = (
+        run([0], records, draw=k, protocol="mine", oracle=rule) for k, rule in enumerate(("", "best"))
+    )
+    answer = chosen([last, best], "oracle")
+    assert (answer.run, answer.step, answer.draws) == (best.run_id, 0, 2)
 
 
 def loo_runs(values: dict[int, list[float]], draw: int = 0, **more: Any) -> list[Run]:
@@ -86,20 +115,20 @@ def loo_runs(values: dict[int, list[float]], draw: int = 0, **more: Any) -> list
 def test_leave_one_domain_out_judges_a_run_by_its_partners() -> None:
     runs = loo_runs({1: [0.5, 0.75, 0.5], 2: [0.5, 0.5, 0.75], 3: [0.5, 0.5, 0.5]})
     answer = chosen(runs, "leave-one-domain-out")
-    assert (answer.step, answer.scores, answer.run, answer.note) == (100, (0.1,), runs[0], "")
+    assert (answer.step, answer.scores, answer.run, answer.note) == (100, (0.1,), runs[0].run_id, "")
     assert answer.value == (0.75 + 0.5 + 0.5) / 3
 
 
 def test_leave_one_domain_out_ties_go_to_the_largest_seed() -> None:
     low, high = (loo_runs({v: [0.5, 0.25] for v in (1, 2, 3)}, draw=draw) for draw in (1, 7))
-    assert chosen([*high, *low], "leave-one-domain-out").run.config.hparams_seed == 7
+    assert chosen([*high, *low], "leave-one-domain-out").run == high[0].run_id
 
 
 def test_a_draw_without_all_partners_cannot_be_chosen() -> None:
     whole = loo_runs({v: [0.25] for v in (1, 2, 3)}, draw=0)
     partial = loo_runs({v: [0.75] for v in (1, 3)}, draw=1)
     answer = chosen([*whole, *partial], "leave-one-domain-out")
-    assert (answer.run.config.hparams_seed, answer.draws) == (0, 1)
+    assert (answer.run, answer.draws) == (whole[0].run_id, 1)
     assert "1 of 2 draws" in answer.note
     assert "hparams seed 1: photo" in answer.note
     words = reason(partial, "leave-one-domain-out")
@@ -118,12 +147,12 @@ def test_a_partner_must_be_complete_and_of_the_same_trial_row_and_draw() -> None
         run([0, 3], last, batch_size=8),
     ):
         assert "sketch" in reason([own, *partners[:2], stranger], "leave-one-domain-out")
-    assert isinstance(only([own, *partners], "leave-one-domain-out"), Chosen)
+    assert chosen([own, *partners], "leave-one-domain-out").run == own.run_id
 
 
 def test_leave_one_domain_out_uses_the_steps_that_all_have() -> None:
     own, one, two, three = loo_runs({v: [0.1, 0.2, 0.9] for v in (1, 2, 3)})
-    short = run([0, 3], three.records()[:2])
+    short = run([0, 3], three.records[:2])
     assert chosen([own, one, two, short], "leave-one-domain-out").step == 100
     later = run([0, 3], [record(7, [0.5] * 4, [1] * 4)])
     assert "at the same step" in reason([own, one, two, later], "leave-one-domain-out")
@@ -135,8 +164,8 @@ def test_leave_one_domain_out_needs_two_sources() -> None:
 
 
 @pytest.mark.parametrize("method", ["training-domain", "oracle", "leave-one-domain-out"])
-def test_unfinished_and_empty_runs_are_told(method: str) -> None:
-    half = run([0], [simple(0, 1, 1, 1)], done=False, failures=["out of memory", "The disk is full.\nmore"])
+def test_unfinished_and_empty_runs_are_counted(method: str) -> None:
+    half = run([0], [simple(0, 1, 1, 1)], done=False, failures=["out of memory", "\nThe disk is full.\nmore"])
     empty = run([0], [], draw=1)
     words = reason([half, empty], method)
     assert "1 of 2 runs unfinished" in words
@@ -149,18 +178,37 @@ def test_an_unfinished_run_is_not_chosen_but_noted() -> None:
     good = run([0], [simple(0, 0.3, 0.2, 0.2)])
     half = run([0], [simple(0, 1, 1, 1)], draw=1, done=False)
     answer = chosen([good, half], "training-domain")
-    assert (answer.run, answer.draws, answer.note) == (good, 1, "1 of 2 runs unfinished")
+    assert (answer.run, answer.draws, answer.note) == (good.run_id, 1, "1 of 2 runs unfinished")
+
+
+def test_the_failure_of_the_last_draw_is_shown() -> None:
+    runs = [run([0], [], draw=k, done=False, failures=[f"reason {k}"]) for k in (10, 9)]
+    assert reason(runs, "training-domain") == "2 of 2 runs unfinished, the last failure was: reason 10"
+    done = run([0], [simple(0, 0.3, 0.2, 0.2)], draw=11, failures=["long ago"])
+    assert chosen([*runs, done], "training-domain").note.endswith("reason 10")
 
 
 def test_swad_is_a_row_of_its_own_with_one_record() -> None:
     plain = run([0], [simple(0, 0.1, 0.1, 0.9)])
     swad = run([0], [simple(0, 0.2, 0.1, 0.9)], swad=True, averaged=simple(50, 0.7, 0.1, 0.3))
-    answers = {case.row.algorithm: answer for case, answer in select([plain, swad]).items()}
-    assert set(answers) == {"ERM", "ERM+SWAD"}
-    averaged = answers["ERM+SWAD"]
-    assert isinstance(averaged, Chosen)
-    assert (averaged.step, averaged.scores) == (50, (0.7,))
-    assert isinstance(next(iter(select([run([0], [simple(0, 0, 0, 0)], swad=True)]).values())), Missing)
+    for method in ("training-domain", "oracle"):
+        answers = {case.algorithm: choice for case, choice in select(frame_of([plain, swad]), method).items()}
+        assert set(answers) == {"ERM", "ERM+SWAD"}
+        averaged = answers["ERM+SWAD"]
+        assert (averaged.step, averaged.scores, averaged.row) == (50, (0.7,), "ERM+SWAD + adam")
+    assert (
+        reason([run([0], [simple(0, 0, 0, 0)], swad=True)], "training-domain") == "1 of 1 runs without records"
+    )
+
+
+def test_leave_one_domain_out_of_swad_looks_at_the_averages() -> None:
+    first = [record(0, [0.9] * 4, [1] * 4)]
+    own, *partners = [
+        run(test, first, swad=True, averaged=record(50, [0.25, 0.5, 0.5, 0.5], [1] * 4))
+        for test in ([0], [0, 1], [0, 2], [0, 3])
+    ]
+    answer = chosen([own, *partners], "leave-one-domain-out")
+    assert (answer.step, answer.scores, answer.value) == (50, (0.25,), 0.5)
 
 
 def test_several_test_domains_each_have_a_score() -> None:
@@ -171,13 +219,62 @@ def test_several_test_domains_each_have_a_score() -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ResultsError, match="did you mean 'oracle'"):
-        select([], "oracel")
+        select(frame_of([]), "oracel")
 
 
-def test_cases_are_sorted_by_seed() -> None:
-    runs = [run([0], [], draw=draw) for draw in (2, 10, 1)]
-    case = Case("PACS", PACS, Row("ERM", "adam", "resnet50", "domainbed"), (0,), 0)
-    assert [r.config.hparams_seed for r in cases(runs)[case]] == [1, 2, 10]
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_chosen_from_nothing(method: str) -> None:
+    assert select(frame_of([]), method) == {}
+
+
+def test_a_run_that_trains_on_no_domain_is_chosen_by_the_oracle_only() -> None:
+    runs = [run([0, 1], [record(0, [0.25, 0.75], [0.5, 1.0])], domains=("a", "b"))]
+    frame = frame_of(runs)
+    (choice,) = select(frame, "training-domain").values()
+    assert choice.missing == "no domain was trained on"
+    (choice,) = select(frame, "oracle").values()
+    assert (choice.value, choice.scores, choice.score) == (0.75, (0.25, 0.75), 0.5)
+    assert select(frame, "leave-one-domain-out") == {}
+
+
+def test_a_case_is_what_is_compared() -> None:
+    runs = [run([0], [simple(0, 0.1, 0.1, 0.5)], draw=draw) for draw in (2, 10, 1)]
+    frame = frame_of([*runs, run([0], [], trial=1)])
+    case = Case("PACS", PACS, "ERM", "adam", "resnet50", "domainbed", (0,), 0)
+    assert set(cases(frame)) == {case, case._replace(trial=1)}
+    choices = select(frame)
+    assert (choices[case].draws, choices[case].row) == (3, "ERM + adam")
+    assert choices[case._replace(trial=1)].missing == "1 of 1 runs without records"
+
+
+def test_sets_of_one_name_with_other_domains_are_other_cases() -> None:
+    two = run([0], [record(0, [0.5, 0.5], [0.5, 0.5])], domains=("a", "b"), data_digest="x")
+    choices = select(frame_of([run([0], [simple(0, 0.1, 0.1, 0.5)]), two]))
+    assert {case.domains: choice.draws for case, choice in choices.items()} == {PACS: 1, ("a", "b"): 1}
+
+
+def test_the_records_that_stand_for_their_runs() -> None:
+    runs = [
+        run([0], [simple(0, 0.1, 0.5, 0.5), simple(100, 0.2, 0.25, 0.75)]),
+        run([0], [simple(0, 0.1, 0.5, 0.5)], draw=1, done=False),
+        run([0], [], draw=2),
+    ]
+    columns = ["at", "chosen_step", "value", "score"]
+    assert best_records(frame_of(runs)).select(columns).rows() == [(1, 100, pytest.approx(0.75), 0.2)]
+    assert best_records(frame_of(runs), "oracle").select(columns).rows() == [(1, 100, 0.25, 0.2)]
+
+
+def test_partners_share_draw_settings_and_length() -> None:
+    one = settings_of(canonical(run([0], [], draw=3).config))
+    assert settings_of(canonical(run([0, 1], [], trial=2, draw=3, protocol="x").config)) == one
+    for more in (
+        {"draw": 4},
+        {"steps": 9},
+        {"batch_size": 9},
+        {"dropout": 0.5},
+        {"optimizer_settings": {"lr": 1}},
+    ):
+        assert settings_of(canonical(run([0, 1], [], **{"draw": 3, **more}).config)) != one
 
 
 # Slow twins: plain loops over plain records, straight from the words of the protocol.
@@ -188,7 +285,7 @@ def twin_alone(runs: list[Run], test: tuple[int, ...], kind: str) -> tuple[int, 
     best = None
     for draw in sorted(r.config.hparams_seed for r in runs if r.done and r.config.test_domains == test):
         (member,) = [r for r in runs if r.config.hparams_seed == draw and r.config.test_domains == test]
-        records, of_run = member.records(), None
+        records, of_run = member.records, None
         for one in records[-1:] if kind == "last" else records:
             total, n = 0.0, 0
             for k, accuracy in enumerate(one["out_acc"]):
@@ -203,7 +300,7 @@ def twin_alone(runs: list[Run], test: tuple[int, ...], kind: str) -> tuple[int, 
 
 
 def twin_in_turn(runs: list[Run], t: int, domains: int) -> tuple[int, int, float] | None:
-    by_key = {(r.config.hparams_seed, r.config.test_domains): r.records() for r in runs if r.done}
+    by_key = {(r.config.hparams_seed, r.config.test_domains): r.records for r in runs if r.done}
     best = None
     for draw in sorted({draw for draw, test in by_key if test == (t,)}):
         of_run = None
@@ -223,15 +320,16 @@ def twin_in_turn(runs: list[Run], t: int, domains: int) -> tuple[int, int, float
     return best
 
 
-def told(answer: Chosen | Missing | None) -> tuple[int, int, float] | None:
-    if isinstance(answer, Chosen):
-        record_of_step = next(r for r in answer.run.records() if r["step"] == answer.step)
-        assert answer.scores == tuple(record_of_step["in_acc"][k] for k in answer.run.config.test_domains)
-        return answer.run.config.hparams_seed, answer.step, answer.value
-    return None
+def as_twin(choice: Choice, runs: dict[str, Run]) -> tuple[int, int, float] | None:
+    if choice.missing:
+        return None
+    one = runs[choice.run]
+    (same,) = [line for line in one.records if line["step"] == choice.step]
+    assert choice.scores == tuple(same["in_acc"][k] for k in one.config.test_domains)
+    return one.config.hparams_seed, choice.step, choice.value
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_against_the_twins(seed: int) -> None:
     random = np.random.default_rng(seed)
     protocol, count = ("domainbed", "genie-paper")[seed % 2], int(random.integers(3, 6))
@@ -241,12 +339,13 @@ def test_against_the_twins(seed: int) -> None:
             if random.random() < 0.95:
                 done = bool(random.random() < 0.95)
                 runs.append(random_run(random, test, count, draw=draw, done=done, protocol=protocol))
-    random.shuffle(runs)  # type: ignore[arg-type]
-    iid, oracle, loo = (select(runs, m) for m in ("training-domain", "oracle", "leave-one-domain-out"))
+    by_id = {one.run_id: one for one in runs}
+    frame = frame_of(runs).sample(fraction=1, shuffle=True, seed=seed)  # the order of the runs is no matter
+    iid, oracle, loo = (select(frame, m) for m in ("training-domain", "oracle", "leave-one-domain-out"))
     rule = "last" if protocol == "domainbed" else "best"
-    for case, answer in iid.items():
-        assert told(answer) == twin_alone(runs, case.test_domains, "iid")
-        assert told(oracle[case]) == twin_alone(runs, case.test_domains, rule)
+    for case, choice in iid.items():
+        assert as_twin(choice, by_id) == twin_alone(runs, case.test_domains, "iid")
+        assert as_twin(oracle[case], by_id) == twin_alone(runs, case.test_domains, rule)
     assert len(loo) == len({case for case in iid if len(case.test_domains) == 1})
-    for case, answer in loo.items():
-        assert told(answer) == twin_in_turn(runs, case.test_domains[0], count)
+    for case, choice in loo.items():
+        assert as_twin(choice, by_id) == twin_in_turn(runs, case.test_domains[0], count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from genie_dg._types import Edit
 from genie_dg.check import InputError, number
 
 
@@ -48,10 +49,15 @@ def statistics(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Te
     return mean, (variance + eps).sqrt()
 
 
-def require_map(x: Tensor, algorithm: str, point: str) -> None:
-    """Refuse an activation that has no space to take statistics over."""
-    if x.ndim != 4:
-        raise InputError(
-            f"{algorithm} got an activation of shape {tuple(x.shape)} at the point {point!r}; expected a map "
-            "[samples, channels, height, width], so choose points of a convolutional network."
-        )
+def on_map(algorithm: str, point: str, edit: Edit) -> Edit:
+    """The edit, which refuses an activation that has no space to take statistics over."""
+
+    def checked(x: Tensor) -> Tensor:
+        if x.ndim != 4:
+            raise InputError(
+                f"{algorithm} got an activation of shape {tuple(x.shape)} at the point {point!r}; expected a "
+                "map [samples, channels, height, width], so choose points of a convolutional network."
+            )
+        return edit(x)
+
+    return checked

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
-from genie_dg.check import whole_number
+from genie_dg.check import InputError, whole_number
 from genie_dg.search_space import Space
 
 
@@ -43,6 +45,25 @@ class Algorithm(nn.Module, ABC):
         """Logits for images of any domain."""
         logits: Tensor = self.network(images)
         return logits
+
+
+class OneLoss(Algorithm):
+    """An algorithm whose step is one `loss`, without random numbers and without a state of its own."""
+
+    least_samples: ClassVar[int] = 1
+    """How many samples of each domain a batch must have."""
+
+    @abstractmethod
+    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
+        """The scalar that the role ``"main"`` lowers."""
+
+    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+        if min(batch.sizes) < self.least_samples:
+            raise InputError(
+                f"{type(self).__name__} got a batch with {batch.sizes} samples per domain; expected "
+                f"{self.least_samples} or more of each, so raise the batch size."
+            )
+        yield Objective(MAIN, partial(self.loss, batch, context))
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Role, StepContext
 from genie_dg.check import InputError
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import AlgorithmRow, OneLoss
 
 HIDDEN = 64
 """Channels between the layers of the context network."""
@@ -52,7 +50,7 @@ def context_network(channels: int) -> nn.Sequential:
     )
 
 
-class ARM(Algorithm):
+class ARM(OneLoss):
     r"""Give the network each image with the mean context of its support set (ARM-CML).
 
     .. math::
@@ -64,17 +62,12 @@ class ARM(Algorithm):
     input has one channel more than the images. f and g are trained together. All domains go through g and then
     through f together.
 
-    `predict` takes the images it is given as the support set, so a prediction depends on
-    the batch it is made in.
+    `predict` takes the images it is given as the support set, so a prediction depends on the batch it is made
+    in.
 
     Args:
         network: with one input channel more than the images have; how many they have is read from its first
             convolution.
-        domains: how many training domains every batch has.
-
-    References:
-        Zhang, Marklund, Dhawan, Gupta, Levine, Finn, Adaptive Risk Minimization: Learning to Adapt to Domain
-        Shift, NeurIPS 2021.
 
     Differs from the public code (DomainBed): there the context network is not among the parameters that the
     optimizer steps and stays as it was drawn; and test batches whose size is a multiple of the training batch
@@ -91,13 +84,8 @@ class ARM(Algorithm):
         """The network and the context network as ``"main"``."""
         return {MAIN: Role((Group((*self.network.parameters(), *self.context.parameters())),))}
 
-    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        images, labels = batch.all_images, batch.all_labels
-
-        def loss() -> Tensor:
-            return cross_entropy(self._logits(images, batch.sizes), labels)
-
-        yield Objective(MAIN, loss)
+    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
+        return cross_entropy(self._logits(batch.all_images, batch.sizes), batch.all_labels)
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits for images of one domain, which are one another's support set."""

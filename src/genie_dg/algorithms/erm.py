@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Objective, StepContext
+from genie_dg._types import DomainBatch, StepContext
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import AlgorithmRow, OneLoss
 
 
-class ERM(Algorithm):
+class ERM(OneLoss):
     r"""Minimise :math:`\frac1N \sum_i \ell(f(x_i), y_i)` over the pooled batch."""
 
-    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        images, labels = batch.all_images, batch.all_labels
-
-        def loss() -> Tensor:
-            return cross_entropy(self.network(images), labels)
-
-        yield Objective(MAIN, loss)
+    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
+        return cross_entropy(self.network(batch.all_images), batch.all_labels)
 
 
 ROW = AlgorithmRow("ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998", sample_mean=True)

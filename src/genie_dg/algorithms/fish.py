@@ -43,16 +43,11 @@ class Fish(Algorithm):
     unless the optimizer asks for them; then the whole inner path is differentiated.
 
     Args:
-        network: makes the predictions.
-        domains: D.
         meta_lr: :math:`\epsilon`.
         fish_inner_lr: :math:`\alpha`. It decides how strongly gradients are matched: at 0 Fish is ERM with
             gradients D times ``meta_lr`` as large. DomainBed's code takes the run's own rate (5e-5) with Adam,
             whose steps have that size in every weight; plain gradient descent needs a larger one, and 1e-2 is
             a choice of ours. It is not searched.
-
-    References:
-        Shi et al., Gradient Matching for Domain Generalization, ICLR 2022, algorithm 1.
 
     Differs from the public code (DomainBed) in: the inner steps are plain gradient descent as in the paper, not
     Adam; the outer step is the optimizer's; batch-norm statistics are not interpolated.

@@ -81,14 +81,9 @@ class Fishr(Algorithm):
     Args:
         network: makes the predictions; its head must end in an ``nn.Linear``. Dropout before it is fine: the
             gradients are those of the features that reached the layer.
-        domains: D.
         lambda_: the weight of the penalty; ``lambda`` in DomainBed, which is a keyword of Python.
         penalty_anneal_iters: how many first steps go without the penalty.
         ema: :math:`\gamma` from 0 up to, not including, 1.
-
-    References:
-        Rame, Dancette, Cord, Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization,
-        ICML 2022.
 
     Differs from the paper in the mean over the P entries (the paper has the squared norm) and in the average
     divided by :math:`1 - \gamma`; both are as in the public code (DomainBed), for which the published settings

@@ -36,12 +36,7 @@ class GroupDRO(Algorithm):
     after the step.
 
     Args:
-        network: makes the predictions.
-        domains: how many training domains every batch has.
         groupdro_eta: step size of the weights; 0 keeps them equal.
-
-    References:
-        Sagawa, Koh, Hashimoto, Liang, Distributionally Robust Neural Networks for Group Shifts, ICLR 2020.
 
     Differs from the paper in that every step sees all domains and changes all weights; the paper's algorithm
     draws one domain a step.

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import final
 
 from torch import Tensor
 
-from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import AlgorithmRow, OneLoss
 from .gradients import domain_gradients, trainable
 
 
 @final
-class IGA(Algorithm):
+class IGA(OneLoss):
     r"""Inter-environmental gradient alignment.
 
     With :math:`L_d` the mean loss of domain d and :math:`g_d = \nabla_\theta L_d`,
@@ -29,12 +28,7 @@ class IGA(Algorithm):
     derivatives of the losses, which are computed.
 
     Args:
-        network: makes the predictions.
-        domains: D.
         penalty: :math:`\lambda`.
-
-    References:
-        Koyama and Yamaguchi, When is invariance useful in an Out-of-Distribution Generalization problem?, 2020.
 
     Differs from the public code (DomainBed) in: the squared distances are averaged over domains as in the
     variance, not summed, so the same ``penalty`` weighs D times less here; and the mean gradient stays in the
@@ -46,15 +40,10 @@ class IGA(Algorithm):
         super().__init__(network, domains)
         self.penalty = number("penalty", penalty, 0)
 
-    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        parameters = trainable(self.network)
-
-        def loss() -> Tensor:
-            losses, gradients = domain_gradients(self.network, batch, parameters, create_graph=True)
-            trace = sum(((g - g.mean(0)).square().sum() for g in gradients), losses.new_zeros(()))
-            return losses.mean() + self.penalty / len(losses) * trace
-
-        yield Objective(MAIN, loss)
+    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
+        losses, gradients = domain_gradients(self.network, batch, trainable(self.network), create_graph=True)
+        trace = sum(((g - g.mean(0)).square().sum() for g in gradients), losses.new_zeros(()))
+        return losses.mean() + self.penalty / len(losses) * trace
 
 
 ROW = AlgorithmRow(

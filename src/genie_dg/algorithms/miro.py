@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Role, StepContext
 from genie_dg.check import InputError, number
 from genie_dg.search_space import Setting
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import AlgorithmRow, OneLoss
 
 if TYPE_CHECKING:
     from typing import Self
@@ -50,7 +49,7 @@ def deviation(before: Tensor, now: Tensor, raw: Tensor) -> Tensor:
 
 
 @final
-class MIRO(Algorithm):
+class MIRO(OneLoss):
     r"""Mutual-information regularisation with the network at its start.
 
     The featurizer as it is when MIRO is built (normally pretrained) is copied and frozen. With
@@ -63,19 +62,13 @@ class MIRO(Algorithm):
         \qquad v^{(l)}_c = \mathrm{softplus}(b^{(l)}_c) + 10^{-6} .
 
     The mean encoder is the identity; the variance encoder is one number b for each channel of a point, so that
-    :math:`v = 0.1` at the start. Channels are dimension 1 of an activation, map or vector, and their number is
-    ``network.point_channels``. The copy is always in evaluation mode, is in no role, and is part of the state
+    :math:`v = 0.1` at the start. The copy is always in evaluation mode, is in no role, and is part of the state
     dict: a run that is continued keeps its first start.
 
     Args:
         network: makes the predictions, and is the start to stay close to; it needs feature points.
-        domains: how many training domains every batch has; their samples are pooled.
         miro_ld: :math:`\lambda`.
         miro_lr_mult: factor on the learning rate of the variances.
-
-    References:
-        Cha et al., Domain Generalization by Mutual-Information Regularization with Pre-trained Models, ECCV
-        2022.
 
     Differs from the public code in: the least variance is 1e-6 (there: 1e-5).
     """
@@ -109,17 +102,13 @@ class MIRO(Algorithm):
         variances = Group(tuple(self.variances), self.lr_mult)
         return {MAIN: Role((Group(tuple(self.network.parameters())), variances))}
 
-    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         images, labels = batch.all_images, batch.all_labels
-
-        def loss() -> Tensor:
-            with torch.no_grad():
-                _, before = _activations(self.start, images)
-            features, now = _activations(self.network, images)
-            terms = [deviation(a, b, raw) for a, b, raw in zip(before, now, self.variances, strict=True)]
-            return cross_entropy(self.network.head(features), labels) + self.ld * torch.stack(terms).sum()
-
-        yield Objective(MAIN, loss)
+        with torch.no_grad():
+            _, before = _activations(self.start, images)
+        features, now = _activations(self.network, images)
+        terms = [deviation(a, b, raw) for a, b, raw in zip(before, now, self.variances, strict=True)]
+        return cross_entropy(self.network.head(features), labels) + self.ld * torch.stack(terms).sum()
 
 
 def _activations(network: Network, images: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -142,9 +131,6 @@ ROW = AlgorithmRow(
     MIRO,
     paper="Cha et al., Domain Generalization by Mutual-Information Regularization with Pre-trained Models, "
     "ECCV 2022",
-    space={
-        "miro_ld": Setting(0.1, None, "MIRO"),
-        "miro_lr_mult": Setting(10.0, None, "MIRO"),
-    },
+    space={"miro_ld": Setting(0.1, None, "MIRO"), "miro_lr_mult": Setting(10.0, None, "MIRO")},
     sample_mean=True,
 )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Edit, Network, Objective, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import InputError, number, one_of
 from genie_dg.search_space import Setting
 
-from ._mixing import beta, require_map, statistics
+from ._mixing import beta, on_map, statistics
 from .algorithm import Algorithm, AlgorithmRow
 
 
@@ -25,6 +26,10 @@ def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tenso
         weights: of the own statistics, ``[n]``.
         partner: ``[n]``, a permutation.
         eps: added to variances.
+
+    >>> x = torch.tensor([[1.0, 3.0], [0.0, 20.0]]).view(2, 1, 1, 2)
+    >>> mix(x, torch.tensor([0.5, 1.0]), torch.tensor([1, 0])).round(decimals=3).flatten().tolist()
+    [0.5, 11.5, 0.0, 20.0]
     """
     mu, sigma = (s.detach() for s in statistics(x, (2, 3), eps))
     own = weights.to(x.dtype).reshape(-1, 1, 1, 1)
@@ -46,18 +51,14 @@ class MixStyle(Algorithm):
         + \lambda \mu(x) + (1-\lambda)\mu(\tilde x) .
 
     At each point and step this happens with probability p, for the whole batch. Partners are a random
-    permutation of the pooled batch. Predictions are never mixed.
+    permutation of the pooled batch (the paper's random shuffle). Predictions are never mixed.
 
     Args:
         network: makes the predictions; its points must be activation maps.
-        domains: how many training domains every batch has.
         mixstyle_p: p.
         mixstyle_alpha: alpha.
         mixstyle_points: names of points; empty for the network's first three, or as many as it has, not
             counting one named ``stem``: in a ResNet ``layer1`` to ``layer3``.
-
-    References:
-        Zhou et al., Domain Generalization with MixStyle, ICLR 2021 (random shuffle).
 
     Differs from the public code in: the variance divides by h w, as in the paper (there: h w - 1).
     """
@@ -74,7 +75,7 @@ class MixStyle(Algorithm):
         super().__init__(network, domains)
         self.p = number("mixstyle_p", mixstyle_p, 0, 1)
         self.alpha = number("mixstyle_alpha", mixstyle_alpha, 0, open_low=True)
-        self.points = tuple(mixstyle_points) or _first_three(network.points)
+        self.points = tuple(mixstyle_points) or tuple(p for p in network.points if p != "stem")[:3]
         if not (self.points and network.points):
             raise InputError("MixStyle got a network without feature points; choose a backbone that has some.")
         for point in self.points:
@@ -88,29 +89,12 @@ class MixStyle(Algorithm):
             weights = beta(self.alpha, (len(images),), generator).to(images.dtype).to(images.device)
             partner = torch.randperm(len(images), generator=generator).to(images.device)
             if coin < self.p:
-                edits[point] = _mixing(point, weights, partner)
+                edits[point] = on_map("MixStyle", point, partial(mix, weights=weights, partner=partner))
 
         def loss() -> Tensor:
             return cross_entropy(self.network.head(self.network.features(images, edits)), labels)
 
         yield Objective(MAIN, loss)
-
-
-def _first_three(points: Sequence[str]) -> tuple[str, ...]:
-    """The ends of the first three stages.
-
-    >>> _first_three(("stem", "layer1", "layer2", "layer3", "layer4"))
-    ('layer1', 'layer2', 'layer3')
-    """
-    return tuple(point for point in points if point != "stem")[:3]
-
-
-def _mixing(point: str, weights: Tensor, partner: Tensor) -> Edit:
-    def edit(x: Tensor) -> Tensor:
-        require_map(x, "MixStyle", point)
-        return mix(x, weights, partner)
-
-    return edit
 
 
 ROW = AlgorithmRow(

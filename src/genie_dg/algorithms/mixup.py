@@ -60,21 +60,16 @@ class Mixup(Algorithm):
     is cut to the smaller. Each pair is a forward pass of its own.
 
     Args:
-        network: makes the predictions.
-        domains: how many training domains every batch has.
         mixup_alpha: small values keep most samples near one of the two domains, large ones mix evenly.
 
     References:
-        Yan, Song, Li, Zou, Ren, Improve Unsupervised Domain Adaptation with Mixup Training, 2020.
         Xu et al., Adversarial Domain Adaptation with Domain Mixup, AAAI 2020.
         Wang, Li, Kot, Heterogeneous Domain Generalization via Domain Mixup, ICASSP 2020.
 
-    Differs from the first two papers in that both domains of a pair are labelled training domains; there a
-    source is mixed with the unlabelled target.
-
-    Differs from the public code (DomainBed) in the random rule of ``mixup_alpha``, 10^U(-1, 1): the code of
-    2020 draws 10^U(-1, -1), which is always 0.1. A single domain is mixed with a shuffled copy of itself; there
-    each sample is mixed with itself.
+    Differs from the papers on adaptation in that both domains of a pair are labelled training domains; there a
+    source is mixed with the unlabelled target. Differs from the public code (DomainBed) in the random rule of
+    ``mixup_alpha``, 10^U(-1, 1): the code of 2020 draws 10^U(-1, -1), which is always 0.1. A single domain is
+    mixed with a shuffled copy of itself; there each sample is mixed with itself.
     """
 
     def __init__(self, network: Network, domains: int, *, mixup_alpha: float = 0.2) -> None:

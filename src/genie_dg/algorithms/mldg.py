@@ -19,7 +19,7 @@ from .algorithm import Algorithm, AlgorithmRow
 
 @final
 class MLDG(Algorithm):
-    r"""Meta-learning for domain generalization.
+    r"""Meta-learning for domain generalization, the paper's algorithm 1.
 
     Each step splits the S domains at random into V held out (meta-test) and S - V others (meta-train). With
     :math:`L_k(\Theta)` the mean loss on domain k,
@@ -32,15 +32,11 @@ class MLDG(Algorithm):
     The loss is differentiated through the inner step, so the gradient has second derivatives of F.
 
     Args:
-        network: makes the predictions.
         domains: S. With one domain there is nothing to hold out and the loss is F: ERM.
         mldg_beta: :math:`\beta`.
         n_meta_test: V; at most S - 1 are held out.
         mldg_inner_lr: :math:`\alpha`; the learning rate of the paper's experiment on PACS.
         mldg_first_order: take :math:`\nabla F` in the inner step as a constant; cheaper, and not the paper's.
-
-    References:
-        Li et al., Learning to Generalize: Meta-Learning for Domain Generalization, AAAI 2018, algorithm 1.
 
     Differs from DomainBed's code in: the inner step is one of plain gradient descent with its own rate (there:
     a fresh Adam with the run's rate and weight decay, whose first step has the size of the rate in every
@@ -87,11 +83,7 @@ class MLDG(Algorithm):
     def _stepped(self, loss: Tensor, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights after a step against the gradient of ``loss``."""
         slopes = torch.autograd.grad(
-            loss,
-            list(weights.values()),
-            retain_graph=True,
-            create_graph=not self.first_order,
-            allow_unused=True,
+            loss, [*weights.values()], retain_graph=True, create_graph=not self.first_order, allow_unused=True
         )
         return {
             name: weight if slope is None else weight - self.inner_lr * slope

@@ -41,12 +41,8 @@ class MTL(Algorithm):
 
     Args:
         network: its featurizer is trained, its head is not.
-        domains: how many training domains every batch has.
         mtl_ema: the weight of the new batch, in [0, 1], as in the public code. 1 takes each batch's own mean; 0
             keeps the mean of the first batch for good.
-
-    References:
-        Blanchard, Deshmukh, Dogan, Lee, Scott, Domain Generalization by Marginal Transfer Learning, JMLR 2021.
 
     Differs from the paper in that the embedding of a domain is the mean of learnt features and h is linear;
     there both are kernels, and the mean is over the domain's whole sample.

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from genie_dg.registry import Registry
 
+from . import (
+    adversarial,
+    alignment,
+    arm,
+    erm,
+    fish,
+    fishr,
+    groupdro,
+    iga,
+    masks,
+    miro,
+    mixstyle,
+    mixup,
+    mldg,
+    mtl,
+    risk_penalties,
+    rsc,
+    sagnet,
+)
 from .algorithm import AlgorithmRow
-
-_MODULES = (
-    "erm", "irm", "groupdro", "mixup", "mldg", "mmd", "coral", "dann", "cdann", "mtl", "sagnet", "arm", "vrex",
-    "rsc", "mixstyle", "miro", "fish", "fishr", "and_mask", "sand_mask", "iga", "gsnr_dropout",
-)  # fmt: skip
-"""In the order of listings; each module has a ROW."""
 
 ALGORITHMS = Registry(
     "algorithm",
-    [import_module(f"{__package__}.{module}").ROW for module in _MODULES],
+    [
+        erm.ROW, risk_penalties.IRM_ROW, groupdro.ROW, mixup.ROW, mldg.ROW, alignment.MMD_ROW,
+        alignment.CORAL_ROW, adversarial.DANN_ROW, adversarial.CDANN_ROW, mtl.ROW, sagnet.ROW, arm.ROW,
+        risk_penalties.VREX_ROW, rsc.ROW, mixstyle.ROW, miro.ROW, fish.ROW, fishr.ROW, masks.AND_ROW,
+        masks.SAND_ROW, iga.ROW, masks.GSNR_DROPOUT_ROW,
+    ],
     AlgorithmRow,
     "genie_dg.algorithms",
-)
+)  # fmt: skip
 """By name, in the order of listings. ``ALGORITHMS.register(AlgorithmRow(...))`` adds one."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import Setting, Uniform
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import AlgorithmRow, OneLoss
 
 
 def quantile(values: Tensor, fraction: float) -> Tensor:
@@ -39,8 +38,8 @@ def quantile(values: Tensor, fraction: float) -> Tensor:
 
 
 @final
-class RSC(Algorithm):
-    r"""Representation self-challenging.
+class RSC(OneLoss):
+    r"""Representation self-challenging on the pooled batch.
 
     With features z, head h, the label's logit :math:`h(z)_y`, and :math:`q_s` the s quantile (`quantile`):
 
@@ -57,16 +56,11 @@ class RSC(Algorithm):
     fraction b of samples that lose the most. The mask is a constant of the loss; nothing random is in it.
 
     Args:
-        network: makes the predictions.
-        domains: how many training domains every batch has; their samples are pooled.
         rsc_f_drop_factor: f.
         rsc_b_drop_factor: b.
 
-    References:
-        Huang et al., Self-Challenging Improves Cross-Domain Generalization, ECCV 2020, equations 1 to 5.
-
-    Differs from the paper in: features are muted as in DomainBed, in the final vector; the paper mutes whole
-    channels or places of the last activation map, one of the two by chance in each step.
+    Differs from the paper (equations 1 to 5) in: features are muted as in DomainBed, in the final vector; the
+    paper mutes whole channels or places of the last activation map, one of the two by chance in each step.
 
     Differs from DomainBed's code in: quantiles stay on the device. A head with dropout draws a new mask in each
     of its three calls here; there dropout belongs to the featurizer and is drawn once.
@@ -84,15 +78,10 @@ class RSC(Algorithm):
         self.f = number("rsc_f_drop_factor", rsc_f_drop_factor, 0, 1)
         self.b = number("rsc_b_drop_factor", rsc_b_drop_factor, 0, 1)
 
-    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        images, labels = batch.all_images, batch.all_labels
-
-        def loss() -> Tensor:
-            features = self.network.features(images)
-            mask = self._mask(features.detach(), labels)
-            return cross_entropy(self.network.head(features * mask), labels)
-
-        yield Objective(MAIN, loss)
+    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
+        features, labels = self.network.features(batch.all_images), batch.all_labels
+        mask = self._mask(features.detach(), labels)
+        return cross_entropy(self.network.head(features * mask), labels)
 
     def _mask(self, features: Tensor, labels: Tensor) -> Tensor:
         """1 where a feature is kept, 0 where it is muted."""

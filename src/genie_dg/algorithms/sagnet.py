@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, 
 from genie_dg.check import number, one_of
 from genie_dg.search_space import LogUniform, Setting
 
-from ._mixing import require_map, statistics
+from ._mixing import on_map, statistics
 from .algorithm import Algorithm, AlgorithmRow
 
 STYLE = "style"
@@ -76,20 +76,15 @@ class SagNet(Algorithm):
     head, which gets no gradient from it and is left alone. Both roles use the optimizer of the run.
 
     Args:
-        network: makes the predictions.
-        domains: how many training domains every batch has; their samples are pooled.
         sag_w_adv: :math:`\lambda`.
         sag_point: where SR and CR act. Empty: on the final feature vector, with statistics over its entries, as
             in DomainBed. A name of ``network.points``: on the activation map there, with statistics of each
             channel over space, as in the paper; what follows is the rest of the featurizer.
 
-    References:
-        Nam et al., Reducing Domain Gap by Reducing Style Bias, CVPR 2021, algorithm 1.
-
-    Differs from the paper in: the third objective changes all weights of the featurizer (there: the affine
-    parameters of its normalisation layers), and behind ``sag_point`` head and style head share the rest of the
-    featurizer (there: each has its own). Differs from the public code in: standard deviations are interpolated
-    (there: variances), and variances divide by n (there: n - 1); both are the paper's.
+    Differs from the paper (algorithm 1) in: the third objective changes all weights of the featurizer (there:
+    the affine parameters of its normalisation layers), and behind ``sag_point`` head and style head share the
+    rest of the featurizer (there: each has its own). Differs from the public code in: standard deviations are
+    interpolated (there: variances), and variances divide by n (there: n - 1); both are the paper's.
     """
 
     def __init__(self, network: Network, domains: int, *, sag_w_adv: float = 0.1, sag_point: str = "") -> None:
@@ -131,12 +126,7 @@ class SagNet(Algorithm):
         """The final features, randomised at the point."""
         if not self.point:
             return randomise(self.network.features(images))
-
-        def edit(x: Tensor) -> Tensor:
-            require_map(x, "SagNet", self.point)
-            return randomise(x)
-
-        return self.network.features(images, {self.point: edit})
+        return self.network.features(images, {self.point: on_map("SagNet", self.point, randomise)})
 
 
 ROW = AlgorithmRow(

@@ -20,10 +20,11 @@ from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
+from genie_dg.data.progress import silent
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
-from genie_dg.optim._passes import Passes
+from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.registry import with_defaults
 from genie_dg.runs.record import RunConfig
@@ -292,5 +293,5 @@ def _cache(
 ) -> Cache | None:
     if not options.cache or not isinstance(domain, FileDomain):
         return None
-    report = None if progress is None else (lambda done: progress(domain.name, done))
+    report = silent if progress is None else (lambda done: progress(domain.name, done))
     return open_cache(domain, spec, Path(options.cache), report)

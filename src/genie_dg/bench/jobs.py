@@ -42,8 +42,6 @@ class OpenSets:
 
 def run_job(job: Job, opened: OpenSets, report: Report | None = None) -> list[Record]:
     """Train one job to its end, from its last checkpoint when there is one."""
-    if job.options.threads:
-        torch.set_num_threads(job.options.threads)
     opened.load_plugins(job.options)
     parts = assemble(job.config, opened.open(job.data, job.options.root), job.options)
     return run_parts(parts, job.folder, job.options, report)
@@ -51,6 +49,8 @@ def run_job(job: Job, opened: OpenSets, report: Report | None = None) -> list[Re
 
 def run_parts(parts: Parts, folder: Path, options: RunOptions, report: Report | None = None) -> list[Record]:
     """Train, with all that the options ask for besides."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
     if watches := check_watches(options.watches):
         report = watching(parts, folder, watches, report)
     if not options.tensorboard:

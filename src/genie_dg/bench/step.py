@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch, Objective, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.optim._passes import Passes
+from genie_dg.optim.passes import Passes
 
 from .parallel import World
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.registry import SETS, open_data
+from genie_dg.data.registry import open_data, row_of
 from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
@@ -54,7 +54,7 @@ def plan(path: Path, options: RunOptions) -> Plan:
         {name: [domain.name for domain in data.domains] for name, data in sets.items()},
         ALGORITHMS,
         OPTIMIZERS,
-        tuple(name for name, entry in entries.items() if entry in SETS and SETS[entry].small_images),
+        tuple(name for name in sets if (row := row_of(name)) is not None and row.small_images),
         tuple(name for name, row in BACKBONES.items() if not row.pretrained),
     )
     digests = {name: data.digest() for name, data in sets.items()}

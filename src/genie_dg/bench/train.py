@@ -82,7 +82,7 @@ def _train(parts: Parts, folder: Path, report: Report | None) -> list[Record]:
         record = None
         if step % config.checkpoint_every == 0 or step == config.steps - 1:
             record = evaluate(parts, step, losses)
-            if averaging is not None:
+            if averaging is not None and record.validation_loss is not None:
                 averaging.evaluated(record.validation_loss)
             spent, losses = time.perf_counter() - clock, []
             records.append(record)

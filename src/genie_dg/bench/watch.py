@@ -25,7 +25,8 @@ from torch.nn import functional as F
 
 from genie_dg._types import MAIN
 from genie_dg.check import one_of
-from genie_dg.diagnostics import MeasurementError, UpdateRecorder, measure_osgr
+from genie_dg.diagnostics.measured import measure_osgr
+from genie_dg.diagnostics.updates import MeasurementError, UpdateRecorder
 from genie_dg.files import append_line
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record

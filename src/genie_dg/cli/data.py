@@ -6,14 +6,11 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from genie_dg.check import InputError
 
 from ._shared import require
-
-if TYPE_CHECKING:
-    from genie_dg.data.domains import DomainSet, FileDomain
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, or a CSV or JSON list"
 
@@ -48,14 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; what is wrong with the data becomes one sentence."""
+    """Do what was asked."""
     require("Data", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
-    from genie_dg.data.domains import DataError
-
-    try:
-        return int(ACTIONS[arguments.action](arguments))
-    except DataError as error:
-        raise InputError(str(error)) from error
+    return int(ACTIONS[arguments.action](arguments))
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -63,17 +55,16 @@ def _list(arguments: argparse.Namespace) -> int:
 
     for row in SETS.values():
         print(f"{row.name:16} {row.kind:10} {row.summary}")
-    print(
-        "A folder <domain>/<class>/<picture> or a list (path, label, domain) of your own works in every place."
-    )
+    print("A folder <domain>/<class>/<picture> or a list (path, label, domain) of your own works everywhere.")
     return 0
 
 
 def _download(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.download import download, progress_bars
+    from genie_dg.data.progress import progress_bars
+    from genie_dg.data.published.download import download
 
-    with progress_bars() as report:
-        place = download(arguments.name, arguments.root, report=report, say=print)
+    with progress_bars() as progress:
+        place = download(arguments.name, arguments.root, progress=progress, say=print)
     print(f"It is in {place}; genie-dg data verify {arguments.name} --root {arguments.root} checks it.")
     return 0
 
@@ -89,15 +80,15 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.catalog import PUBLISHED
-    from genie_dg.data.registry import SETS, folder_of
-    from genie_dg.data.verify import verify
+    from genie_dg.data.published.catalog import PUBLISHED
+    from genie_dg.data.published.verify import verify
+    from genie_dg.data.registry import folder_of, row_of
 
-    name = next((n for n in SETS if n.lower() == str(arguments.what).lower()), None)
-    facts = PUBLISHED.get(name) if name else None
-    if name is not None and facts is None:
+    row = row_of(str(arguments.what))
+    facts = PUBLISHED.get(row.name) if row else None
+    if row is not None and facts is None:
         raise InputError(
-            f"{name} is made by this package and needs no check; give a published set or a folder."
+            f"{row.name} is made by this package and needs no check; name a published set or folder."
         )
     root = folder_of(facts.name, arguments.root, facts.folders) if facts else Path(arguments.what)
     with _bar("looking at pictures", None) as progress:
@@ -119,21 +110,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0 if report.good else 1
 
 
-def _file_domains(found: DomainSet) -> list[FileDomain]:
-    from genie_dg.data.domains import FileDomain
-
-    domains = [domain for domain in found.domains if isinstance(domain, FileDomain)]
-    if not domains:
-        raise InputError(f"{found.name} is in memory already and needs no cache; give a set of files.")
-    return domains
-
-
 def _cache(arguments: argparse.Namespace) -> int:
     from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
     from genie_dg.data.digests import examine
+    from genie_dg.data.domains import FileDomain
     from genie_dg.data.registry import open_data
 
-    domains = _file_domains(open_data(arguments.what, arguments.root))
+    data = open_data(arguments.what, arguments.root)
+    domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
+    if not domains:
+        raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
     folder = cache_folder(arguments.cache)
     specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.size)]
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
@@ -160,13 +146,13 @@ def _show(arguments: argparse.Namespace) -> int:
     from genie_dg.data.contact_sheet import contact_sheet
     from genie_dg.data.registry import open_data
 
-    found = open_data(arguments.what, arguments.root)
-    sheet = contact_sheet(found, arguments.per_cell, max_classes=arguments.classes)
+    data = open_data(arguments.what, arguments.root)
+    sheet = contact_sheet(data, arguments.per_cell, max_classes=arguments.classes)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     sheet.image.save(arguments.output)
     for problem in sheet.problems:
         print(problem)
-    print(f"{found.name}: {len(found):,} samples, {len(found.domains)} domains, {len(found.classes)} classes.")
+    print(f"{data.name}: {len(data):,} samples, {len(data.domains)} domains, {len(data.classes)} classes.")
     print(f"The contact sheet is in {arguments.output}.")
     return 0
 

@@ -8,49 +8,7 @@ from pathlib import Path
 
 from genie_dg.check import InputError, one_of
 
-from ._shared import require
-
-PROTOCOL = """# What is searched in the demo. The network starts from random weights, so the learning rates
-# lie above those for fine-tuning a pretrained one; their ranges, a factor of ten each, were set in a pilot
-# on these digits.
-name = "demo"
-base = "domainbed"
-
-[search]
-batch_size = "fixed"
-dropout = "fixed"
-weight_decay = "fixed"
-"sgd.lr" = { power = [-1.5, -0.5] }
-"adam.lr" = { power = [-2.5, -1.5] }
-"sam.lr" = { power = [-2.5, -1.5] }
-"genie.lr" = { power = [-0.5, 0.5] }
-"genie.beta" = "fixed"
-"genie.dropout" = "fixed"
-"sam.rho" = "fixed"
-
-[defaults]
-batch_size = 8
-"sgd.lr" = 0.1
-"adam.lr" = 0.01
-"sam.lr" = 0.01
-"genie.lr" = 1.0
-"""
-
-SWEEP = """# genie-dg sweep {file} --out {out} runs this again; what is done is not repeated.
-name = "demo"
-protocol = "protocol.toml"
-datasets = ["digits"]
-algorithms = ["ERM"]
-optimizers = [{optimizers}]
-test_domains = [["0 degrees"], ["30 degrees"], ["75 degrees"]]
-hparams = {draws}
-trials = {trials}
-
-[overrides]
-backbone = "mlp"
-steps = {steps}
-checkpoint_every = {every}
-"""
+from ._shared import require, write
 
 OPTIMIZERS = ("sgd", "adam", "sam", "genie")
 
@@ -93,27 +51,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     names = pick(arguments.optimizers, OPTIMIZERS)
     out: Path = arguments.out
-    file = out / "demo.toml"
+    file, here = out / "demo.toml", Path(__file__).parent
+    sweep = (
+        (here / "demo_sweep.toml")
+        .read_text(encoding="utf-8")
+        .format(
+            file=file,
+            out=out,
+            optimizers=", ".join(f'"{name}"' for name in names),
+            draws=arguments.draws,
+            trials=arguments.trials,
+            steps=arguments.steps,
+            every=max(1, arguments.steps // 4),
+        )
+    )
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "protocol.toml").write_text(PROTOCOL, encoding="utf-8")
-        quoted = ", ".join(f'"{name}"' for name in names)
-        file.write_text(
-            SWEEP.format(
-                file=file,
-                out=out,
-                optimizers=quoted,
-                draws=arguments.draws,
-                trials=arguments.trials,
-                steps=arguments.steps,
-                every=max(1, arguments.steps // 4),
-            ),
-            encoding="utf-8",
-        )
     except OSError as error:
         raise InputError(
             f"{out} cannot be written ({error.strerror}); choose another folder with --out."
         ) from error
+    write(out / "protocol.toml", (here / "demo_protocol.toml").read_bytes())
+    write(file, sweep.encode("utf-8"))
     code = main.main(["sweep", str(file), "--out", str(out), "--device", "cpu"])
     if code:
         return code

@@ -12,8 +12,6 @@ from genie_dg.check import InputError, one_of
 
 from ._shared import require
 
-SCALES = ("smoke", "cpu", "paper")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What, how large, where to."""
@@ -33,10 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Make what was asked for; every part leaves its files in its own folder."""
     require("The paper", "bench", {"numpy": "numpy", "sklearn": "scikit-learn", "rich": "rich"})
     require("The paper", "report", {"matplotlib": "matplotlib"})
+    from genie_dg.paper.request import SCALES, Request
+
     one_of("--scale", arguments.scale, SCALES)
     import torch
 
-    from genie_dg.paper._base import Request
     from genie_dg.paper.registry import PAPER
 
     if arguments.name == "list":
@@ -52,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
         try:
             with _progress() as (say, tick):
-                made = row.make(
+                result = row.make(
                     Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers, say, tick)
                 )
         except (ValueError, ImportError, OSError) as error:
             raise InputError(str(error)) from error
-        print(made.text)
-        for file in made.files:
+        print(result.text)
+        for file in result.files:
             print(f"wrote {file}")
         print()
     return 0

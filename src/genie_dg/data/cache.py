@@ -1,38 +1,38 @@
 """Decode once: pictures as raw uint8 pixels in one memory-mapped file for each domain.
 
 Two kinds. ``EvalSpec(size)`` stores what evaluation sees, the picture resized to a square, so evaluation from
-the cache is
-equal to decoding, to the bit. ``TrainSpec(limit)`` stores the decoded picture itself where its shorter side is
-at most ``limit``
-(exact) and a smaller version otherwise (an approximation of cropping the original).
+the cache is equal to decoding, to the bit. ``TrainSpec(limit)`` stores the decoded picture itself where its
+shorter side is at most ``limit`` (exact) and a smaller version otherwise (an approximation of cropping the
+original).
 
 A cache is named after the contents of the files and the specification, and it is never changed once complete.
-While it
-is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a crash
-only
-blocks whose checksum still fits are kept. One process builds at a time, held by a file lock that dies with the
-process;
-others wait and then use the result.
+While it is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a
+crash only blocks whose checksum still fits are kept. One process builds at a time; others wait for the result.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
+import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from PIL import __version__ as pillow_version
 
-from .digests import Known, Progress, cannot_write, examine, replace_file, threads
+from genie_dg.files import append_line, lock, read_lines, write_json
+
+from .digests import Known, cannot_write, examine
 from .domains import DataError, FileDomain
+from .progress import Advance, silent
+from .threads import thread_count
 
 BLOCK = 32
 """Rows that are written, synced and entered together."""
@@ -48,9 +48,7 @@ class EvalSpec:
     def shape(self, known: Known) -> tuple[int, int, int]:
         return 3, self.size, self.size
 
-    def pixels(self, picture: Any) -> Pixels:
-        from PIL import Image
-
+    def pixels(self, picture: Image.Image) -> Pixels:
         small = picture.resize((self.size, self.size), Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1))
 
@@ -67,9 +65,7 @@ class TrainSpec:
             return known.height, known.width, 3
         return round(known.height * self.limit / short), round(known.width * self.limit / short), 3
 
-    def pixels(self, picture: Any) -> Pixels:
-        from PIL import Image
-
+    def pixels(self, picture: Image.Image) -> Pixels:
         height, width, _ = self.shape(Known(0, 0, "", picture.height, picture.width))
         if (width, height) != picture.size:
             picture = picture.resize((width, height), Image.Resampling.BILINEAR)
@@ -99,101 +95,62 @@ class Cache:
 
 def cache_folder(given: str | Path | None = None) -> Path:
     """Where caches live: as given, else $GENIE_DG_CACHE, else genie-dg in the user's cache folder."""
-    if given is not None:
-        return Path(given)
-    if os.environ.get("GENIE_DG_CACHE"):
-        return Path(os.environ["GENIE_DG_CACHE"])
+    if given is not None or os.environ.get("GENIE_DG_CACHE"):
+        return Path(given if given is not None else os.environ["GENIE_DG_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "genie-dg"
 
 
 def estimate(known: Sequence[Known], spec: Spec) -> int:
     """Bytes that a cache takes."""
-    return sum(int(np.prod(spec.shape(k))) for k in known)
+    return int(_offsets(known, spec)[-1])
 
 
 def open_cache(
-    domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Progress | None = None
+    domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Advance = silent
 ) -> Cache:
-    """The cache of a domain; what is missing of it is built first.
-
-    Args:
-        domain: pictures in files.
-        spec: what is stored.
-        folder: where caches live; see `cache_folder`.
-        progress: called with the number of pictures finished.
-    """
+    """The cache of a domain in a folder of caches (see `cache_folder`); what is missing is built first."""
     root = cache_folder(folder)
     known = examine(domain, root)
-    place = root / f"{_safe(domain.name)}-{_key(domain, known, spec)}"
+    name = "".join(c if c.isalnum() else "_" for c in domain.name)[:40]
+    place = root / f"{name}-{_key(known, spec)}"
     if not (place / "complete.json").is_file():
-        with _lock(place):
+        with lock(place / "lock", f"builds {place}", wait=-1):
             if not (place / "complete.json").is_file():
                 _build(domain, known, spec, place, progress)
     return _opened(place, known, spec)
 
 
-def _safe(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)[:40]
+def _key(known: Sequence[Known], spec: Spec) -> str:
+    facts = {"spec": type(spec).__name__, **asdict(spec), "pillow": pillow_version}
+    text = json.dumps(facts, sort_keys=True) + "".join(k.digest for k in known)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _key(domain: FileDomain, known: Sequence[Known], spec: Spec) -> str:
-    import PIL
-
-    facts = {"spec": type(spec).__name__, **asdict(spec), "pillow": PIL.__version__}
-    digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=12)
-    for k in known:
-        digest.update(k.digest.encode())
-    return digest.hexdigest()
-
-
-@contextmanager
-def _lock(place: Path) -> Iterator[None]:
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        file = (place / "lock").open("w")
-    except OSError as error:
-        raise cannot_write(place, error) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # waits; the system lets go of it when a process dies
-        yield
-
-
-def _build(
-    domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Progress | None
-) -> None:
+def _build(domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Advance) -> None:
     offsets = _offsets(known, spec)
     blocks = range(0, len(known), BLOCK)
+    part = place / "pixels.part"
     try:
-        descriptor = os.open(place / "pixels.part", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        part.touch()
+        with part.open("r+b") as file:
+            descriptor = file.fileno()
             if offsets[-1]:
                 os.posix_fallocate(descriptor, 0, int(offsets[-1]))  # a full disk is met before the work
             done = _kept(place / "journal.jsonl", descriptor, offsets)
-            if progress is not None:
-                progress(sum(min(BLOCK, len(known) - b) for b in done))
-            with ThreadPoolExecutor(threads()) as pool, (place / "journal.jsonl").open("a") as journal:
+            progress(sum(min(BLOCK, len(known) - b) for b in done))
+            with ThreadPoolExecutor(thread_count()) as pool:
                 for start in blocks:
                     if start not in done:
-                        crc = _write_block(domain, known, spec, offsets, start, descriptor, pool)
-                        done[start] = crc
-                        journal.write(json.dumps([start, crc]) + "\n")
-                        journal.flush()
-                        if progress is not None:
-                            progress(min(BLOCK, len(known) - start))
+                        done[start] = _write_block(domain, known, spec, offsets, start, descriptor, pool)
+                        append_line(place / "journal.jsonl", {"start": start, "crc": done[start]})
+                        progress(min(BLOCK, len(known) - start))
             os.ftruncate(descriptor, int(offsets[-1]))
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        (place / "pixels.part").replace(place / "pixels.u8")
+        part.replace(place / "pixels.u8")
     except OSError as error:
         raise cannot_write(place, error) from error
-    facts = {
-        "count": len(known),
-        "bytes": int(offsets[-1]),
-        "blocks": [done[b] for b in blocks],
-        "spec": repr(spec),
-    }
-    replace_file(place / "complete.json", json.dumps(facts))
+    sizes = {"count": len(known), "bytes": int(offsets[-1])}
+    write_json(place / "complete.json", {**sizes, "blocks": [done[b] for b in blocks], "spec": repr(spec)})
     (place / "journal.jsonl").unlink(missing_ok=True)
 
 
@@ -216,22 +173,17 @@ def _write_block(
 def _kept(journal: Path, descriptor: int, offsets: Any) -> dict[int, int]:
     """The blocks of an interrupted build that are truly there."""
     kept: dict[int, int] = {}
-    if journal.is_file():
-        for line in journal.read_text().splitlines():
-            try:
-                start, crc = json.loads(line)
-            except ValueError:
-                continue  # the last line was torn
-            end = min(start + BLOCK, len(offsets) - 1)
-            size = int(offsets[end] - offsets[start])
-            if zlib.crc32(os.pread(descriptor, size, int(offsets[start]))) == crc:
-                kept[start] = crc
+    for line in read_lines(journal)[0]:  # the last line may be torn, and is then left out
+        start, crc = int(line["start"]), int(line["crc"])
+        size = int(offsets[min(start + BLOCK, len(offsets) - 1)] - offsets[start])
+        if zlib.crc32(os.pread(descriptor, size, int(offsets[start]))) == crc:
+            kept[start] = crc
     return kept
 
 
 def _offsets(known: Sequence[Known], spec: Spec) -> np.ndarray[Any, Any]:
-    sizes = np.array([np.prod(spec.shape(k)) for k in known], dtype=np.int64)
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    """Where each row begins in the file, and where the last one ends."""
+    return np.cumsum([0, *(math.prod(spec.shape(k)) for k in known)], dtype=np.int64)
 
 
 def _opened(place: Path, known: Sequence[Known], spec: Spec) -> Cache:
@@ -240,9 +192,7 @@ def _opened(place: Path, known: Sequence[Known], spec: Spec) -> Cache:
     path = place / "pixels.u8"
     size = path.stat().st_size if path.is_file() else -1
     if facts["count"] != len(known) or facts["bytes"] != int(offsets[-1]) or size != facts["bytes"]:
-        raise DataError(
-            f"{place} is damaged (its sizes do not agree); remove that folder and it is built again."
-        )
+        raise DataError(f"{place} is damaged (its sizes do not agree); remove it, and it is built again.")
     # Copy-on-write: torch asks for writable memory, and whatever is written stays out of the file.
     data = np.memmap(path, dtype=np.uint8, mode="c") if size else np.empty(0, dtype=np.uint8)
     shapes = np.array([spec.shape(k) for k in known], dtype=np.int64)
@@ -253,8 +203,6 @@ def damaged_blocks(cache: Cache) -> list[int]:
     """First rows of the blocks whose pixels no longer have the checksum they were written with."""
     blocks = json.loads((cache.path / "complete.json").read_text())["blocks"]
     starts = range(0, len(cache), BLOCK)
-    ends = [int(cache.offsets[min(s + BLOCK, len(cache))]) for s in starts]
-    checks = [
-        zlib.crc32(cache.data[int(cache.offsets[s]) : e].tobytes()) for s, e in zip(starts, ends, strict=True)
-    ]
-    return [s for s, crc, wanted in zip(starts, checks, blocks, strict=True) if crc != wanted]
+    spans = [cache.offsets[[s, min(s + BLOCK, len(cache))]] for s in starts]
+    found = [zlib.crc32(cache.data[begin:end].tobytes()) for begin, end in spans]
+    return [s for s, crc, written in zip(starts, found, blocks, strict=True) if crc != written]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
@@ -18,9 +17,12 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from genie_dg.check import whole_number
+
 from .domains import DataError, Domain, DomainSet
 
 Box: TypeAlias = tuple[int, int, int, int]
+Point: TypeAlias = tuple[float, float]
 Font: TypeAlias = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 PAPER, GROUND, INK, FAINT, ALARM = "#ffffff", "#eef0f3", "#1b1f24", "#5b6570", "#c0261b"
@@ -30,13 +32,11 @@ PITCH = {14: 20, 20: 28}  # from line to line, by the size of the font
 
 
 class ContactSheet(NamedTuple):
-    """A drawn sheet, and what was found on the way."""
+    """A drawn sheet, and what could not be drawn."""
 
     image: Image.Image
     problems: list[str]  # one sentence for each sample that could not be read, with the name of its file
-    cells: dict[
-        tuple[str, str], list[Box]
-    ]  # by domain and class: where the samples are (left, top, right, bottom)
+    cells: dict[tuple[str, str], list[Box]]  # by domain and class: left, top, right and bottom of each sample
 
 
 def as_rgb(sample: Image.Image | Tensor) -> Image.Image:
@@ -63,12 +63,11 @@ def as_rgb(sample: Image.Image | Tensor) -> Image.Image:
         if low < 0 or high > 1:
             pixels = (pixels - low) / (high - low).clamp(min=1e-12)
         pixels = (pixels * 255).round().to(torch.uint8)
-    channels = [pixels[i] for i in range(min(3, len(pixels)))]
-    if len(channels) == 1:
-        channels *= 3
-    if len(channels) == 2:
-        channels.append(torch.zeros_like(channels[0]))
-    return Image.fromarray(torch.stack(channels, dim=-1).contiguous().numpy())
+    if len(pixels) == 1:
+        pixels = pixels.expand(3, -1, -1)
+    elif len(pixels) == 2:
+        pixels = torch.cat([pixels, torch.zeros_like(pixels[:1])])
+    return Image.fromarray(pixels[:3].permute(1, 2, 0).contiguous().numpy())
 
 
 @cache
@@ -79,10 +78,10 @@ def _font(size: int) -> Font:
 def _fitted(picture: Image.Image, side: int) -> Image.Image:
     """The whole picture in a square of ``side``; images that are enlarged much keep their hard pixels."""
     scale = side / max(picture.size)
-    size = tuple(max(1, round(length * scale)) for length in picture.size)
+    width, height = (max(1, round(length * scale)) for length in picture.size)
     method = Image.Resampling.NEAREST if scale >= 4 else Image.Resampling.LANCZOS
     square = Image.new("RGB", (side, side), GROUND)
-    square.paste(picture.resize((size[0], size[1]), method), ((side - size[0]) // 2, (side - size[1]) // 2))
+    square.paste(picture.resize((width, height), method), ((side - width) // 2, (side - height) // 2))
     return square
 
 
@@ -109,105 +108,82 @@ def _wrapped(text: str, font: Font, width: float) -> list[str]:
     return [_shortened(line, font, width) for line in lines]
 
 
-def _chosen(domain: Domain, label: int, count: int, generator: np.random.Generator) -> list[int]:
-    """Up to ``count`` different samples of a class, in the order of the domain."""
-    found = np.flatnonzero(np.asarray(domain.labels) == label)
-    if len(found) > count:
-        found = np.sort(generator.choice(found, count, replace=False))
-    return [int(index) for index in found]
-
-
-def _heading(domain_set: DomainSet) -> str:
-    sizes = {"domain": len(domain_set.domains), "class": len(domain_set.classes), "sample": len(domain_set)}
-    return f"{domain_set.name}: " + ", ".join(_counted(number, noun) for noun, number in sizes.items())
-
-
 def _counted(number: int, noun: str) -> str:
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{ending}"
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where everything goes, in pixels."""
+def _chosen(domain: Domain, label: int, count: int, generator: np.random.Generator) -> list[int]:
+    """Up to ``count`` different samples of a class, in the order of the domain."""
+    rows = np.flatnonzero(np.asarray(domain.labels) == label)
+    if len(rows) > count:
+        rows = np.sort(generator.choice(rows, count, replace=False))
+    return [int(index) for index in rows]
 
-    columns: int
-    rows: int
-    per_cell: int
-    cell: int
-    names: int  # the width of the column of class names
-    top: int  # where the first row begins
 
-    @property
-    def cell_width(self) -> int:
-        return self.per_cell * (self.cell + BETWEEN) - BETWEEN
+class _Sheet:
+    """The picture while it is drawn: a heading, names above and on the left, and a grid of cells."""
 
-    @property
-    def size(self) -> tuple[int, int]:
-        width = 2 * MARGIN + self.names + self.columns * (GAP + self.cell_width)
-        return max(NARROWEST, width), self.top + self.rows * (self.cell + GAP)
+    def __init__(self, heading: str, names: Sequence[str], domains: Sequence[Domain], each: int, cell: int):
+        widest = max((math.ceil(_font(14).getlength(name)) for name in names), default=0)
+        self.each, self.cell, self.names = each, cell, min(WIDEST_NAME, widest)
+        self.cell_width = each * (cell + BETWEEN) - BETWEEN
+        width = max(NARROWEST, 2 * MARGIN + self.names + len(domains) * (GAP + self.cell_width))
+        lines = _wrapped(heading, _font(20), width - 2 * MARGIN)
+        self.top = MARGIN + PITCH[20] * len(lines) + HEAD  # where the first row begins
+        self.image = Image.new("RGB", (width, self.top + len(names) * (cell + GAP)), PAPER)
+        self.draw = ImageDraw.Draw(self.image)
+        self._write(lines, MARGIN, 20, INK)
+        for row, name in enumerate(names):
+            left, top, _, bottom = self.boxes(0, row)[0]
+            self._text((left - GAP, (top + bottom) / 2), name, self.names, 14, INK, "rm")
+        for column, domain in enumerate(domains):
+            left, top, _, _ = self.boxes(column, 0)[0]
+            self._text((left, top - 24), domain.name, self.cell_width, 14, INK, "ls")
+            self._text((left, top - 8), _counted(len(domain), "sample"), self.cell_width, 12, FAINT, "ls")
+
+    def _text(self, at: Point, text: str, width: float, size: int, colour: str, anchor: str) -> None:
+        font = _font(size)
+        self.draw.text(at, _shortened(text, font, width), fill=colour, font=font, anchor=anchor)
+
+    def _write(self, lines: list[str], top: int, size: int, colour: str) -> None:
+        for number, line in enumerate(lines):
+            self.draw.text((MARGIN, top + number * PITCH[size]), line, fill=colour, font=_font(size))
 
     def boxes(self, column: int, row: int) -> list[Box]:
         """The squares of one cell, from left to right."""
         left = MARGIN + self.names + GAP + column * (self.cell_width + GAP)
         top, side = self.top + row * (self.cell + GAP), self.cell
-        starts = [left + k * (side + BETWEEN) for k in range(self.per_cell)]
+        starts = [left + k * (side + BETWEEN) for k in range(self.each)]
         return [(x, top, x + side, top + side) for x in starts]
 
+    def fill(self, domain: Domain, chosen: list[int], boxes: list[Box]) -> list[str]:
+        """Draw one cell; return what could not be read."""
+        draw, problems = self.draw, []
+        if not chosen:
+            (left, top, _, bottom), right = boxes[0], boxes[-1][2]
+            draw.rectangle((left, top, right - 1, bottom - 1), fill=GROUND)
+            self._text(((left + right) / 2, (top + bottom) / 2), "none", math.inf, 12, ALARM, "mm")
+        for index, (left, top, right, bottom) in zip(chosen, boxes, strict=False):
+            try:
+                self.image.paste(_fitted(as_rgb(domain.read(index)), right - left), (left, top))
+            except (DataError, OSError) as error:
+                place = domain.where(index)
+                problems.append(str(error) if place in str(error) else f"{place} cannot be shown ({error}).")
+                draw.rectangle((left, top, right - 1, bottom - 1), fill=GROUND, outline=ALARM)
+                draw.line((left, top, right - 1, bottom - 1), fill=ALARM, width=2)
+                draw.line((left, bottom - 1, right - 1, top), fill=ALARM, width=2)
+        return problems
 
-def _fill(image: Image.Image, domain: Domain, chosen: list[int], boxes: list[Box]) -> list[str]:
-    """Draw one cell; return what could not be read."""
-    draw, problems = ImageDraw.Draw(image), []
-    if not chosen:
-        (left, top, _, bottom), right = boxes[0], boxes[-1][2]
-        draw.rectangle((left, top, right - 1, bottom - 1), fill=GROUND)
-        draw.text(((left + right) / 2, (top + bottom) / 2), "none", fill=ALARM, font=_font(12), anchor="mm")
-    for index, (left, top, right, bottom) in zip(chosen, boxes, strict=False):
-        try:
-            image.paste(_fitted(as_rgb(domain.read(index)), right - left), (left, top))
-        except (DataError, OSError) as error:
-            place = domain.where(index)
-            problems.append(str(error) if place in str(error) else f"{place} cannot be shown ({error}).")
-            draw.rectangle((left, top, right - 1, bottom - 1), fill=GROUND, outline=ALARM)
-            draw.line((left, top, right - 1, bottom - 1), fill=ALARM, width=2)
-            draw.line((left, bottom - 1, right - 1, top), fill=ALARM, width=2)
-    return problems
-
-
-def _write(draw: ImageDraw.ImageDraw, layout: _Layout, names: Sequence[str], domains: Sequence[Domain]) -> None:
-    """The names of classes on the left; those of domains above, with their numbers of samples."""
-    for row, name in enumerate(names):
-        left, top, _, bottom = layout.boxes(0, row)[0]
-        short = _shortened(name, _font(14), layout.names)
-        draw.text((left - GAP, (top + bottom) / 2), short, fill=INK, font=_font(14), anchor="rm")
-    for column, domain in enumerate(domains):
-        left, top, _, _ = layout.boxes(column, 0)[0]
-        name = _shortened(domain.name, _font(14), layout.cell_width)
-        count = _shortened(_counted(len(domain), "sample"), _font(12), layout.cell_width)
-        draw.text((left, top - 24), name, fill=INK, font=_font(14), anchor="ls")
-        draw.text((left, top - 8), count, fill=FAINT, font=_font(12), anchor="ls")
-
-
-def _note(domain_set: DomainSet, rows: int, columns: int, problems: int) -> str:
-    """What the sheet could not read, and what it leaves out."""
-    parts = [f"{_counted(problems, 'sample')} could not be read (crossed)"] if problems else []
-    shown = (rows, len(domain_set.classes), "classes"), (columns, len(domain_set.domains), "domains")
-    parts += [f"first {some} of {number} {noun}" for some, number, noun in shown if some < number]
-    return "; ".join(parts)
-
-
-def _lines(draw: ImageDraw.ImageDraw, lines: list[str], top: int, size: int, colour: str) -> None:
-    for number, line in enumerate(lines):
-        draw.text((MARGIN, top + number * PITCH[size]), line, fill=colour, font=_font(size))
-
-
-def _with_foot(image: Image.Image, note: str, colour: str) -> Image.Image:
-    """The sheet with a margin below, and the note in it."""
-    lines = _wrapped(note, _font(14), image.width - 2 * MARGIN) if note else []
-    taller = Image.new("RGB", (image.width, image.height + MARGIN + PITCH[14] * len(lines)), PAPER)
-    taller.paste(image, (0, 0))
-    _lines(ImageDraw.Draw(taller), lines, image.height, 14, colour)
-    return taller
+    def finish(self, note: str, colour: str) -> Image.Image:
+        """Add a margin below, with a note in it, and return the picture."""
+        image = self.image
+        lines = _wrapped(note, _font(14), image.width - 2 * MARGIN) if note else []
+        self.image = Image.new("RGB", (image.width, image.height + MARGIN + PITCH[14] * len(lines)), PAPER)
+        self.image.paste(image)
+        self.draw = ImageDraw.Draw(self.image)
+        self._write(lines, image.height, 14, colour)
+        return self.image
 
 
 def contact_sheet(
@@ -215,7 +191,6 @@ def contact_sheet(
     per_cell: int = 3,
     cell: int = 64,
     seed: int = 0,
-    title: str | None = None,
     *,
     max_classes: int = 20,
     max_domains: int = 12,
@@ -227,7 +202,6 @@ def contact_sheet(
         per_cell: how many samples of a class in a domain.
         cell: the width and height of a sample on the sheet, in pixels.
         seed: which samples are chosen. Global random streams are neither read nor moved.
-        title: the heading; by default the name of the set and its sizes.
         max_classes: further classes are left out, and a note says so.
         max_domains: further domains are left out, and a note says so.
 
@@ -237,26 +211,22 @@ def contact_sheet(
         >>> len(sheet.cells), sheet.problems
         (8, [])
     """
-    if min(per_cell, max_classes, max_domains) < 1 or cell < 16 or seed < 0:
-        raise DataError(
-            f"contact_sheet got per_cell={per_cell}, cell={cell}, seed={seed}, max_classes={max_classes} and "
-            f"max_domains={max_domains}; cell starts at 16, seed at 0 and the others at 1."
-        )
+    numbers = {"per_cell": per_cell, "cell": cell, "seed": seed, "max_classes": max_classes}
+    for key, value in {**numbers, "max_domains": max_domains}.items():
+        whole_number(key, value, {"cell": 16, "seed": 0}.get(key, 1), error=DataError)
     names, domains = domain_set.classes[:max_classes], domain_set.domains[:max_domains]
-    widest = max((math.ceil(_font(14).getlength(name)) for name in names), default=0)
-    layout = _Layout(len(domains), len(names), per_cell, cell, min(WIDEST_NAME, widest), top=0)
-    lines = _wrapped(_heading(domain_set) if title is None else title, _font(20), layout.size[0] - 2 * MARGIN)
-    layout = replace(layout, top=MARGIN + PITCH[20] * len(lines) + HEAD)
-    image = Image.new("RGB", layout.size, PAPER)
-    draw = ImageDraw.Draw(image)
-    _lines(draw, lines, MARGIN, 20, INK)
-    _write(draw, layout, names, domains)
+    sizes = {"domain": len(domain_set.domains), "class": len(domain_set.classes), "sample": len(domain_set)}
+    heading = f"{domain_set.name}: " + ", ".join(_counted(number, noun) for noun, number in sizes.items())
+    sheet = _Sheet(heading, names, domains, per_cell, cell)
     problems: list[str] = []
     cells: dict[tuple[str, str], list[Box]] = {}
     for column, domain in enumerate(domains):
         for row, name in enumerate(names):
             chosen = _chosen(domain, row, per_cell, np.random.default_rng([seed, column, row]))
-            cells[domain.name, name] = layout.boxes(column, row)[: len(chosen)]
-            problems += _fill(image, domain, chosen, layout.boxes(column, row))
-    note = _note(domain_set, len(names), len(domains), len(problems))
-    return ContactSheet(_with_foot(image, note, ALARM if problems else FAINT), problems, cells)
+            boxes = sheet.boxes(column, row)
+            cells[domain.name, name] = boxes[: len(chosen)]
+            problems += sheet.fill(domain, chosen, boxes)
+    notes = [f"{_counted(len(problems), 'sample')} could not be read (crossed)"] if problems else []
+    shown = (len(names), sizes["class"], "classes"), (len(domains), sizes["domain"], "domains")
+    notes += [f"first {some} of {number} {noun}" for some, number, noun in shown if some < number]
+    return ContactSheet(sheet.finish("; ".join(notes), ALARM if problems else FAINT), problems, cells)

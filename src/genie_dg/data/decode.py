@@ -1,26 +1,19 @@
 """One file to one RGB picture, with the pixels that torchvision's ``ImageFolder`` would give.
 
 ``PIL.Image.open(file).convert("RGB")`` and nothing else: no EXIF rotation, no colour management, palette and
-CMYK
-as Pillow converts them. Pixels then agree with every harness that uses torchvision's default loader.
+CMYK as Pillow converts them. Pixels then agree with every harness that uses torchvision's default loader.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from PIL import Image
 
 from .domains import DataError
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-
-def unreadable(error: BaseException) -> bool:
-    """Whether an error says that a file is no picture; Pillow raises all of these."""
-    from PIL import Image
-
-    return isinstance(error, (OSError, ValueError, SyntaxError, Image.DecompressionBombError))
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises for a file that is not a picture."""
 
 
 def problem_with(path: Path, error: BaseException) -> DataError:
@@ -34,12 +27,8 @@ def problem_with(path: Path, error: BaseException) -> DataError:
 
 def decode(path: Path) -> Image.Image:
     """Read a picture; what cannot be read raises `DataError` with the name of the file."""
-    from PIL import Image
-
     try:
         with path.open("rb") as file:
             return Image.open(file).convert("RGB")
-    except Exception as error:
-        if not unreadable(error):
-            raise
+    except UNREADABLE as error:
         raise problem_with(path, error) from error

@@ -1,8 +1,7 @@
 """What the rest of the package sees of data: a set of domains that share their classes.
 
-A domain is a name, one label for each sample, and a way to read a sample. Samples come from files
-(`FileDomain`), from memory (`TensorDomain`) or from a ``torch.utils.data.Dataset`` (`DatasetDomain`). Nothing
-is decoded before it is asked for.
+A domain is a name, one label for each sample, and a way to read a sample; nothing is decoded before it is asked
+for.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from genie_dg.check import InputError
+
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 Labels: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
 
-class DataError(ValueError):
-    """What came is not usable as data; the message says what came, what is allowed and what to do."""
+class DataError(InputError):
+    """What was given is not usable as data; the message says what was got, what is allowed and what to do."""
 
 
 class Domain(Protocol):
@@ -136,16 +137,12 @@ class DomainSet:
 
         Files are named by their relative paths, not their contents: reading them all would take minutes.
         """
-        found = hashlib.sha256(repr(self.classes).encode("utf-8"))
+        digest = hashlib.sha256(repr(self.classes).encode("utf-8"))
         for domain in self.domains:
-            found.update(repr(domain.name).encode("utf-8"))
-            found.update(np.ascontiguousarray(domain.labels).tobytes())
+            digest.update(repr(domain.name).encode("utf-8"))
+            digest.update(np.ascontiguousarray(domain.labels).tobytes())
             if isinstance(domain, FileDomain):
-                found.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
+                digest.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
             elif isinstance(domain, TensorDomain):
-                found.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
-        return found.hexdigest()[:16]
-
-    def counts(self) -> dict[str, np.ndarray[Any, Any]]:
-        """For each domain how many samples each class has."""
-        return {d.name: np.bincount(d.labels, minlength=len(self.classes)) for d in self.domains}
+                digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
+        return digest.hexdigest()[:16]

@@ -2,11 +2,9 @@
 
 ``root/<domain>/<class>/<picture>``: domains and classes in the order of their names, pictures in the order of
 ``torchvision.datasets.ImageFolder`` (sub-folders included). A list (CSV or JSON) gives path, label and domain
-of
-each picture instead; pictures then stay in the order of the list. Nothing is opened here but the list itself.
+of each picture instead; pictures then stay in the order of the list. Nothing is opened but the list itself.
 
-Differs from ImageFolder in: hidden folders and ``__MACOSX`` are passed over (they would become classes), and a
-class
+Differs from ImageFolder in: hidden folders and ``__MACOSX`` are skipped (they would become classes); a class
 that one domain lacks keeps its number there, with a warning (there, the numbers of later classes would shift).
 """
 
@@ -16,9 +14,10 @@ import csv
 import json
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +25,9 @@ from .domains import DataError, DatasetDomain, DomainSet, FileDomain
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The endings that torchvision takes for pictures, in any case."""
+
+Pictures: TypeAlias = Mapping[str, Mapping[str, list[str]]]
+"""By domain and class, the paths of the pictures."""
 
 
 class DataWarning(UserWarning):
@@ -37,8 +39,8 @@ def is_picture(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def is_passed_over(name: str) -> bool:
-    """Folders that are no domain and no class: hidden ones, and what macOS leaves in archives."""
+def is_skipped(name: str) -> bool:
+    """Folders that are neither a domain nor a class: hidden ones, and what macOS leaves in archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -46,11 +48,9 @@ def folders_in(path: Path) -> list[str]:
     """Names of the sub-folders that count, sorted."""
     try:
         with os.scandir(path) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not is_passed_over(e.name))
+            return sorted(e.name for e in entries if e.is_dir() and not is_skipped(e.name))
     except OSError as error:
-        raise DataError(
-            f"{path} cannot be read as a folder ({error.strerror}); give a folder of domains."
-        ) from error
+        raise DataError(f"{path} is not a readable folder ({error.strerror}); give one of domains.") from error
 
 
 def pictures_in(folder: Path) -> Iterator[str]:
@@ -64,79 +64,66 @@ def pictures_in(folder: Path) -> Iterator[str]:
 
 
 def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
-    """The domains of ``root/<domain>/<class>/<picture>``.
-
-    Args:
-        root: the folder of domains.
-        name: what tables call the set; by default the folder's name.
-    """
+    """The domains of ``root/<domain>/<class>/<picture>``; ``name`` is what tables call the set."""
     root = Path(root)
     domains = folders_in(root)
     if not domains:
-        raise DataError(
-            f"{root} holds no folder; pictures must be sorted as {root.name}/<domain>/<class>/<picture>."
-        )
-    found = {
+        raise DataError(f"{root} holds no folder; sort pictures as {root.name}/<domain>/<class>/<picture>.")
+    pictures = {
         domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)}
         for domain in domains
     }
-    classes = sorted({k for by_class in found.values() for k in by_class})
-    return _assembled(name or root.resolve().name, root, found, classes)
+    classes = sorted({k for by_class in pictures.values() for k in by_class})
+    return _assembled(name or root.resolve().name, root, pictures, classes)
 
 
-def _assembled(
-    name: str, root: Path, found: Mapping[str, Mapping[str, list[str]]], classes: list[str]
-) -> DomainSet:
-    for domain, by_class in found.items():
+def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) -> DomainSet:
+    for domain, by_class in pictures.items():
         if not any(by_class.values()):
             raise DataError(
                 f"{root / domain} holds no picture below a class folder; pictures must be sorted as "
                 f"{root.name}/<domain>/<class>/<picture>, with an ending such as {', '.join(EXTENSIONS[:3])}."
             )
     for k in classes:
-        if not any(by_class.get(k) for by_class in found.values()):
-            raise DataError(
-                f"The class {k!r} of {root} has no picture in any domain; fill or remove its folders."
-            )
-    _warn_of_gaps(root, found, classes)
+        if not any(by_class.get(k) for by_class in pictures.values()):
+            raise DataError(f"The class {k!r} of {root} has no picture in any domain; fill or remove it.")
+    _warn_of_gaps(root, pictures, classes)
     domains = []
-    for domain, by_class in found.items():
+    for domain, by_class in pictures.items():
         paths = [path for k in classes for path in by_class.get(k, ())]
         labels = np.repeat(np.arange(len(classes)), [len(by_class.get(k, ())) for k in classes])
         domains.append(FileDomain(domain, root / domain, paths, labels.astype(np.int64)))
     return DomainSet(name, tuple(classes), tuple(domains))
 
 
-def _warn_of_gaps(root: Path, found: Mapping[str, Mapping[str, list[str]]], classes: list[str]) -> None:
-    for domain, by_class in found.items():
+def _warn_of_gaps(root: Path, pictures: Pictures, classes: list[str]) -> None:
+    sentences = []
+    for domain, by_class in pictures.items():
         missing = [k for k in classes if not by_class.get(k)]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            warnings.warn(
+            sentences.append(
                 f"{root / domain} has no picture of {', '.join(missing[:3])}{more}, which other domains have; "
-                "the class keeps its number, and accuracy on this domain is over the classes it has.",
-                DataWarning,
-                stacklevel=4,
+                "the class keeps its number, and accuracy on this domain is over the classes it has."
             )
-    if len(found) == 1:
-        warnings.warn(
-            f"{root} holds one domain only, {next(iter(found))!r}; it can be trained on, but leaving a domain "
-            "out needs two or more.",
-            DataWarning,
-            stacklevel=4,
+    if len(pictures) == 1:
+        sentences.append(
+            f"{root} holds one domain only, {next(iter(pictures))!r}; it can be trained on, but leaving a "
+            "domain out needs two or more."
         )
+    for sentence in sentences:
+        warnings.warn(sentence, DataWarning, stacklevel=4)
 
 
 def open_list(path: str | Path, name: str | None = None) -> DomainSet:
     """The domains of a CSV file, a JSON array or JSON lines with ``path``, ``label`` and ``domain``.
 
     Relative paths count from the list's folder. Labels are class names or numbers (all of one kind); domains
-    and
-    classes are put in order by name, numbers by value.
+    and classes are put in order by name, numbers by value.
     """
     path = Path(path)
-    paths: dict[str, list[str]] = {}
-    labels: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = defaultdict(list)
+    labels: dict[str, list[str]] = defaultdict(list)
     for number, row in enumerate(_rows(path), start=1):
         try:
             file, label, domain = str(row["path"]), str(row["label"]), str(row["domain"])
@@ -145,19 +132,16 @@ def open_list(path: str | Path, name: str | None = None) -> DomainSet:
                 f"Entry {number} of {path} lacks path, label or domain (it is {str(row)[:80]}); "
                 "every entry needs the three."
             ) from error
-        paths.setdefault(domain, []).append(file)
-        labels.setdefault(domain, []).append(label)
+        paths[domain].append(file)
+        labels[domain].append(label)
     if not paths:
         raise DataError(f"{path} lists no picture; every entry needs path, label and domain.")
-    names = {label for domain in labels.values() for label in set(domain)}
-    numeric = all(label.isdigit() for label in names)
-    classes = sorted(names, key=int) if numeric else sorted(names)
+    names = set().union(*labels.values())
+    classes = sorted(names, key=int if all(label.isdigit() for label in names) else str)
     index = {label: i for i, label in enumerate(classes)}
     root = path.resolve().parent
     domains = tuple(
-        FileDomain(
-            domain, root, paths[domain], np.array([index[label] for label in labels[domain]], dtype=np.int64)
-        )
+        FileDomain(domain, root, paths[domain], np.array([index[x] for x in labels[domain]], dtype=np.int64))
         for domain in sorted(paths)
     )
     return DomainSet(name or path.stem, tuple(classes), domains)
@@ -188,20 +172,15 @@ def from_datasets(
     """
     domains = []
     for domain, dataset in datasets.items():
-        found = next(
-            (getattr(dataset, a) for a in ("targets", "labels") if getattr(dataset, a, None) is not None), None
-        )
-        values = found if found is not None else [dataset[i][1] for i in range(len(dataset))]
+        known = [getattr(dataset, name, None) for name in ("targets", "labels")]
+        values = next((v for v in known if v is not None), None)
+        values = [dataset[i][1] for i in range(len(dataset))] if values is None else values
         labels = np.asarray([int(v) for v in values], dtype=np.int64)
         if len(labels) == 0 or labels.min() < 0:
-            raise DataError(
-                f"The dataset of {domain!r} has no sample or a negative label; labels count from 0."
-            )
+            raise DataError(f"The dataset of {domain!r} has no sample or a negative label; count from 0.")
         domains.append(DatasetDomain(domain, dataset, labels))
     count = 1 + max(int(d.labels.max()) for d in domains) if domains else 0
     names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
     if len(names) < count:
-        raise DataError(
-            f"{len(names)} classes were named and labels go up to {count - 1}; name {count} classes."
-        )
+        raise DataError(f"{len(names)} classes were named and labels go to {count - 1}; name {count} classes.")
     return DomainSet(name, names, tuple(domains))

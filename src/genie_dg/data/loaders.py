@@ -1,29 +1,27 @@
 """Batches: for training endless, augmented, the same for every optimizer; for evaluation each sample once.
 
 No worker processes. Pictures come from a `Cache` where there is one and are decoded by threads otherwise; both
-ways give the same evaluation tensors to the bit (resize, divide by 255, subtract the mean, divide by the
-deviation: the operations of torchvision's transforms in their order).
+ways give the evaluation tensors of torchvision's transforms to the bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Painter, Recipe, draw
-from .augment_opencv import OpenCVPainter
+from genie_dg.check import whole_number
+
+from .augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Recipe, draw
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
 from .sampling import AUGMENTATION, InOrder, Sampler, stream
-from .workers import shared_workers
+from .threads import shared_workers
 
 Batch = tuple[Tensor, Tensor]
-ENGINES: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}
-"""What augments, by name."""
 
 
 class Evaluation:
@@ -49,15 +47,14 @@ class Evaluation:
         cache: Cache | None = None,
         normalise: bool = True,
     ) -> None:
-        if batch_size < 1:
-            raise DataError(f"batch_size={batch_size} came; it must be 1 or more.")
+        whole_number("batch_size", batch_size, error=DataError)
         if cache is not None and len(cache) != len(domain):
             raise DataError(
                 f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}; open it again."
             )
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
-        self._scale, self._workers = _Scale(normalise), shared_workers()
+        self._normalise, self._workers = normalise, shared_workers()
 
     def __len__(self) -> int:
         return -(-len(self.positions) // self.batch_size)
@@ -69,43 +66,34 @@ class Evaluation:
 
     def _images(self, rows: Labels) -> Tensor:
         if isinstance(self.domain, TensorDomain):
-            return self._scale.whole(self.domain.images[torch.from_numpy(rows)])
-        sample = self._pixels(int(rows[0]))
-        out = torch.empty(len(rows), *sample.shape)
+            return _scaled(self.domain.images[torch.from_numpy(rows)], self._normalise)
+        out = torch.empty(len(rows), *self._pixels(int(rows[0])).shape)
 
         def fill(first: int) -> None:
             pixels = np.stack([self._pixels(int(i)) for i in rows[first : first + GROUP]])
-            self._scale.write(torch.from_numpy(pixels), out[first : first + GROUP])
+            _scaled(torch.from_numpy(pixels), self._normalise, out[first : first + GROUP])
 
         self._workers.map(fill, range(0, len(rows), GROUP))
         return out
 
     def _pixels(self, index: int) -> Any:
-        return self._direct(index) if self.cache is None else self.cache.row(index)
-
-    def _direct(self, index: int) -> Any:
+        if self.cache is not None:
+            return self.cache.row(index)
         sample = self.domain.read(index)
         return sample.numpy() if isinstance(sample, Tensor) else self.spec.pixels(sample.convert("RGB"))
 
 
-class _Scale:
+_MEAN, _STD = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+
+
+def _scaled(pixels: Tensor, normalise: bool, out: Tensor | None = None) -> Tensor:
     """From uint8 to what a network sees, with torchvision's roundings."""
-
-    def __init__(self, normalise: bool) -> None:
-        self.normalise = normalise
-        self.mean, self.std = (torch.tensor(v).view(3, 1, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))
-
-    def write(self, pixels: Tensor, out: Tensor) -> None:
-        out.copy_(pixels)
-        if pixels.dtype == torch.uint8:
-            out.div_(255)
-        if self.normalise and out.shape[-3] == 3:
-            out.sub_(self.mean).div_(self.std)
-
-    def whole(self, images: Tensor) -> Tensor:
-        out = torch.empty(images.shape)
-        self.write(images, out)
-        return out
+    out = (torch.empty(pixels.shape) if out is None else out).copy_(pixels)
+    if pixels.dtype == torch.uint8:
+        out.div_(255)
+    if normalise and out.shape[-3] == 3:
+        out.sub_(_MEAN).div_(_STD)
+    return out
 
 
 class Training:
@@ -120,7 +108,6 @@ class Training:
         caches: one for each domain, or ``None`` where pictures are decoded anew, made with ``TrainSpec``.
         normalise: with ImageNet's mean and deviation (three channels only).
         size: of pictures when there is no recipe.
-        engine: what augments: ``"torch"``, or ``"opencv"``, which is faster on CPU and rounds in its own way.
     """
 
     def __init__(
@@ -132,23 +119,15 @@ class Training:
         caches: Sequence[Cache | None] | None = None,
         normalise: bool = True,
         size: int = 224,
-        engine: Literal["torch", "opencv"] = "torch",
     ) -> None:
         if not domains or len(domains) != len(samplers):
-            raise DataError(
-                f"{len(domains)} domains and {len(samplers)} samplers came; give one sampler a domain."
-            )
+            raise DataError(f"Got {len(domains)} domains and {len(samplers)} samplers; give one for each.")
         self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
         self.caches = list(caches) if caches is not None else [None] * len(domains)
         self.spec, self.step, self.salt = EvalSpec(size), 0, 0
-        self._scale = _Scale(normalise)
-        if engine not in ENGINES:
-            raise DataError(
-                f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}; choose one of them."
-            )
-        self._normalise, self._workers, self._engine = normalise, shared_workers(), ENGINES[engine]
+        self._normalise, self._workers = normalise, shared_workers()
         if recipe is not None:
-            self._engine(recipe, normalise)  # says now what would be missing later
+            recipe.painter(normalise)  # says now what would be missing later
 
     def __iter__(self) -> Training:
         return self
@@ -171,32 +150,33 @@ class Training:
         domain, cache = self.domains[place], self.caches[place]
         labels = torch.from_numpy(domain.labels[rows])
         if isinstance(domain, TensorDomain):
-            return self._scale.whole(domain.images[torch.from_numpy(rows)]), labels
+            return _scaled(domain.images[torch.from_numpy(rows)], self._normalise), labels
         if cache is not None and self.recipe is not None:
             pictures = [cache.row(int(i)) for i in rows]
         else:
             pictures = self._workers.map(lambda i: self._picture(place, int(i)), rows)
         if self.recipe is None:
-            pixels = np.stack(pictures)
-            return self._scale.whole(torch.from_numpy(pixels)), labels
+            return _scaled(torch.from_numpy(np.stack(pictures)), self._normalise), labels
         sizes = np.array([p.shape[:2] for p in pictures]) if cache is None else cache.originals[rows]
-        sampler = self.samplers[place]
-        random = stream(sampler.seed + self.salt, AUGMENTATION, sampler.domain, step)
-        draws = draw(self.recipe, sizes[:, 0], sizes[:, 1], random)
-        out = torch.empty(len(rows), 3, self.recipe.size, self.recipe.size)
-        recipe = self.recipe
+        return self._augmented(self.recipe, pictures, sizes, self.samplers[place], step), labels
 
+    def _augmented(
+        self, recipe: Recipe, pictures: list[Any], sizes: Any, sampler: Sampler | InOrder, step: int
+    ) -> Tensor:
+        """Augmented pictures; ``sizes`` are those of the originals, of which smaller ones may be stored."""
+        random = stream(sampler.seed + self.salt, AUGMENTATION, sampler.domain, step)
+        draws = draw(recipe, sizes[:, 0], sizes[:, 1], random)
+        out = torch.empty(len(pictures), 3, recipe.size, recipe.size)
         scales = np.array([p.shape[:2] for p in pictures]) / sizes
 
         def paint(first: int) -> None:
-            painter = self._workers.mine(self, lambda: self._engine(recipe, self._normalise))
+            painter = self._workers.mine(self, lambda: recipe.painter(self._normalise))
             group = slice(first, first + GROUP)
-            painter.paint(
-                [torch.from_numpy(p) for p in pictures[group]], draws, first, out[group], scales[group]
-            )
+            tensors = [torch.from_numpy(p) for p in pictures[group]]
+            painter.paint(tensors, draws, first, out[group], scales[group])
 
-        self._workers.map(paint, range(0, len(rows), GROUP))
-        return out, labels
+        self._workers.map(paint, range(0, len(pictures), GROUP))
+        return out
 
     def _picture(self, place: int, index: int) -> Any:
         """One picture, decoded; already resized when there is no recipe."""
@@ -212,8 +192,6 @@ class AugmentedEvaluation:
     Args:
         domain: pictures in files.
         positions: which samples.
-        recipe: the augmentation.
-        batch_size: pictures in a batch.
         seed: of the augmentation; ``at_step`` changes it, so that every evaluation draws anew.
         index: of the domain.
         cache: made with ``TrainSpec``, or ``None``.
@@ -243,6 +221,4 @@ class AugmentedEvaluation:
         return -(-len(self.positions) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for number in range(len(self)):
-            (batch,) = self._batches.at(number)
-            yield batch
+        return (self._batches.at(number)[0] for number in range(len(self)))

@@ -1,4 +1,4 @@
-"""Everything that can be trained on, by name or by path: one table, one call.
+"""Everything that can be trained on, by name or by path: one registry, one call.
 
 ``open_data("styleshapes")`` is an embedded set, ``open_data("PACS", root)`` a published one,
 ``open_data("my/folder")`` and ``open_data("list.csv")`` are the user's own.
@@ -6,82 +6,80 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
-import numpy as np
-
-from genie_dg.check import did_you_mean
+from genie_dg.check import did_you_mean, folder
 from genie_dg.registry import Registry
 
-from .catalog import PUBLISHED, PublishedSet
-from .domains import DataError, DomainSet, TensorDomain
+from .domains import DataError, DomainSet
 from .image_folders import open_folder, open_list
+from .published.catalog import PUBLISHED, PublishedSet
+
+Opener: TypeAlias = "Callable[[Path | None], DomainSet]"
+"""Opens a set; called with the folder that holds data sets, where one was given."""
 
 
 @dataclass(frozen=True)
 class SetRow:
-    """One set: what it is, where it comes from, how it is opened (with the folder that holds data sets)."""
+    """One set.
+
+    Args:
+        name: what it is asked for by.
+        kind: made by this package, published by others, or made of files of others.
+        summary: one line for listings.
+        open: opens it.
+        small_images: whether samples are small pictures in memory, for which protocols have settings of their
+            own; otherwise they are pictures of the usual size in files.
+        domain_names: its domains in order; empty where that is not known before it is opened.
+        set_name: the name of the `DomainSet` that is opened, as runs and tables carry it; empty for ``name``.
+    """
 
     name: str
     kind: Literal["embedded", "published", "files"]
     summary: str
-    open: Callable[[Path | None], DomainSet]
+    open: Opener
     small_images: bool = False
+    domain_names: tuple[str, ...] = ()
+    set_name: str = ""
 
 
-def _rotated_digits(root: Path | None) -> DomainSet:
-    from .digits import rotated_digits
-
-    domains = tuple(
-        TensorDomain(f"{d.angle:g} degrees", d.images, d.labels.numpy().astype(np.int64))
-        for d in rotated_digits()
-    )
-    return DomainSet("digits", tuple(str(k) for k in range(10)), domains)
-
-
-def _coloured_digits(root: Path | None) -> DomainSet:
-    from .coloured import coloured_digits
-
-    return coloured_digits()
-
-
-def _styleshapes(root: Path | None) -> DomainSet:
-    from .styleshapes import styleshapes
-
-    return styleshapes()
-
-
-def _rotated_mnist(root: Path | None) -> DomainSet:
-    from .mnist import rotated_mnist
-
-    return rotated_mnist(folder_of("RotatedMNIST", root, ("MNIST", "mnist")))
-
-
-def _coloured_mnist(root: Path | None) -> DomainSet:
-    from .mnist import coloured_mnist_from
-
-    return coloured_mnist_from(folder_of("ColoredMNIST", root, ("MNIST", "mnist")))
-
-
-def _published(facts: PublishedSet) -> Callable[[Path | None], DomainSet]:
-    def opened(root: Path | None) -> DomainSet:
-        found = open_folder(folder_of(facts.name, root, facts.folders), facts.name)
-        return DomainSet(found.name, found.classes, found.domains, variant_of(facts, found))
-
+def _call(function: str, *arguments: Path) -> DomainSet:
+    """Call ``module.function`` of this package, whose module is imported now and not before."""
+    opened: DomainSet = pkgutil.resolve_name(f"{__package__}.{function}")(*arguments)
     return opened
 
 
-def variant_of(facts: PublishedSet, found: DomainSet) -> str:
-    """The published version whose counts these are; empty when it is none of them."""
-    names = tuple(domain.name for domain in found.domains)
-    if names != facts.domains or len(found.classes) != facts.class_count:
+def _embedded(name: str, summary: str, function: str, domains: tuple[str, ...], set_name: str = "") -> SetRow:
+    return SetRow(name, "embedded", summary, lambda root: _call(function), True, domains, set_name)
+
+
+def _mnist(name: str, summary: str, function: str, domains: tuple[str, ...]) -> SetRow:
+    def open_set(root: Path | None) -> DomainSet:
+        return _call(f"published.mnist.{function}", folder_of(name, root, ("MNIST", "mnist")))
+
+    return SetRow(name, "files", summary, open_set, True, domains)
+
+
+def _published(facts: PublishedSet) -> SetRow:
+    def open_set(root: Path | None) -> DomainSet:
+        opened = open_folder(folder_of(facts.name, root, facts.folders), facts.name)
+        return replace(opened, variant=published_variant(facts, opened))
+
+    summary = f"{facts.class_count} classes, domains {', '.join(facts.domains)}"
+    return SetRow(facts.name, "published", summary, open_set, domain_names=facts.domains)
+
+
+def published_variant(facts: PublishedSet, data: DomainSet) -> str:
+    """The published version whose domains, classes and counts a set has; empty when it is none of them."""
+    names = tuple(domain.name for domain in data.domains)
+    classes_fit = data.classes == facts.classes if facts.classes else len(data.classes) == facts.class_count
+    if names != facts.domains or not classes_fit:
         return ""
-    if facts.classes and found.classes != facts.classes:
-        return ""
-    return facts.variant_of({domain.name: len(domain) for domain in found.domains})
+    return facts.variant_of({domain.name: len(domain) for domain in data.domains})
 
 
 def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
@@ -91,63 +89,54 @@ def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
             f"{name} is read from files, and no folder was given; name the folder that holds it with root "
             f"(--root), or fetch it with genie-dg data download {name} --root FOLDER."
         )
-    for folder in folders:
-        if (root / folder).is_dir():
-            return root / folder
-    if not root.is_dir():
-        raise DataError(f"{root} is no folder; give the folder that holds {name}.")
-    return root
+    inside = [root / known for known in folders if (root / known).is_dir()]
+    return inside[0] if inside else folder(root, f"give the folder that holds {name}", DataError)
 
+
+_TURNS = ("0", "15", "30", "45", "60", "75")
+_COLOURS = ("+90%", "+80%", "-90%")
 
 _ROWS = (
-    SetRow(
+    _embedded(
         "digits",
-        "embedded",
         "scikit-learn's digits turned by 0 to 75 degrees",
-        _rotated_digits,
-        small_images=True,
+        "digits.rotated_digits_set",
+        tuple(f"{angle} degrees" for angle in _TURNS),
     ),
-    SetRow(
+    _embedded(
         "coloured-digits",
-        "embedded",
         "the same digits, colour tied to the label",
-        _coloured_digits,
-        small_images=True,
+        "coloured_digits.coloured_digits",
+        _COLOURS,
+        "ColouredDigits",
     ),
-    SetRow(
+    _embedded(
         "styleshapes",
-        "embedded",
         "seven shapes drawn in four styles, a miniature of PACS",
-        _styleshapes,
-        small_images=True,
+        "styleshapes.styleshapes",
+        ("art", "cartoon", "photo", "sketch"),
+        "StyleShapes",
     ),
-    *(
-        SetRow(
-            facts.name,
-            "published",
-            f"{facts.class_count} classes, domains {', '.join(facts.domains)}",
-            _published(facts),
-        )
-        for facts in PUBLISHED.values()
-    ),
-    SetRow(
-        "RotatedMNIST",
-        "files",
-        "MNIST turned by 0 to 75 degrees (idx files)",
-        _rotated_mnist,
-        small_images=True,
-    ),
-    SetRow(
-        "ColoredMNIST",
-        "files",
-        "MNIST with colour tied to a noisy label (idx files)",
-        _coloured_mnist,
-        small_images=True,
+    *map(_published, PUBLISHED.values()),
+    _mnist("RotatedMNIST", "MNIST turned by 0 to 75 degrees (idx files)", "rotated_mnist", _TURNS),
+    _mnist(
+        "ColoredMNIST", "MNIST with colour tied to a noisy label (idx files)", "coloured_mnist_from", _COLOURS
     ),
 )
 
 SETS = Registry("data set", _ROWS, SetRow, "genie_dg.data")
 """By name, in the order of listings. ``SETS.register(SetRow(...))`` adds one."""
+
+
+def row_of(name: str) -> SetRow | None:
+    """The row with this name, or whose set has this name in runs and tables; None for a user's own data.
+
+    >>> row_of("ColouredDigits").name, row_of("my_pictures")
+    ('coloured-digits', None)
+    """
+    if name in SETS:
+        return SETS[name]
+    return next((row for row in SETS.values() if row.set_name == name), None)
 
 
 def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
@@ -169,5 +158,5 @@ def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
         return open_list(path)
     hint = did_you_mean(str(what), SETS)
     raise DataError(
-        f"{str(what)!r} is neither a folder, a list nor a set that is known ({', '.join(SETS)}){hint}"
+        f"Got {str(what)!r}; expected a folder, a list or the name of a data set ({', '.join(SETS)}){hint}"
     )

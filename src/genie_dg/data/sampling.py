@@ -1,9 +1,7 @@
 """Which samples a step trains on: a pure function of seed, domain and step.
 
-DomainBed draws from every training domain with replacement, without end. Here the batch of step t is computed
-from (seed, domain, t) by a counter-based generator, so the state of a sampler is one number, any step can be
-asked
-for, and two runs with different optimizers see the same batches.
+DomainBed draws from every training domain with replacement, without end. Here a counter-based generator makes
+each batch: the state of a sampler is one number, and two runs with different optimizers see the same batches.
 """
 
 from __future__ import annotations
@@ -12,14 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from genie_dg.check import whole_number
+
 from .domains import DataError, Labels
 
 
 def stream(seed: int, purpose: int, domain: int, step: int) -> np.random.Generator:
     """Random numbers that belong to one use in one step; purpose keeps different uses apart."""
-    return np.random.Generator(
-        np.random.Philox(key=[seed % 2**64, purpose * 2**32 + domain], counter=[0, 0, 0, step])
-    )
+    key = [seed % 2**64, purpose * 2**32 + domain]
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
 
 
 INDICES, AUGMENTATION = 1, 2
@@ -54,11 +53,9 @@ class Sampler:
     _classes: list[Labels] = field(init=False, repr=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        if len(self.positions) == 0 or self.batch_size < 1:
-            raise DataError(
-                f"{len(self.positions)} samples and batch_size={self.batch_size} came for domain "
-                f"{self.domain}; both must be 1 or more."
-            )
+        whole_number("batch_size", self.batch_size, error=DataError)
+        if len(self.positions) == 0:
+            raise DataError(f"Domain {self.domain} has no sample to draw; give at least one position.")
         if self.labels is not None:
             chosen = self.labels[self.positions]
             self._classes = [self.positions[chosen == k] for k in np.unique(chosen)]
@@ -71,9 +68,8 @@ class Sampler:
             return drawn
         classes = random.integers(len(self._classes), size=self.batch_size)
         places = random.random(self.batch_size)
-        return np.array(
-            [self._classes[k][int(u * len(self._classes[k]))] for k, u in zip(classes, places, strict=True)]
-        )
+        chosen = [(self._classes[k], u) for k, u in zip(classes, places, strict=True)]
+        return np.array([members[int(u * len(members))] for members, u in chosen])
 
     def __iter__(self) -> Sampler:
         return self

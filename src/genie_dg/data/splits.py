@@ -12,6 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
+from genie_dg.check import number
+
 from .domains import DataError, DomainSet, Labels
 
 HOLDOUT = 0.2
@@ -36,20 +38,13 @@ class Split:
 
 
 def split(count: int, trial: int, domain: int, holdout: float = HOLDOUT) -> Split:
-    """The split of a domain.
+    """The split of a domain of ``count`` samples, by the trial's seed and the index of the domain.
 
-    Args:
-        count: samples of the domain.
-        trial: the trial's seed.
-        domain: the domain's index.
-        holdout: the share that validates, from 0 to 1.
-
-    >>> found = split(2048, trial=0, domain=0)
-    >>> found.outside[:5].tolist(), len(found.inside), len(found.outside)
+    >>> parts = split(2048, trial=0, domain=0)
+    >>> parts.outside[:5].tolist(), len(parts.inside), len(parts.outside)
     ([548, 677, 1997, 977, 1553], 1639, 409)
     """
-    if not 0 <= holdout < 1:
-        raise DataError(f"holdout={holdout} came; it must be a share from 0 up to, but not including, 1.")
+    number("holdout", holdout, 0, 1, open_high=True, error=DataError)
     keys = np.arange(count, dtype=np.int64)
     np.random.RandomState(seed_hash(trial, domain)).shuffle(keys)
     out = int(count * holdout)
@@ -80,10 +75,8 @@ def leave_out(count: int, how_many: int = 1) -> list[Task]:
             f"Leaving {how_many} of {count} domains out leaves none to train on or none to test on; "
             f"with {count} domains the choice is 1 to {max(count - 1, 0)}."
         )
-    every = range(count)
-    return [
-        Task(tuple(i for i in every if i not in targets), targets) for targets in combinations(every, how_many)
-    ]
+    out = combinations(range(count), how_many)
+    return [Task(tuple(i for i in range(count) if i not in targets), targets) for targets in out]
 
 
 def single_source(count: int) -> list[Task]:

@@ -1,8 +1,7 @@
 """StyleShapes: a procedural miniature of PACS. Seven shapes, each drawn as art, cartoon, photo and sketch.
 
-Nothing is downloaded and nothing is stored: a seed decides every pixel. A shape is a signed distance (negative
-inside, in fractions of the picture's width), and a style turns that distance and a hue into colours. Edges are
-anti-aliased because the distance says how much of a pixel is covered.
+A seed decides every pixel. A shape is a signed distance (negative inside, in fractions of the picture's width),
+and a style turns that distance and a hue into colours; the distance also says how much of a pixel is covered.
 
 An object's hue can be tied to its class, by another table in every domain: a network that takes the hue for
 the class does well where it was trained and fails on the domain that was held out.
@@ -19,20 +18,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from genie_dg.check import number, whole_number
+
 from .domains import DataError, DomainSet, TensorDomain
 
 HUES = 7
 """The colour wheel is cut into this many hues, and a picture's hue lies within 30 % of a step around one."""
 
 Points: TypeAlias = tuple[tuple[float, float], ...]
-Style: TypeAlias = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, torch.Generator], Tensor]
+Distance: TypeAlias = Callable[[Tensor], Tensor]
+Style: TypeAlias = Callable[[Distance, Tensor, Tensor, torch.Generator], Tensor]
 
 
-def _star() -> Points:
-    radii = (0.95, 0.4)
-    turns = [math.pi * k / 5 for k in range(10)]
-    return tuple((radii[k % 2] * math.sin(t), -radii[k % 2] * math.cos(t)) for k, t in enumerate(turns))
-
+_TURNS = [((0.95, 0.4)[k % 2], math.pi * k / 5) for k in range(10)]
 
 POLYGONS: dict[str, Points] = {
     "arrow": (
@@ -48,7 +46,7 @@ POLYGONS: dict[str, Points] = {
         *((-0.62, 0.8), (-0.62, -0.2), (-0.85, -0.2)),
     ),
     "square": ((-0.72, -0.72), (0.72, -0.72), (0.72, 0.72), (-0.72, 0.72)),
-    "star": _star(),
+    "star": tuple((radius * math.sin(turn), -radius * math.cos(turn)) for radius, turn in _TURNS),
 }
 """Corners with y pointing down, in a frame from -1 to 1. The disc and the ring have no corners."""
 
@@ -122,7 +120,7 @@ def _mix(front: Tensor, back: Tensor, cover: Tensor) -> Tensor:
     return back + (front - back) * cover.unsqueeze(1)
 
 
-def _art(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _art(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Strokes in one direction, blotches from a palette of a few tones, edges that the brush frayed."""
     n = len(at)
     strokes = _noise(_turned(at, _uniform(generator, n, 0, math.pi)), generator, 5, 28)
@@ -135,9 +133,7 @@ def _art(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generato
     return _mix(front, back, _cover(edge))
 
 
-def _cartoon(
-    distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator
-) -> Tensor:
+def _cartoon(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A flat saturated fill and a thick dark outline on a plain pastel."""
     n = len(at)
     edge = distance(at)
@@ -146,24 +142,21 @@ def _cartoon(
     return filled * (1 - 0.92 * _cover(edge.abs() - _uniform(generator, n, 0.018, 0.03))).unsqueeze(1)
 
 
-def _photo(distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _photo(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A rounded object under a light from one side, before a rough ground, seen by a noisy sensor."""
     n = len(at)
     edge = distance(at)
     light = _turned(at, _uniform(generator, n, 0, 2 * math.pi))[..., 0]
     rounded = (-edge / 0.07).clamp(0, 1)
     front = _rgb(hue, 0.72, (0.42 + 0.25 * rounded + 0.3 * light).clamp(0.08, 1))
-    rough = 0.5 * _noise(at, generator, 5, 5) + 0.35 * _noise(at, generator, 13, 13)
-    rough = rough + 0.3 * _noise(at, generator, 29, 29)
+    rough = sum(share * _noise(at, generator, k, k) for share, k in ((0.5, 5), (0.35, 13), (0.3, 29)))
     shadow = 1 - 0.55 * (-edge.clamp(min=0) / 0.05).exp()
     ground = (_uniform(generator, n, 0.35, 0.75) + 0.25 * rough + 0.15 * light) * shadow
     picture = _mix(front, _rgb(_uniform(generator, n, 0, 1), 0.25, ground.clamp(0, 1)), _cover(edge))
     return picture + 0.035 * torch.randn(picture.shape, generator=generator)
 
 
-def _sketch(
-    distance: Callable[[Tensor], Tensor], at: Tensor, hue: Tensor, generator: torch.Generator
-) -> Tensor:
+def _sketch(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Two thin strokes of a dark pencil along the outline and faint hatching inside, on white paper."""
     paper = 0.97 + 0.02 * _noise(at, generator, 24, 24)
     ink = torch.zeros_like(paper)
@@ -222,22 +215,20 @@ def styleshapes(
         size: width and height in pixels, at least 16.
         per_class: how many pictures each class has in each domain.
         seed: decides every pixel. Global random streams are neither read nor moved.
-        spurious: the dial. With this probability an object has the hue that its domain's table ties to its
-            class; otherwise the hue of any class, drawn evenly. At 0 the hue says nothing, at 1 it says all.
+        spurious: the probability that an object has the hue that its domain's table ties to its class;
+            otherwise it has the hue of any class, drawn evenly.
         classes: how many of the seven classes, in alphabetical order.
 
     Example:
-        >>> few = styleshapes(size=32, per_class=2)
-        >>> [domain.name for domain in few.domains], len(few), few.domains[0].read(0).shape
+        >>> small = styleshapes(size=32, per_class=2)
+        >>> [domain.name for domain in small.domains], len(small), small.domains[0].read(0).shape
         (['art', 'cartoon', 'photo', 'sketch'], 56, torch.Size([3, 32, 32]))
     """
-    if size < 16 or per_class < 1 or not 0 <= seed < 2**48 or not 2 <= classes <= len(CLASSES):
-        raise DataError(
-            f"styleshapes got size={size}, per_class={per_class}, seed={seed} and classes={classes}; it needs "
-            f"a size from 16, per_class from 1, a seed from 0 to 2**48 - 1 and 2 to {len(CLASSES)} classes."
-        )
-    if not 0 <= spurious <= 1:
-        raise DataError(f"styleshapes got spurious={spurious}; it is a probability from 0 to 1.")
+    whole_number("size", size, 16, error=DataError)
+    whole_number("per_class", per_class, error=DataError)
+    whole_number("seed", seed, 0, 2**48 - 1, DataError)
+    whole_number("classes", classes, 2, len(CLASSES), DataError)
+    number("spurious", spurious, 0, 1, error=DataError)
     labels = np.repeat(np.arange(classes, dtype=np.int64), per_class)
     domains = []
     for index, name in enumerate(STYLES):

@@ -61,15 +61,11 @@ def loss_of_parameters(model: nn.Module, loss: Loss) -> Callable[[Parameters, Ba
 
     def of_parameters(parameters: Parameters, batch: Batch) -> Tensor:
         named = {f"model.{name}": value for name, value in parameters.items()}
-        value: Tensor = functional_call(bound, named, as_arguments(batch))
+        arguments = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+        value: Tensor = functional_call(bound, named, arguments)
         return value
 
     return of_parameters
-
-
-def as_arguments(batch: Batch) -> tuple[Any, ...]:
-    """A tuple or list is passed as several arguments, anything else as one."""
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
 
 
 def sample_count(batch: Batch) -> int:
@@ -98,10 +94,10 @@ def pieces(batch: Batch, size: int) -> Iterator[Batch]:
 
 def gradients(loss: Tensor, parameters: Parameters, create_graph: bool = False) -> list[Tensor]:
     """The gradient of a loss by plain autograd, zero where the loss does not use a parameter."""
-    if not loss.requires_grad:
-        raise independent(parameters)
     values = list(parameters.values())
-    computed = torch.autograd.grad(loss, values, create_graph=create_graph, allow_unused=True)
+    computed: tuple[Tensor | None, ...] = ()
+    if loss.requires_grad:
+        computed = torch.autograd.grad(loss, values, create_graph=create_graph, allow_unused=True)
     if all(g is None for g in computed):
         raise independent(parameters)
     return [torch.zeros_like(p) if g is None else g for g, p in zip(computed, values, strict=True)]

@@ -32,10 +32,6 @@ MODES: tuple[Mode, ...] = ("eval", "dropout", "train")
 """
 
 
-def check_mode(mode: str) -> None:
-    one_of("mode", mode, MODES, MeasurementError)
-
-
 @contextmanager
 def own_randomness(seed: int | None = None) -> Iterator[None]:
     """Inside, random numbers come from ``seed``; afterwards every stream is where it was.
@@ -78,9 +74,7 @@ def set_mode(model: nn.Module, mode: Mode) -> None:
     model.train(mode != "eval")
     if mode == "dropout":
         for module in model.modules():
-            if isinstance(
-                module, nn.modules.batchnorm._NormBase
-            ):  # batch and instance norm, synchronised or not
+            if isinstance(module, nn.modules.batchnorm._NormBase):  # batch and instance norm
                 module.train(False)
 
 
@@ -106,7 +100,7 @@ def undisturbed(model: nn.Module, mode: Mode = "eval", seed: int | None = 0) -> 
         seed: where random numbers inside come from; ``None`` goes on from the current streams. Either way
             the streams are restored.
     """
-    check_mode(mode)
+    one_of("mode", mode, MODES, MeasurementError)
     switches = [(module, module.training) for module in model.modules()]
     holders = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
     gradients = [(p, p.grad, None if p.grad is None else p.grad._version) for p in model.parameters()]

@@ -38,7 +38,7 @@ def gsnr_excess(mean: Tensor, variance: Tensor, preconditioner: PreconditionerFo
     :math:`R_{GENIE} \ge R_p` exactly when this is at most 0. For SGD it is :math:`Cov_j(r_j, \rho_j^2)` over
     the mean variance, whatever n is.
 
-    Args: as for `osgr`; every parameter needs a variance above 0.
+    The arguments are those of `osgr`; every parameter needs a variance above 0.
 
     Example:
         >>> mean, variance = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 3.0])

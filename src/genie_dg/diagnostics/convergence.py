@@ -19,11 +19,10 @@ samples. (3) The bound G on the true gradient is used for the noisy one. (4) The
 gate are left out.
 
 Measured with the defaults below and `step_size`, over T = 64, 256, 1024, 4096 (slope, standard error of the
-fit): SGD -0.461 (0.007), GENIE -0.539 (0.010), GENIE without noise -0.537 (0.009), GENIE with neither noise nor
-mask -0.536 (0.010). Between neighbouring horizons the slopes approach -1/2 from both sides: from 16384 to 65536
-SGD and GENIE both have -0.49. ``"algorithm1"`` has -0.31 (0.08), because its factor is small where noise
-dominates and short runs hardly leave the start; from 1024 to 4096 it has -0.48. With the step size of T = 64
-for all T the slope tends to 0: from 1024 to 4096 it is -0.02 for SGD and -0.10 for GENIE.
+fit): SGD -0.461 (0.007), GENIE -0.539 (0.010), with neither noise nor mask -0.536 (0.010); from 16384 to 65536
+both have -0.49. ``"algorithm1"`` has -0.31 (0.08), because its factor is small where noise dominates and short
+runs hardly leave the start; from 1024 to 4096 it has -0.48. With the step size of T = 64 for all T the slope
+tends to 0: from 1024 to 4096 it is -0.02 for SGD and -0.10 for GENIE.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from genie_dg.check import number, whole_number
@@ -81,11 +80,6 @@ def rate_slope(horizons: Sequence[float], averages: Sequence[float]) -> Slope:
     return Slope(slope, math.sqrt(residual / (len(x) - 2) / spread))
 
 
-def _true_gradient(theta: Tensor) -> Tensor:
-    """Of theta^2 / (1 + theta^2), entry by entry."""
-    return 2 * theta / (1 + theta.square()).square()
-
-
 def step_size(horizon: int, noise: float = 1.0) -> float:
     r"""The step size of the theory, :math:`\lambda_T = 1 / (\sigma \sqrt{2 T})`, for the module's problem.
 
@@ -96,15 +90,9 @@ def step_size(horizon: int, noise: float = 1.0) -> float:
         >>> step_size(200), step_size(50, noise=2.0)
         (0.05, 0.05)
     """
-    _check_problem(horizon, noise, 1)
+    whole_number("horizon", horizon, error=MeasurementError)
     number("noise", noise, 0, open_low=True, error=MeasurementError)
     return 1 / (noise * math.sqrt(2 * horizon))
-
-
-def _check_problem(horizon: int, noise: float, dimension: int) -> None:
-    whole_number("horizon", horizon, error=MeasurementError)
-    whole_number("dimension", dimension, error=MeasurementError)
-    number("noise", noise, 0, error=MeasurementError)
 
 
 def average_gradient_norm(
@@ -125,14 +113,16 @@ def average_gradient_norm(
         >>> round(average_gradient_norm(lambda p, horizon: SGD(p, lr=0.5), 2, noise=0.0, dimension=4), 4)
         1.255
     """
-    _check_problem(horizon, noise, dimension)
+    whole_number("horizon", horizon, error=MeasurementError)
+    whole_number("dimension", dimension, error=MeasurementError)
+    number("noise", noise, 0, error=MeasurementError)
     stream = torch.Generator().manual_seed(seed)
     theta = nn.Parameter(torch.ones(dimension))
     total = torch.zeros((), dtype=torch.float64)
     with own_randomness(seed), torch.no_grad():
         optimizer = make_optimizer([theta], horizon)
         for _ in range(horizon):
-            gradient = _true_gradient(theta)
+            gradient = 2 * theta / (1 + theta.square()).square()
             total += gradient.square().sum(dtype=torch.float64)
             theta.grad = gradient + noise * torch.randn(dimension, generator=stream)
             optimizer.step()

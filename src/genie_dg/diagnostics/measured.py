@@ -36,7 +36,7 @@ from ._functional import (
     trainable,
 )
 from ._intervals import Ratio, ratio_of_means
-from ._isolation import Mode, check_mode, own_randomness, set_mode, undisturbed
+from ._isolation import Mode, own_randomness, set_mode, undisturbed
 from .preconditioners import copy_of
 
 
@@ -104,40 +104,35 @@ def measure_osgr(
         create_graph: for optimizers that differentiate the gradient, such as AdaHessian.
         seed: of the split of the pool, and of dropout.
     """
-    check_mode(mode)
-    generator = torch.Generator().manual_seed(seed)
-    pairs = _pairs(data, held_out, n, draws, generator)
-    tops, bottoms, first_tops, first_bottoms = [], [], [], []
-    total: list[Tensor] | None = None
+    pairs = _pairs(data, held_out, n, draws, torch.Generator().manual_seed(seed))
+    changes: list[tuple[float, float, float, float]] = []
+    total: list[Tensor] = []
     for batch, other in pairs:
-        one = _one_draw(model, optimizer, loss, batch, other, mode, create_graph, seed)
-        tops.append(one.gain_on_other)
-        bottoms.append(one.gain_on_d)
-        first_tops.append(one.linear_on_other)
-        first_bottoms.append(float(sum(float(s.sum(dtype=torch.float64)) for s in one.shares)))
-        total = one.shares if total is None else [a + b for a, b in zip(total, one.shares, strict=True)]
-    values = [torch.tensor(x, dtype=torch.float64) for x in (tops, bottoms, first_tops, first_bottoms)]
-    broken = int((~torch.stack(values).isfinite()).any(0).sum())
+        change, shares = _one_draw(model, optimizer, loss, batch, other, mode, create_graph, seed)
+        changes.append(change)
+        total = [a + b for a, b in zip(total, shares, strict=True)] if total else shares
+    values = torch.tensor(changes, dtype=torch.float64).reshape(-1, 4).T.contiguous()
+    broken = int((~values.isfinite()).any(0).sum())
     if broken:
         raise MeasurementError(
-            f"The loss or the gradient was not finite in {broken} of {len(tops)} draws; "
+            f"The loss or the gradient was not finite in {broken} of {len(pairs)} draws; "
             "lower the learning rate or look for the overflow before measuring."
         )
-    if total is None or not values[3].any():
+    gain_on_other, gain_on_d, linear_on_other, linear_on_d = values
+    if not linear_on_d.any():
         raise MeasurementError(
             f"{type(optimizer).__name__} did not move any weight along the gradient, so there is no loss "
             "change to compare; check that it holds the model's parameters and that its learning rate is not 0."
         )
-    scale = float(values[3].sum())
-    weights = {name: share / scale for name, share in zip(trainable(model), total, strict=True)}
+    scale = float(linear_on_d.sum())
     return MeasuredOSGR(
-        by_loss=ratio_of_means(values[0], values[1], level),
-        first_order=ratio_of_means(values[2], values[3], level),
+        by_loss=ratio_of_means(gain_on_other, gain_on_d, level),
+        first_order=ratio_of_means(linear_on_other, linear_on_d, level),
         n=n,
-        draws=len(tops),
-        gain_on_d=float(values[1].mean()),
-        gain_on_other=float(values[0].mean()),
-        weights=weights,
+        draws=len(pairs),
+        gain_on_d=float(gain_on_d.mean()),
+        gain_on_other=float(gain_on_other.mean()),
+        weights={name: share / scale for name, share in zip(trainable(model), total, strict=True)},
     )
 
 
@@ -148,34 +143,24 @@ def _pairs(
     whole_number("n", n, error=MeasurementError)
     if callable(data):
         return [data(generator) for _ in range(20 if draws is None else draws)]
-    pool, other = sample_count(data), None if held_out is None else sample_count(held_out)
-    possible = pool // (2 * n) if other is None else min(pool, other) // n
+    pools, used = ([data], 2 * n) if held_out is None else ([data, held_out], n)  # used by a draw of each pool
+    have = min(sample_count(pool) for pool in pools)
     wanted = max(2, draws or 2)
-    if possible < wanted:
-        need, have = (wanted * 2 * n, pool) if other is None else (wanted * n, min(pool, other))
+    if have // used < wanted:
         raise MeasurementError(
-            f"{wanted} draws of n={n} need {need} samples that are not used twice, and the pool holds {have}; "
-            "give more samples, fewer draws or a smaller n."
+            f"{wanted} draws of n={n} need {wanted * used} samples that are not used twice, and the pool holds "
+            f"{have}; give more samples, fewer draws or a smaller n."
         )
-    count = possible if draws is None else draws
-    order = torch.randperm(pool, generator=generator)
-    far = None if other is None else torch.randperm(other, generator=generator)
+    orders = [torch.randperm(sample_count(pool), generator=generator) for pool in pools]
     pairs = []
-    for k in range(count):
-        if held_out is None or far is None:
-            first, second = order[2 * k * n : (2 * k + 1) * n], order[(2 * k + 1) * n : (2 * k + 2) * n]
-            pairs.append((take(data, first), take(data, second)))
-        else:
-            pairs.append((take(data, order[k * n : (k + 1) * n]), take(held_out, far[k * n : (k + 1) * n])))
+    for k in range(have // used if draws is None else draws):
+        parts = [
+            take(pool, part)
+            for pool, order in zip(pools, orders, strict=True)
+            for part in torch.split(order[k * used : (k + 1) * used], n)
+        ]
+        pairs.append((parts[0], parts[1]))
     return pairs
-
-
-@dataclass(frozen=True)
-class _Draw:
-    gain_on_d: float
-    gain_on_other: float
-    linear_on_other: float
-    shares: list[Tensor]
 
 
 def _one_draw(
@@ -187,7 +172,8 @@ def _one_draw(
     mode: Mode,
     create_graph: bool,
     seed: int,
-) -> _Draw:
+) -> tuple[tuple[float, float, float, float], list[Tensor]]:
+    """The loss decreases on D' and on D, their linear parts, and each parameter's share of the last."""
     copied, stepper = copy_of(model, optimizer)
     parameters = trainable(copied)
     before = [p.detach().clone() for p in parameters.values()]
@@ -196,9 +182,9 @@ def _one_draw(
     _step(copied, stepper, loss, batch, mode, create_graph, seed)
     moved = [old - p.detach() for old, p in zip(before, parameters.values(), strict=True)]
     end_d, end_other = (_loss(copied, loss, b, mode, seed) for b in (batch, other))
-    linear = sum(float((d * g).sum(dtype=torch.float64)) for d, g in zip(moved, slope_other, strict=True))
-    shares = [d * g for d, g in zip(moved, slope_d, strict=True)]
-    return _Draw(start_d - end_d, start_other - end_other, linear, shares)
+    shares, others = ([d * g for d, g in zip(moved, slope, strict=True)] for slope in (slope_d, slope_other))
+    linear_d, linear_other = (sum(float(x.sum(dtype=torch.float64)) for x in xs) for xs in (shares, others))
+    return (start_other - end_other, start_d - end_d, linear_other, linear_d), shares
 
 
 def _step(
@@ -223,10 +209,9 @@ def _step(
 def _loss_and_slope(
     model: nn.Module, loss: Loss, batch: Batch, mode: Mode, seed: int
 ) -> tuple[float, list[Tensor]]:
-    parameters = trainable(model)
     with undisturbed(model, mode, seed):
         value = loss_of_parameters(model, loss)({}, batch)
-        return float(value.detach()), gradients(value, parameters)
+        return float(value.detach()), gradients(value, trainable(model))
 
 
 def _loss(model: nn.Module, loss: Loss, batch: Batch, mode: Mode, seed: int) -> float:

@@ -76,10 +76,8 @@ def log_steps(count: int, last: int = 10_000) -> Schedule:
     def due(step: int) -> bool:
         if step < 1:
             return False
-        # The k-th measurement belongs to the whole number nearest to exp(k / pace).
-        k = round(math.log(step) * pace)
-        nearest = (round(math.exp(j / pace)) for j in (k - 1, k, k + 1) if j >= 0)
-        return step in nearest
+        k = round(math.log(step) * pace)  # the k-th is the whole number nearest to exp(k / pace)
+        return step in (round(math.exp(j / pace)) for j in (k - 1, k, k + 1) if j >= 0)
 
     return due
 
@@ -158,45 +156,24 @@ def watch_gsnr(model: nn.Module, loss: Loss, batch: Batch, **options: Any) -> Ga
 
 
 def watch_osgr(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loss: Loss,
-    data: Batch,
-    n: int,
-    *,
-    held_out: Batch | None = None,
-    theorem: bool = True,
-    **options: Any,
+    model: nn.Module, optimizer: Optimizer, loss: Loss, data: Batch, n: int, **options: Any
 ) -> Gauge:
     """OSGR both ways: measured (``osgr``, ``osgr_first_order``), and in the theorem's form (``theorem_...``).
 
-    Args:
-        model: see `measure_osgr`.
-        optimizer: likewise.
-        loss: likewise.
-        data: a pool of samples; see `measure_osgr`. The theorem's form uses all of them.
-        n: samples of one training batch.
-        held_out: a pool for D', of another domain for example; the theorem is about one distribution only and
-            ignores it.
-        theorem: also measure the theorem's form. It is left out of a record while the optimizer has no state.
-        options: of `measure_osgr`.
+    The arguments are those of `measure_osgr`. The theorem's form uses all samples of ``data``, ignores
+    ``held_out``, since it is about one distribution, and is left out while the optimizer has no state.
     """
 
     def gauge(step: int) -> dict[str, float]:
-        numbers = measure_osgr(model, optimizer, loss, data, n, held_out=held_out, **options).as_floats()
-        if theorem and _has_preconditioner(optimizer):
+        numbers = measure_osgr(model, optimizer, loss, data, n, **options).as_floats()
+        reader = reader_of(optimizer)
+        if reader is not None and (optimizer.state or not reader[1]):  # SGD's p needs no state
             p = preconditioner(optimizer, model)
             form = osgr_of_batch(model, loss, data, p, n=n).as_floats()
             numbers |= {f"theorem_{name}": value for name, value in form.items()}
         return numbers
 
     return gauge
-
-
-def _has_preconditioner(optimizer: Optimizer) -> bool:
-    """Whether p can be read now: SGD always, the others after their first step."""
-    reader = reader_of(optimizer)
-    return reader is not None and (bool(optimizer.state) or not reader[1])
 
 
 def watch_sharpness(
@@ -210,13 +187,7 @@ def watch_sharpness(
 ) -> Gauge:
     """Loss rise and first-order flatness in the same ball (``rise_...`` and ``flatness_...``).
 
-    Args:
-        model: see `loss_rise`.
-        loss: likewise.
-        batch: likewise.
-        radius: likewise; the same for both.
-        direction: of the rise.
-        options: of both: ``steps``, ``relative``, ``mode``, ``seed``.
+    The arguments are those of `loss_rise`; all but ``direction`` are for both.
     """
 
     def gauge(step: int) -> dict[str, float]:

@@ -53,12 +53,10 @@ class OSGR:
     def as_floats(self) -> dict[str, float]:
         """Plain numbers for logs, with how balanced the weights W are."""
         w = torch.cat([w.flatten() for w in self.weights.values()])
-        balance = {
-            "w_gini": gini(w),
-            "w_top_1_percent": top_share(w, 0.01),
-            "w_effective": effective_number(w) / w.numel(),
-        }
-        return {"osgr": self.value, "osgr_low": self.low, "osgr_high": self.high, **balance}
+        return {
+            "osgr": self.value, "osgr_low": self.low, "osgr_high": self.high,
+            "w_gini": gini(w), "w_top_1_percent": top_share(w), "w_effective": effective_number(w) / w.numel(),
+        }  # fmt: skip
 
 
 def osgr_of_moments(
@@ -77,13 +75,19 @@ def osgr_of_moments(
         0.977273
     """
     p, source = _values(moments, preconditioner)
-    units = _units(moments, n)
+    units = float(moments.count)  # how many of these gradients the samples of D amount to
+    if n is not None:
+        units = number("n", n, 0, open_low=True, error=MeasurementError) / moments.unit
     variance = moments.variance
     signal = {name: p[name] * (m.square() - variance[name] / moments.count) for name, m in moments.mean.items()}
     noise = {name: p[name] * v for name, v in variance.items()}
     a, b = _total(signal), _total(noise)
     if a + b / units == 0:
-        raise _nothing(source)
+        raise MeasurementError(
+            f"The preconditioned gradient is zero everywhere ({source}), so no step changes the loss and there "
+            "is no ratio; check that the optimizer holds the model's parameters and that its learning rate is "
+            "not 0."
+        )
     weights = {name: (s + noise[name] / units) / (a + b / units) for name, s in signal.items()}
     value = a / (a + b / units)
     return OSGR(value, math.nan, math.nan, math.nan, units * moments.unit, moments.label, source, weights)
@@ -110,18 +114,8 @@ def osgr_of_batch(
     fixed, so p should not come from this batch: take it from the optimizer, or from other samples. Without any
     signal the jackknife overstates the variance, and the interval is too wide rather than too narrow.
 
-    Args:
-        preconditioner: as in `osgr_of_moments`.
-        n: as in `osgr_of_moments`.
-        level: of the interval.
-        model: as in `gradient_moments`, like all that follow.
-        loss: the mean over the batch.
-        batch: the samples.
-        axis: what one gradient belongs to.
-        micro_batch: samples of a micro-batch.
-        chunk: samples differentiated at once.
-        mode: how the model runs.
-        seed: of dropout.
+    ``level`` is that of the interval, ``preconditioner`` and ``n`` are as in `osgr_of_moments`, and all other
+    arguments as in `gradient_moments`.
     """
     moments = gradient_moments(
         model, loss, batch, axis=axis, micro_batch=micro_batch, chunk=chunk, mode=mode, seed=seed
@@ -230,20 +224,5 @@ def _values(
     return values, source
 
 
-def _units(moments: GradientMoments, n: float | None) -> float:
-    """How many gradients of these moments the samples of D amount to."""
-    if n is None:
-        return float(moments.count)
-    return number("n", n, 0, open_low=True, error=MeasurementError) / moments.unit
-
-
 def _total(parts: Parameters) -> float:
     return sum(float(t.sum(dtype=torch.float64)) for t in parts.values())
-
-
-def _nothing(source: str) -> MeasurementError:
-    return MeasurementError(
-        f"The preconditioned gradient is zero everywhere ({source}), so no step changes the loss and there "
-        "is no ratio; check that the optimizer holds the model's parameters and that its learning rate is "
-        "not 0."
-    )

@@ -31,12 +31,7 @@ def kl_divergence(next_mean: Tensor, mean: Tensor, q: Tensor, variance: Tensor) 
     With a step size :math:`\alpha` both standard deviations become :math:`\alpha \rho`, the divergence stays,
     and its gradient is :math:`q g / (\alpha \rho^2)`.
     """
-    shapes = {tuple(x.shape) for x in (next_mean, mean, q, variance)}
-    if len(shapes) != 1:
-        raise MeasurementError(
-            f"The four tensors have shapes {sorted(shapes)}; give next_mean, mean, q and variance of one shape."
-        )
-    _check_positive(q, variance)
+    _check(q, variance, next_mean, mean)
     return ((q.square() + (next_mean - mean).square() / variance - 1 - q.square().log()) / 2).sum()
 
 
@@ -56,16 +51,14 @@ def kl_gradient(gradient: Tensor, q: Tensor, variance: Tensor) -> Tensor:
         >>> kl_gradient(torch.tensor([3.0]), torch.tensor([0.5]), torch.tensor([4.0]))
         tensor([0.3750])
     """
-    if not gradient.shape == q.shape == variance.shape:
-        raise MeasurementError(
-            f"gradient, q and variance have shapes {tuple(gradient.shape)}, {tuple(q.shape)} and "
-            f"{tuple(variance.shape)}; give three tensors of one shape."
-        )
-    _check_positive(q, variance)
+    _check(q, variance, gradient)
     return q * gradient / variance
 
 
-def _check_positive(q: Tensor, variance: Tensor) -> None:
+def _check(q: Tensor, variance: Tensor, *others: Tensor) -> None:
+    shapes = sorted({tuple(x.shape) for x in (q, variance, *others)})
+    if len(shapes) != 1:
+        raise MeasurementError(f"The tensors have shapes {shapes}; give all of them one shape.")
     if not ((q > 0).all() and (variance > 0).all()):
         raise MeasurementError(
             "q or variance has an entry that is not above 0; give positive factors and variances, because the "

@@ -156,7 +156,8 @@ def gradient_moments(
             if axis != "sample":
                 raise
             moments = _without_vmap(model, loss, batch, parameters, error)
-    return checked(moments)
+    _check(moments)
+    return moments
 
 
 def _moments_of(rows: Iterator[list[Tensor]], axis: str, unit: int, parameters: Parameters) -> GradientMoments:
@@ -191,7 +192,8 @@ def gradient_rows(
         batches = list(batch.values()) if isinstance(batch, Mapping) else batch
         yield from _domains(model, loss, batches, chunk, parameters)
     elif axis == "micro-batch":
-        yield from _micro_batches(model, loss, batch, unit, parameters)
+        whole = (piece for piece in pieces(batch, unit) if sample_count(piece) == unit)
+        yield from (gradients(loss_of_parameters(model, loss)({}, piece), parameters) for piece in whole)
     else:
         for rows in _chunks(model, loss, batch, chunk, Workspace()):
             for index in range(len(rows[0])):
@@ -209,26 +211,11 @@ def _chunks(
         return of_parameters(parameters, take(sample, None))  # type: ignore[arg-type]  # [None] adds the batch
 
     differentiate = vmap(grad(of_sample), in_dims=(None, 0), randomness="different")
-    for piece in pieces(batch, chunk or _default_chunk(parameters)):
-        with (
-            fast_convolutions(workspace),
-            sdpa_kernel(SDPBackend.MATH),
-        ):  # vmap has rules for this attention
+    size = sum(p.numel() * p.element_size() for p in parameters.values())
+    for piece in pieces(batch, chunk or max(1, min(64, CHUNK_BYTES // max(1, size)))):
+        with fast_convolutions(workspace), sdpa_kernel(SDPBackend.MATH):  # vmap has rules for this attention
             rows: Parameters = differentiate(parameters, piece)
         yield [rows[name] for name in parameters]
-
-
-def _default_chunk(parameters: Parameters) -> int:
-    size = sum(p.numel() * p.element_size() for p in parameters.values())
-    return max(1, min(64, CHUNK_BYTES // max(1, size)))
-
-
-def _micro_batches(
-    model: nn.Module, loss: Loss, batch: Batch, size: int, parameters: Parameters
-) -> Iterator[list[Tensor]]:
-    for piece in pieces(batch, size):
-        if sample_count(piece) == size:
-            yield gradients(loss_of_parameters(model, loss)({}, piece), parameters)
 
 
 def _domains(
@@ -271,8 +258,8 @@ def per_sample_gradients(
     return {name: torch.cat([rows[i] for rows in chunks]) for i, name in enumerate(names)}
 
 
-def checked(moments: GradientMoments) -> GradientMoments:
-    """Moments that can be used: two or more gradients, all finite, not all zero."""
+def _check(moments: GradientMoments) -> None:
+    """Refuse moments that cannot be used: fewer than two gradients, not all finite, all zero."""
     if moments.count < 2:
         raise MeasurementError(
             f"Got {moments.count} gradient along the axis {moments.label!r}; expected two or more for a "
@@ -287,4 +274,3 @@ def checked(moments: GradientMoments) -> GradientMoments:
         )
     if not any(m.any() for m in moments.mean.values()) and not any(s.any() for s in moments.spread.values()):
         raise independent(moments.mean)
-    return moments

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from genie_dg._moments import averaging, gate, printed, raw_variance, trust, variance
+from genie_dg._moments import averaging, gate, printed, trust, variance
 
 from ._functional import MeasurementError, Parameters, accumulator_dtype, trainable
 
@@ -71,7 +71,7 @@ def _adamax(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) ->
 def _msvag(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
     a = averaging(float(group["beta"]), float(group["step"]))
     mean = state["exp_avg"] * a.inverse_correction
-    spread = raw_variance(state["exp_avg_sq"], mean, a).clamp(min=0)
+    spread = ((state["exp_avg_sq"] * a.inverse_correction - mean.square()) * a.inverse_freedom).clamp(min=0)
     square = mean.square()
     factor = torch.where(square == 0, 0.0, square / (square + a.rho * spread))
     return factor * a.weight * a.inverse_correction

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from genie_dg.check import number, whole_number
 
-from ._functional import MeasurementError
+from ._functional import MeasurementError as MeasurementError
 
 CHUNK = 1 << 22
 """Entries that are widened to float64 at a time."""
@@ -155,13 +155,20 @@ class UpdateRecorder:
                 f"got step={step}; expected one after the last recorded step {self._steps[-1]}."
             )
         moved = self._moved()
-        n = moved.numel()
-        numbers = _sizes(moved)
-        self._rows.append(_group_means(moved, self._edges))
+        n, largest = moved.numel(), moved.max().item()
+        unit = largest or 1.0
+        numbers = {
+            "norm": unit * math.sqrt(_sum(moved, unit, 2)),
+            "mean": unit * _sum(moved, unit) / n,
+            "largest": largest,
+            "moved_share": torch.count_nonzero(moved).item() / n,
+        }
+        means = torch.stack([moved[a:b].double().mean() for a, b in pairwise(self._edges)])
+        self._rows.append(tuple(means.tolist()))
         self._steps.append(step)
         for name, p in self._parameters.items():
             self._before[name].copy_(p.detach())
-        if numbers["largest"] > 0:
+        if largest > 0:
             ordered = _ascending(moved)
             numbers["gini"] = _gini(ordered)
             numbers["top_1_percent"] = _share(ordered[n - _top_count(n, 0.01) :], ordered)
@@ -252,18 +259,3 @@ def _effective(x: Tensor) -> float:
     unit = x.max().item()
     value = _sum(x, unit) ** 2 / _sum(x, unit, 2)
     return min(max(value, 1.0), float(x.numel()))
-
-
-def _sizes(moved: Tensor) -> dict[str, float]:
-    largest = moved.max().item()
-    unit = largest or 1.0
-    return {
-        "norm": unit * math.sqrt(_sum(moved, unit, 2)),
-        "mean": unit * _sum(moved, unit) / moved.numel(),
-        "largest": largest,
-        "moved_share": torch.count_nonzero(moved).item() / moved.numel(),
-    }
-
-
-def _group_means(moved: Tensor, edges: tuple[int, ...]) -> tuple[float, ...]:
-    return tuple(torch.stack([moved[a:b].double().mean() for a, b in pairwise(edges)]).tolist())

@@ -90,7 +90,7 @@ class Renormalised(nn.Module):
 
     Args:
         network: what follows.
-        mean: m, between 0 and 1, one number for each colour.
+        mean: m, between 0 and 1, one number for each colour, or one for all.
         std: s, in the same unit.
         channels: of the images.
 
@@ -107,8 +107,8 @@ class Renormalised(nn.Module):
         super().__init__()
         self.network = network
         colours = [c % 3 for c in range(channels)]
-        scale = [IMAGENET_STD[c] / std[c] for c in colours]
-        shift = [(IMAGENET_MEAN[c] - mean[c]) / std[c] for c in colours]
+        scale = [IMAGENET_STD[c] / std[c % len(std)] for c in colours]
+        shift = [(IMAGENET_MEAN[c] - mean[c % len(mean)]) / std[c % len(std)] for c in colours]
         for name, values in (("scale", scale), ("shift", shift)):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 

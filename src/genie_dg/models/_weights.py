@@ -27,8 +27,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise WeightsError(f"There is no file {path}; give weights= the path of a file with a state dict.")
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    good = isinstance(state, Mapping) and all(isinstance(value, Tensor) for value in state.values())
-    if not isinstance(state, Mapping) or not good:
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise WeightsError(
             f"{path} does not hold a plain state dict (names of parameters with their tensors); "
             "save one with torch.save(model.state_dict(), file)."
@@ -100,29 +99,17 @@ def load(
         )
     else:
         return False
-    _fit(module, state, source, request.channels, first, head)
-    return True
-
-
-def _fit(
-    module: nn.Module,
-    state: Mapping[str, Tensor],
-    source: str,
-    channels: int,
-    first: Sequence[str],
-    head: Sequence[str],
-) -> None:
-    """Load a state dict whose names and shapes are those of the module, or say how they differ."""
     kept = {key: value for key, value in state.items() if not key.startswith(tuple(f"{h}." for h in head))}
     for key in (f"{conv}.weight" for conv in first):
         if key in kept:
-            kept[key] = copy_channels(kept[key], channels)
+            kept[key] = copy_channels(kept[key], request.channels)
     misfit = _misfit(module.state_dict(), kept)
     if misfit:
         raise WeightsError(
             f"The weights of {source} do not fit the backbone: {misfit}; give it its own weights."
         )
     module.load_state_dict(kept)  # batch norms of old files, which did not count batches, begin at 0
+    return True
 
 
 def _misfit(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:

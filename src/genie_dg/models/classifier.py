@@ -39,7 +39,7 @@ class Classifier(Network):
     """A featurizer and a linear head, with dropout before it where asked for.
 
     Args:
-        backbone: what a backbone has backbone.
+        backbone: makes the features.
         classes: how many logits.
         dropout: probability that a feature is set to 0 while training.
         frozen: batch-norm statistics stay as they are, whatever ``train`` is called with.
@@ -64,15 +64,11 @@ class Classifier(Network):
             images: ``[n, channels, height, width]``.
             edits: for names of points a function of the activation there; what it returns takes its place.
         """
-        features: Tensor
-        if not edits:
-            features = self.featurizer(images)
-            return features
         with ExitStack() as hooks:
-            for point, edit in edits.items():
+            for point, edit in (edits or {}).items():
                 hook = self._module_at(point).register_forward_hook(_replacing(point, edit))
                 hooks.callback(hook.remove)
-            features = self.featurizer(images)
+            features: Tensor = self.featurizer(images)
         return features
 
     def train(self, mode: bool = True) -> Classifier:

@@ -24,13 +24,11 @@ def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
     The points ``stage1`` to ``stage7`` are the ends of its stages. Images are normalised as everywhere here,
     with ImageNet's mean and deviation; a fixed first step turns them into (pixel - 127) / 128, which the
     published weights were trained with. Padding depends on the size of each image, as in TensorFlow ("same").
+    The Lite variants and their normalisation are those of TensorFlow's repository ``tpu``,
+    ``efficientnet/lite``.
 
     Differs from the public code in that blocks are never dropped while training: an objective draws no random
     numbers of its own.
-
-    References:
-        Tan, Le: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019; the Lite
-        variants and their normalisation are those of TensorFlow's repository ``tpu``, ``efficientnet/lite``.
     """
     library = need("efficientnet_lite0", "efficientnet_lite_pytorch", "efficientnet_lite_pytorch", "bench")
     network: nn.Module = library.EfficientNet.from_name(

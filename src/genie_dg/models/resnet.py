@@ -19,9 +19,6 @@ def build_resnet(name: str, request: BackboneRequest) -> Featurizer:
 
     The points are ``stem`` (after the max pooling) and the four stages ``layer1`` to ``layer4``. The published
     weights are IMAGENET1K_V1, those of DomainBed and of nearly all papers in the field.
-
-    References:
-        He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016.
     """
     models = need(name, "torchvision.models", "torchvision", "bench")
     network: nn.Module = models.get_model(name, weights=None)

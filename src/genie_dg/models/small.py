@@ -50,11 +50,7 @@ class Mlp(nn.Module):
 
 
 def build_cnn(request: BackboneRequest) -> Featurizer:
-    """DomainBed's ``MNIST_CNN``, for images of any size and number of channels.
-
-    References:
-        Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021, appendix.
-    """
+    """DomainBed's ``MNIST_CNN``, for images of any size and number of channels."""
     channels = {f"block{i}": outputs for i, (outputs, _) in enumerate(CONVOLUTIONS, start=1)}
     return _featurizer("cnn", Cnn(request.channels), CONVOLUTIONS[-1][0], channels, request)
 
@@ -63,9 +59,6 @@ def build_mlp(request: BackboneRequest) -> Featurizer:
     """DomainBed's ``MLP`` with its default width 256 and depth 3, without dropout; images have one fixed size.
 
     Differs from the public code in that images are flattened here; there the data are flat already.
-
-    References:
-        Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021, appendix.
     """
     channels = {f"hidden{i}": WIDTH for i in range(1, HIDDEN + 1)}
     inputs = request.channels * request.image_size**2

@@ -72,9 +72,6 @@ def build(name: str, request: BackboneRequest) -> Featurizer:
     Args:
         name: as timm writes it.
         request: what the model is for. Models of a fixed image size are built for ``image_size``.
-
-    References:
-        Wightman: PyTorch Image Models, github.com/huggingface/pytorch-image-models.
     """
     timm = _timm(name)
     model: Any = _create(timm, name, request, in_chans=request.channels)
@@ -87,7 +84,7 @@ def build(name: str, request: BackboneRequest) -> Featurizer:
     module, path = model, ""
     mean, std = tuple(config["mean"]), tuple(config["std"])
     if (mean, std) != (IMAGENET_MEAN, IMAGENET_STD):
-        module, path = Renormalised(model, _three(mean), _three(std), request.channels), "network."
+        module, path = Renormalised(model, mean, std, request.channels), "network."
     channels = {point: declared[point] for point in points}
     return Featurizer(module, size, {p: path + p for p in points}, channels, pretrained)
 
@@ -105,10 +102,6 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _names(given: str | tuple[str, ...] | list[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
-
-
-def _three(numbers: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(numbers[c % len(numbers)] for c in range(3))
 
 
 def _feature_info(model: Any) -> list[dict[str, Any]]:
@@ -153,12 +146,13 @@ def _trial_run(
 ) -> tuple[int, list[str]]:
     """Run one empty image: the size of the features, and the points whose activation is as declared."""
     seen: dict[str, tuple[int, ...]] = {}
+
+    def note(point: str, _module: nn.Module, _inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            seen[point] = tuple(output.shape)
+
     modules = dict(model.named_modules())
-    hooks = [
-        modules[point].register_forward_hook(lambda _m, _i, out, point=point: _note(seen, point, out))
-        for point in declared
-        if point in modules
-    ]
+    hooks = [modules[p].register_forward_hook(partial(note, p)) for p in declared if p in modules]
     was_training = model.training
     try:
         with torch.no_grad():
@@ -173,8 +167,3 @@ def _trial_run(
             "choose a model that pools them."
         )
     return features.shape[1], [p for p, shape in seen.items() if len(shape) == 4 and shape[1] == declared[p]]
-
-
-def _note(seen: dict[str, tuple[int, ...]], point: str, output: object) -> None:
-    if isinstance(output, Tensor):
-        seen[point] = tuple(output.shape)

@@ -1,4 +1,4 @@
-"""Optimizers. This room needs torch alone; rows of `OPTIMIZERS` that need more say so when they are built."""
+"""Optimizers. They need torch alone; rows of `OPTIMIZERS` that need more say so when they are built."""
 
 from .fad import FAD as FAD
 from .gam import GAM as GAM

@@ -1,13 +1,17 @@
-"""What GENIE's options may be, and the sentence a user gets when one is not."""
+"""GENIE's options: what they may be, and the rule and the numbers of a step that follow from them."""
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from genie_dg import check
+from genie_dg._moments import averaging
+
+from ._update import Rule, Scalars
 
 FORMULATIONS = ("released", "algorithm1")
 
@@ -27,58 +31,87 @@ _NOT_HERE = {
 }
 
 
+class OptionError(check.InputError, TypeError):
+    """An option has a wrong value or type, or is unknown; so it is both a ValueError and a TypeError."""
+
+
 def refuse_unknown(unknown: dict[str, Any], allowed: Sequence[str]) -> None:
     """Raise for the first keyword that GENIE does not have, and name the nearest one that it has."""
     for name, value in unknown.items():
         if name == "differentiable" and not value:
             continue
-        near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, allowed, 1)), None)
-        advice = _NOT_HERE.get(name) or (f"Did you mean {near!r}?" if near else "")
-        raise TypeError(
-            f"GENIE got the unknown keyword {name!r}; it takes {', '.join(allowed)}. {advice}".rstrip()
-        )
+        if name in _NOT_HERE:
+            raise OptionError(f"GENIE got the unknown keyword {name!r}. {_NOT_HERE[name]}")
+        hint = check.did_you_mean(_OTHER_NAMES.get(name, name), allowed)
+        raise OptionError(f"GENIE got the unknown keyword {name!r}; it takes {', '.join(allowed)}{hint}")
 
 
 def check_group(group: dict[str, Any]) -> None:
-    """Raise a ValueError or TypeError, in a whole sentence, for the first option that cannot be."""
-    _check_lr(group["lr"])
-    _check_number("beta", group["beta"], 0.0, 1.0, "the decay of the moving averages")
-    _check_number("dropout", group["dropout"], 0.0, 1.0, "the probability of leaving an entry out")
+    """Raise, in a whole sentence, for the first option of a parameter group that cannot be."""
+    if isinstance(group["lr"], Tensor):  # its value is not read, which would wait for the device
+        if group["lr"].numel() != 1:
+            raise OptionError(f"got a Tensor lr with {group['lr'].numel()} elements; expected one element.")
+    else:
+        check.number("lr", group["lr"], 0, error=OptionError)
+    for name in ("beta", "dropout"):
+        check.number(name, group[name], 0, 1, open_high=True, error=OptionError)
     for name in ("noise_std", "weight_decay"):
-        _check_number(name, group[name], 0.0, math.inf, "a scale")
-    if group["formulation"] not in FORMULATIONS:
-        near = difflib.get_close_matches(str(group["formulation"]), FORMULATIONS, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"GENIE got formulation={group['formulation']!r}; "
-            f"it must be one of {', '.join(map(repr, FORMULATIONS))}.{hint}"
-        )
-    if isinstance(group["seed"], bool) or not isinstance(group["seed"], int):
-        raise TypeError(f"GENIE got seed={group['seed']!r}; it must be a whole number.")
+        check.number(name, group[name], 0, error=OptionError)
+    check.one_of("formulation", group["formulation"], FORMULATIONS, error=OptionError)
+    check_seed(group["seed"])
     if group["foreach"] and group["fused"]:
-        raise ValueError("GENIE got foreach=True and fused=True; they are two paths, so set at most one.")
+        raise OptionError("got foreach=True and fused=True, which are two paths; expected at most one of them.")
     for p in group.get("params", ()):
-        if p.is_complex():
-            raise ValueError(
-                f"GENIE got a complex parameter ({p.dtype}); it needs real ones, so pass torch.view_as_real(p)."
-            )
-        if not p.is_floating_point():
-            raise ValueError(f"GENIE got a parameter of {p.dtype}; it needs floating-point parameters.")
+        check_parameter(p)
 
 
-def _check_lr(lr: Any) -> None:
+def check_seed(seed: Any) -> int:
+    """Any whole number, below 0 too."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise OptionError(f"got seed={check.short(seed)}; expected a whole number.")
+    return seed
+
+
+def check_parameter(p: Tensor) -> None:
+    """Real and of floating point."""
+    if p.is_complex():
+        raise OptionError(
+            f"got a complex parameter ({p.dtype}); expected real parameters, so pass torch.view_as_real(p)."
+        )
+    if not p.is_floating_point():
+        raise OptionError(f"got a parameter of {p.dtype}; expected floating-point parameters.")
+
+
+def rule_of(group: dict[str, Any]) -> Rule:
+    """The switches of a parameter group."""
+    decay, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
+    return Rule(
+        formulation=group["formulation"],
+        precondition=group["precondition"],
+        noise=group["noise"],
+        mask=group["dropout"] > 0,
+        maximize=group["maximize"],
+        l2=decay and not decoupled,
+        shrink=decay and decoupled,
+    )
+
+
+def shared_scalars(group: dict[str, Any], steps: list[int | Tensor]) -> list[Scalars]:
+    """The scalars of each parameter; parameters of the same age share them."""
+    ages = [i if isinstance(t, Tensor) else t for i, t in enumerate(steps)]
+    scalars = {age: scalars_of(group, t) for age, t in dict(zip(ages, steps, strict=True)).items()}
+    return [scalars[age] for age in ages]
+
+
+def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
+    """The numbers of step t of a parameter group."""
+    lr = group["lr"]
+    if isinstance(step, Tensor):
+        step = step.to(torch.float64) if step.device.type != "mps" else step
+    elif isinstance(lr, Tensor):
+        lr = lr.item()
     if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError(
-                f"GENIE got a Tensor lr with {lr.numel()} elements; a Tensor lr must have one element."
-            )
-        return  # reading its value would wait for the device
-    _check_number("lr", lr, 0.0, math.inf, "the step size")
-
-
-def _check_number(name: str, value: Any, low: float, high: float, what: str) -> None:
-    span = f"in [{low:g}, {high:g})" if high < math.inf else f"finite and at least {low:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"GENIE got {name}={value!r}; {name} is {what} and must be a number {span}.")
-    if not low <= value < high:
-        raise ValueError(f"GENIE got {name}={value!r}; {name} is {what} and must be {span}.")
+        lr = lr.reshape(())
+    rescale = 1 - group["dropout"] if group["formulation"] == "released" else 1.0
+    decay = group["weight_decay"]
+    return Scalars(averaging(group["beta"], step), lr / rescale, 1 - lr * decay, decay, group["noise_std"])

@@ -13,29 +13,11 @@ from genie_dg import _random
 
 from ._foreach import ForeachPlan
 from ._fused import FusedPlan
-from ._shards import is_sharded, local, local_gradient, shard_of
-from ._target import Target
+from ._local import is_sharded, local, local_gradient, local_parameters
 from ._update import Rule, Scalars
 
 
-def uses_plan(group: dict[str, Any]) -> bool:
-    """False for the readable loop: ``foreach=False`` without ``fused=True``."""
-    return bool(group["fused"]) or group["foreach"] is not False
-
-
-def targets_of(
-    params: list[Tensor], averages: list[Tensor], squares: list[Tensor], numbers: list[int]
-) -> list[Target]:
-    """The parameters and their moments as plain local tensors."""
-    targets = []
-    for p, m, v, number in zip(params, averages, squares, numbers, strict=True):
-        shard = shard_of(p)
-        tensors = (local(p.detach()), local(m), local(v))
-        targets.append(Target(*tensors, number, p.numel(), shard.place, shard.reduce))
-    return targets
-
-
-class Situation(NamedTuple):
+class PlanInputs(NamedTuple):
     """Everything a plan depends on. Tensors count by identity and by where their memory is."""
 
     options: tuple[Any, ...]
@@ -45,15 +27,14 @@ class Situation(NamedTuple):
     addresses: list[int]
 
     @staticmethod
-    def of(group: dict[str, Any], tensors: list[Tensor], numbers: list[int], steps: list[Any]) -> Situation:
+    def of(group: dict[str, Any], tensors: list[Tensor], numbers: list[int], steps: list[Any]) -> PlanInputs:
         # counts on the device are not read: every parameter may then be of another age
         ages = [i if isinstance(t, Tensor) else t - steps[0] for i, t in enumerate(steps)]
-        addresses = (
-            [local(t).data_ptr() for t in tensors] if _any_sharded() else [t.data_ptr() for t in tensors]
-        )
-        return Situation(_options(group), numbers, ages, tensors, addresses)
+        any_sharded = "torch.distributed.tensor" in sys.modules
+        addresses = [(local(t) if any_sharded else t).data_ptr() for t in tensors]
+        return PlanInputs(_options(group), numbers, ages, tensors, addresses)
 
-    def same_as(self, other: Situation) -> bool:
+    def same_as(self, other: PlanInputs) -> bool:
         return (
             self.options == other.options
             and self.numbers == other.numbers
@@ -69,36 +50,32 @@ def _options(group: dict[str, Any]) -> tuple[Any, ...]:
     return (*switches, group["weight_decay"] != 0, group["fused"], group["capturable"], group["seed"])
 
 
-def _any_sharded() -> bool:
-    return "torch.distributed.tensor" in sys.modules
-
-
 class GroupPlan:
     """One plan per device and dtype of a parameter group."""
 
-    def __init__(self, group: dict[str, Any], rule: Rule, situation: Situation) -> None:
-        self.situation = situation
-        n = len(situation.numbers)
-        self._params, averages, squares = (situation.tensors[i * n : (i + 1) * n] for i in range(3))
-        self._homes = targets_of(self._params, averages, squares, situation.numbers)
-        self._away = [t if t.in_order else t.put_in_order() for t in self._homes]
+    def __init__(self, group: dict[str, Any], rule: Rule, inputs: PlanInputs) -> None:
+        self.inputs = inputs
+        n = len(inputs.numbers)
+        self._params, averages, squares = (inputs.tensors[i * n : (i + 1) * n] for i in range(3))
+        self._parameters = local_parameters(self._params, averages, squares, inputs.numbers)
+        self._flat = [p if p.is_contiguous else p.flat_copy() for p in self._parameters]
         self._sharded = any(is_sharded(p) for p in self._params)
         threshold = _random.drop_threshold(group["dropout"])
         path = FusedPlan if group["fused"] else ForeachPlan
         buckets: dict[tuple[torch.device, torch.dtype, bool], list[int]] = {}
-        for i, target in enumerate(self._homes):
-            p = target.p
-            split = p.device.type == "cpu" and p.dtype == torch.float32 and target.reduce is None
+        for i, parameter in enumerate(self._parameters):
+            p = parameter.p
+            split = p.device.type == "cpu" and p.dtype == torch.float32 and parameter.reduce is None
             buckets.setdefault((p.device, p.dtype, split and not group["capturable"]), []).append(i)
         self._parts: list[tuple[list[int], ForeachPlan | FusedPlan]] = []
         for (_, _, split), members in buckets.items():
-            chosen, ages = [self._away[i] for i in members], [situation.ages[i] for i in members]
+            chosen, ages = [self._flat[i] for i in members], [inputs.ages[i] for i in members]
             self._parts.append((members, path(rule, chosen, ages, group["seed"], threshold, split)))
 
     @property
-    def keeps(self) -> bool:
+    def reusable(self) -> bool:
         """False if the plan holds copies, which would take memory between steps."""
-        return all(away is home for home, away in zip(self._homes, self._away, strict=True))
+        return all(flat is own for own, flat in zip(self._parameters, self._flat, strict=True))
 
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step of the whole group."""
@@ -106,6 +83,6 @@ class GroupPlan:
             grads = [local_gradient(p, g) for p, g in zip(self._params, grads, strict=True)]
         for members, plan in self._parts:
             plan.run([grads[i] for i in members], [scalars[i] for i in members], [steps[i] for i in members])
-        for home, away in zip(self._homes, self._away, strict=True):
-            if away is not home:
-                home.bring_home(away)
+        for own, flat in zip(self._parameters, self._flat, strict=True):
+            if flat is not own:
+                own.copy_from(flat)

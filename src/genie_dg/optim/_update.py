@@ -1,18 +1,15 @@
-r"""The GENIE update as pure functions of tensors: moments, direction, noise, mask, apply.
+r"""The GENIE update as pure functions of tensors, and the loop that applies it to one parameter after another.
 
-One step of one parameter tensor is three stages, because :math:`\kappa` needs the whole tensor:
+One step of one parameter tensor is three stages, because :math:`\kappa` needs the whole tensor: `advance` moves
+the two moments, `gate_sums` gives the two sums whose ratio is :math:`\kappa`, and `finish` moves the parameter
+along its `direction`. Every function works on any shape.
 
-1. `advance` moves the two moments. Where it may (``split``), it also moves every *calm* entry;
-2. `gate_sums` gives the two sums whose ratio is :math:`\kappa`;
-3. `finish` moves the entries that are left: the *live* ones, or all of them.
-
-An entry is calm when :math:`s^2 \le 0.1`: then :math:`1/s^2 \ge 10`, :math:`a = \tanh(10)` is exactly 1
-in float32 and the noise :math:`(1-a)\kappa\xi` is exactly 0. For ordinary networks that is nearly every
-entry, so most steps end with stage 1 and never draw a normal number. Calmness is decided twice, in
-`advance` and in `finish`, by the same arithmetic on the same stored float32 moments; other dtypes and
-devices, where two kernels may round differently, are never split.
-
-Every function works on any shape; the callers in `_loop`, `_foreach` and `_fused` choose the shape.
+The fast paths, `_foreach` and `_fused`, spare most of that. An entry is *calm* when :math:`s^2 \le 0.1`: then
+:math:`1/s^2 \ge 10`, :math:`a = \tanh(10)` is exactly 1 in float32 and the noise :math:`(1-a)\kappa\xi` is
+exactly 0; the other entries are *live*. For ordinary networks nearly every entry is calm, so most steps need
+neither :math:`\kappa` nor a normal number. `calm_moments` and `calm_step` are what both paths use for calm
+entries, equal to `direction` in every bit. They serve float32 on CPU alone: elsewhere two kernels may round
+differently.
 """
 
 from __future__ import annotations
@@ -24,16 +21,9 @@ import torch
 from torch import Tensor
 
 from genie_dg import _moments, _random
-from genie_dg._moments import (
-    FLOOR,
-    Averaging,
-    Scalar,
-    advance_moments,
-    raw_variance,
-    safe_square,
-    trust,
-    variance,
-)
+from genie_dg._moments import FLOOR, Averaging, Scalar, advance_moments, safe_square, trust, variance
+
+from ._local import Draw, LocalParameter, stream_keys, whole_draw
 
 CALM = 0.1
 """Entries with a variance at or below this get no noise in float32."""
@@ -73,65 +63,26 @@ class Scalars(NamedTuple):
         return Scalars(Averaging(*values[:5]), *values[5:])
 
 
-class Draw(NamedTuple):
-    """The random numbers of a tensor: one word for each element, made when it is asked for."""
-
-    rows: Tensor  # row words
-    lanes: Tensor  # lane words
-    threshold: _random.Word
-
-    def word(self) -> Tensor:
-        return _random.element_words(self.rows, self.lanes)
-
-
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """float64 stays; everything narrower is computed in float32 and stored in its own dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def advance(
-    rule: Rule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars, draw: Draw, split: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The new moments; with ``split`` also the new calm entries of p and the number of live ones.
-
-    With ``split`` an overflow of v is left to `finish`: such an entry is never calm.
-
-    Returns (p, m, v, live), in the dtypes of the arguments; ``live`` counts along the last dimension.
-    """
+def wide_moments(rule: Rule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
+    """The new moments in `compute_dtype`; v may overflow."""
     wide = compute_dtype(p.dtype)
     g = g.to(wide)
     if rule.maximize:
         g = -g
     if rule.l2:
         g = g + p.to(wide) * s.l2
-    new_m, new_v = advance_moments(g, m.to(wide), v.to(wide), s.average)
-    if not split:
-        new_v = new_v.clamp(max=torch.finfo(v.dtype).max)
-        return p, new_m.to(m.dtype), new_v.to(v.dtype), torch.ones((), device=p.device)
-    direction, calm = _calm_direction(rule, new_m, new_v, s)
-    still = p * s.shrink if rule.shrink else p
-    stepped = still - direction * s.size
-    if rule.mask:
-        stepped = torch.where(_random.drop_mask(draw.word(), draw.threshold), still, stepped)
-    return torch.where(calm, stepped, p), new_m, new_v, torch.where(calm, 0.0, 1.0).sum(-1)
+    return advance_moments(g, m.to(wide), v.to(wide), s.average)
 
 
-def _calm_direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
-    """The update direction where the gate is exactly 1, and where that is. NaN and overflow are not calm."""
-    average = s.average
-    if rule.formulation == "released":
-        mean = m * average.inverse_correction
-        raw = raw_variance(v, mean, average)
-        calm = raw.abs() <= CALM
-        if not rule.precondition:
-            return mean, calm
-        return mean * trust(mean * mean, torch.threshold(raw, 0.0, FLOOR), average.rho), calm
-    square = m * m
-    calm = (v - square).abs() <= CALM
-    direction = m * average.inverse_correction
-    if rule.precondition:
-        direction = direction * (square / v.clamp(min=FLOOR))
-    return direction, calm
+def advance(rule: Rule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
+    """The new moments, in the dtypes of the old ones."""
+    new_m, new_v = wide_moments(rule, p, g, m, v, s)
+    return new_m.to(m.dtype), new_v.clamp(max=torch.finfo(v.dtype).max).to(v.dtype)
 
 
 class Direction(NamedTuple):
@@ -189,10 +140,8 @@ def kappa_of(sums: Tensor) -> Tensor:
     return torch.where(bottom > 0, top / torch.where(bottom > 0, bottom, 1.0), 0.0)
 
 
-def finish(
-    rule: Rule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, kappa: Scalar, draw: Draw, split: bool
-) -> tuple[Tensor, Tensor]:
-    """The new p, and v with a lid. With ``split`` the calm entries, which `advance` has moved, stay."""
+def finish(rule: Rule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, kappa: Scalar, draw: Draw) -> Tensor:
+    """The new p, for the new moments."""
     wide = compute_dtype(p.dtype)
     d = direction(rule, m, v, s)
     step = d.step
@@ -205,8 +154,71 @@ def finish(
         step = step.clamp(-largest, largest) * ~_random.drop_mask(word, draw.threshold)
     old = p.to(wide)
     new = (old * s.shrink if rule.shrink else old) - step * s.size
-    new = new.clamp(-torch.finfo(p.dtype).max, torch.finfo(p.dtype).max)
-    if split:
-        _, calm = _calm_direction(rule, m, v, s)
-        new = torch.where(calm, old, new)
-    return new.to(p.dtype), v.clamp(max=torch.finfo(v.dtype).max)
+    return new.clamp(-torch.finfo(p.dtype).max, torch.finfo(p.dtype).max).to(p.dtype)
+
+
+def step_loop(
+    rule: Rule,
+    parameters: list[LocalParameter],
+    grads: list[Tensor],
+    scalars: list[Scalars],
+    steps: list[int | Tensor],
+    seed: int,
+    threshold: int,
+) -> None:
+    """The readable path: update every parameter in place, whole tensors, one after the other."""
+    for parameter, g, s, t in zip(parameters, grads, scalars, steps, strict=True):
+        p, m, v = parameter[:3]
+        streams, reduce = parameter.streams(), parameter.reduce
+        if not streams:  # an empty tensor, perhaps the empty shard of one that is not
+            if rule.needs_kappa and reduce is not None:
+                reduce(torch.zeros(2, dtype=compute_dtype(p.dtype), device=p.device))
+            continue
+        keys = stream_keys(seed, streams, [t] * len(streams), p.device)
+        draw = whole_draw(parameter, keys, streams, threshold)
+        new_m, new_v = advance(rule, p, g, m, v, s)
+        m.copy_(new_m)
+        v.copy_(new_v)
+        kappa: float | Tensor = 0.0
+        if rule.needs_kappa:
+            sums = gate_sums(rule, m, v, s)
+            kappa = kappa_of(sums if reduce is None else reduce(sums))
+        p.copy_(finish(rule, p, m, v, s, kappa, draw))
+
+
+class CalmMoments(NamedTuple):
+    """What the step of a calm entry follows from."""
+
+    mean: Tensor  # bias-corrected momentum
+    square: Tensor  # of the mean, or in "algorithm1" of m
+    s2: Tensor  # variance of the gradient, before the floor: calm where its absolute value is at most CALM
+
+
+def calm_moments(
+    rule: Rule, m: Tensor, v: Tensor, s: Scalars, out: tuple[Tensor, Tensor, Tensor] | None = None
+) -> CalmMoments:
+    """Mean, square and variance with no care for overflow: such an entry, and NaN, is not calm.
+
+    ``out`` is three buffers for the result, for eager code.
+    """
+    x, y, z = (None, None, None) if out is None else out
+    correction = s.average.inverse_correction
+    mean = torch.mul(m, correction, out=x)
+    if rule.formulation == "released":
+        square = torch.mul(mean, mean, out=y)
+        s2 = torch.mul(v, correction, out=z).sub_(square).mul_(s.average.inverse_freedom)
+    else:
+        square = torch.mul(m, m, out=y)
+        s2 = torch.sub(v, square, out=z)
+    return CalmMoments(mean, square, s2)
+
+
+def calm_step(rule: Rule, moments: CalmMoments, v: Tensor, s: Scalars) -> Tensor:
+    """The `direction` of calm entries, without noise; writes over ``moments``."""
+    mean, square, s2 = moments
+    if not rule.precondition:
+        return mean
+    if rule.formulation == "released":
+        signal = square.add_(FLOOR)
+        return signal.div_(torch.threshold_(s2, 0.0, FLOOR).mul_(s.average.rho).add_(signal)).mul_(mean)
+    return square.div_(torch.clamp(v, min=FLOOR, out=s2)).mul_(mean)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from genie_dg import _random
+from genie_dg import _random, check
 
-from ._numbers import number, switch
+from ._options import check_seed
 
 
 def draw_signs(seed: int, step: int, index: int, like: Tensor) -> Tensor:
@@ -115,19 +115,14 @@ class AdaHessian(Optimizer):
         average: bool = True,
         seed: int = 0,
     ) -> None:
-        name = "AdaHessian"
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise ValueError(f"{name} got seed={seed!r}; it must be a whole number.")
-        if number(name, "hessian_power", hessian_power) > 1:
-            raise ValueError(f"{name} got hessian_power={hessian_power!r}; it must be a number in [0, 1].")
         defaults = {
-            "lr": number(name, "lr", lr),
-            "betas": tuple(number(name, f"beta{i + 1}", beta, below=1.0) for i, beta in enumerate(betas)),
-            "eps": number(name, "eps", eps),
-            "hessian_power": float(hessian_power),
-            "weight_decay": number(name, "weight_decay", weight_decay),
-            "average": switch(name, "average", average),
-            "seed": seed,
+            "lr": check.number("lr", lr, 0),
+            "betas": tuple(check.number(f"beta{i}", b, 0, 1, open_high=True) for i, b in enumerate(betas, 1)),
+            "eps": check.number("eps", eps, 0),
+            "hessian_power": check.number("hessian_power", hessian_power, 0, 1),
+            "weight_decay": check.number("weight_decay", weight_decay, 0),
+            "average": check.boolean("average", average),
+            "seed": check_seed(seed),
         }
         super().__init__(params, defaults)
 

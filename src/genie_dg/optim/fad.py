@@ -5,7 +5,10 @@ from __future__ import annotations
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from ._passes import Around, Passes, Vector, check_number, total
+from genie_dg import check
+
+from ._options import OptionError
+from .passes import ClosureGradient, Passes, Vector, total
 
 
 class FAD(Passes):
@@ -71,18 +74,18 @@ class FAD(Passes):
         beta: float = 0.1,
         model: nn.Module | None = None,
     ) -> None:
-        self.rho = check_number("FAD", "rho", rho, "the radius")
-        self.alpha = check_number("FAD", "alpha", alpha, "the share of the zeroth-order flatness", 1.0)
-        self.beta = check_number("FAD", "beta", beta, "the weight of the flatness")
+        self.rho = check.number("rho", rho, 0, error=OptionError)
+        self.alpha = check.number("alpha", alpha, 0, 1, error=OptionError)
+        self.beta = check.number("beta", beta, 0, error=OptionError)
         super().__init__(base, model)
 
-    def combined(self, around: Around) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> Vector:
         """The gradient of the objective."""
-        g0 = around.at()
-        g1 = around.at(around.sphere(self.rho, g0))
+        g0 = gradient.at()
+        g1 = gradient.at(gradient.sphere(self.rho, g0))
         h0 = total((1.0, g1), (-1.0, g0))
-        offset = around.sphere(self.rho, h0)
-        g2 = around.at(offset)
-        g3 = around.at(total((1.0, offset), (1.0, around.sphere(self.rho, g2))))
+        offset = gradient.sphere(self.rho, h0)
+        g2 = gradient.at(offset)
+        g3 = gradient.at(total((1.0, offset), (1.0, gradient.sphere(self.rho, g2))))
         h1 = total((1.0, g3), (-1.0, g2))
         return total((1.0, g0), (self.beta * self.alpha, h0), (self.beta * (1.0 - self.alpha), h1))

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from ._passes import Around, Passes, Vector, check_number, total
+from genie_dg import check
+
+from ._options import OptionError
+from .passes import ClosureGradient, Passes, Vector, total
 
 
 class GAM(Passes):
@@ -68,22 +71,22 @@ class GAM(Passes):
         gamma: float = 0.03,
         model: nn.Module | None = None,
     ) -> None:
-        self.rho = check_number("GAM", "rho", rho, "the radius")
-        self.rho_prime = check_number("GAM", "rho_prime", rho_prime, "the length of the small moves")
-        self.beta0 = check_number("GAM", "beta0", beta0, "the share taken from the third gradient")
-        self.beta1 = check_number("GAM", "beta1", beta1, "the weight of the second gradient", 1.0)
-        self.gamma = check_number("GAM", "gamma", gamma, "the weight of the part across")
+        self.rho = check.number("rho", rho, 0, error=OptionError)
+        self.rho_prime = check.number("rho_prime", rho_prime, 0, error=OptionError)
+        self.beta0 = check.number("beta0", beta0, 0, error=OptionError)
+        self.beta1 = check.number("beta1", beta1, 0, 1, error=OptionError)
+        self.gamma = check.number("gamma", gamma, 0, error=OptionError)
         super().__init__(base, model)
 
-    def combined(self, around: Around) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> Vector:
         """The combination of the four gradients."""
-        g0 = around.at()
-        g1 = around.at(around.sphere(self.rho_prime, g0))
-        offset = around.sphere(self.rho, total((1.0, g1), (-1.0, g0)))
-        g2 = around.at(offset)
-        g3 = around.at(total((1.0, offset), (1.0, around.sphere(self.rho_prime, g2))))
+        g0 = gradient.at()
+        g1 = gradient.at(gradient.sphere(self.rho_prime, g0))
+        offset = gradient.sphere(self.rho, total((1.0, g1), (-1.0, g0)))
+        g2 = gradient.at(offset)
+        g3 = gradient.at(total((1.0, offset), (1.0, gradient.sphere(self.rho_prime, g2))))
         a = total((self.beta1, g1), (1.0 - self.beta1, g3))
         c = total((1.0, g0), (abs(1.0 - self.beta0), g2))
-        square = around.dot(a, a)
-        along = torch.where(square == 0, 0.0, around.dot(c, a) / square)
+        square = gradient.dot(a, a)
+        along = torch.where(square == 0, 0.0, gradient.dot(c, a) / square)
         return total((1.0 + self.gamma * along, a), (-self.gamma, c))

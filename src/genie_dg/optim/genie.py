@@ -1,4 +1,4 @@
-"""GENIE, the optimizer: validation, state and the choice of a path. The update itself is in `_update`."""
+"""GENIE, the optimizer: state and the choice of a path. The update itself is in `_update`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from genie_dg import _random
-from genie_dg._moments import averaging
 
-from ._gauges import gauges
-from ._loop import step_loop
-from ._options import check_group, refuse_unknown
-from ._plan import GroupPlan, Situation, targets_of, uses_plan
-from ._shards import local_gradient
-from ._update import Rule, Scalars
+from ._local import local, local_gradient, local_parameters
+from ._options import check_group, refuse_unknown, rule_of, scalars_of, shared_scalars
+from ._plan import GroupPlan, PlanInputs
+from ._update import CALM, direction, step_loop
 
 
 class GENIE(Optimizer):
@@ -217,22 +214,24 @@ class GENIE(Optimizer):
             torch._foreach_add_(counts, 1.0)
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
         scalars = shared_scalars(group, steps)
-        if torch.compiler.is_compiling() or not uses_plan(group):
-            targets = targets_of(params, averages, squares, numbers)
+        loop = group["foreach"] is False and not group["fused"]
+        if loop or torch.compiler.is_compiling():
+            parameters = local_parameters(params, averages, squares, numbers)
             local_grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
             threshold = _random.drop_threshold(group["dropout"])
-            step_loop(rule_of(group), targets, local_grads, scalars, steps, group["seed"], threshold)
+            step_loop(rule_of(group), parameters, local_grads, scalars, steps, group["seed"], threshold)
         else:
-            now = Situation.of(group, [*params, *averages, *squares], numbers, steps)
+            inputs = PlanInputs.of(group, [*params, *averages, *squares], numbers, steps)
             plan = self._plans.pop(first, None)
-            if plan is None or not plan.situation.same_as(now):
-                plan = GroupPlan(group, rule_of(group), now)
+            if plan is None or not plan.inputs.same_as(inputs):
+                plan = GroupPlan(group, rule_of(group), inputs)
             plan.run(grads, scalars, steps)
-            if plan.keeps:
+            if plan.reusable:
                 self._plans[first] = plan
         if not on_device:  # counted last: a step that failed has not been taken
             torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
 
+    @torch.no_grad()
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.
 
@@ -240,44 +239,25 @@ class GENIE(Optimizer):
             ``trust``: mean of q over all entries; ``live``: share of entries whose noise is not zero
             (:math:`s^2 > 0.1`); ``top_1_percent``: share of the summed absolute update, without noise and
             mask, that the largest hundredth of the entries carries (0.01 when all are equal).
-            Before the first step there is nothing to tell and all three are NaN.
+            Of a sharded parameter the local shard counts. Before the first step all three are NaN.
         """
-        return gauges(self, rule_of, scalars_of)
-
-
-def rule_of(group: dict[str, Any]) -> Rule:
-    """The switches of a parameter group."""
-    decay, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
-    return Rule(
-        formulation=group["formulation"],
-        precondition=group["precondition"],
-        noise=group["noise"],
-        mask=group["dropout"] > 0,
-        maximize=group["maximize"],
-        l2=decay and not decoupled,
-        shrink=decay and decoupled,
-    )
-
-
-def shared_scalars(group: dict[str, Any], steps: list[int | Tensor]) -> list[Scalars]:
-    """The scalars of each parameter; parameters of the same age share them."""
-    made: dict[Any, Scalars] = {}
-    keys = [i if isinstance(t, Tensor) else t for i, t in enumerate(steps)]
-    for key, t in zip(keys, steps, strict=True):
-        if key not in made:
-            made[key] = scalars_of(group, t)
-    return [made[key] for key in keys]
-
-
-def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
-    """The numbers of step t of a parameter group."""
-    lr = group["lr"]
-    if isinstance(step, Tensor):
-        step = step.to(torch.float64) if step.device.type != "mps" else step
-    elif isinstance(lr, Tensor):
-        lr = lr.item()
-    if isinstance(lr, Tensor):
-        lr = lr.reshape(())
-    rescale = 1 - group["dropout"] if group["formulation"] == "released" else 1.0
-    decay = group["weight_decay"]
-    return Scalars(averaging(group["beta"], step), lr / rescale, 1 - lr * decay, decay, group["noise_std"])
+        count, trusted, live = 0, 0.0, 0
+        parts: list[Tensor] = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state.get(p)
+                if not state or local(p).numel() == 0:
+                    continue
+                scalars = scalars_of(group, int(state["step"].item()))
+                d = direction(rule_of(group), local(state["exp_avg"]), local(state["exp_avg_sq"]), scalars)
+                count += d.step.numel()
+                trusted += float(d.trust.sum(dtype=torch.float64))
+                live += int((d.s2 > CALM).sum())
+                parts.append((d.step.abs() * scalars.size).flatten().float())
+        if count == 0:
+            return {"trust": float("nan"), "live": float("nan"), "top_1_percent": float("nan")}
+        updates = torch.cat([part.to(parts[0].device) for part in parts])
+        top = updates.topk(max(1, count // 100), sorted=False).values
+        total = float(updates.sum(dtype=torch.float64))
+        share = float(top.sum(dtype=torch.float64)) / total if total > 0 else float("nan")
+        return {"trust": trusted / count, "live": live / count, "top_1_percent": share}

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from genie_dg import check
 from genie_dg._moments import Averaging, averaging
-
-from ._numbers import number
 
 
 def msvag_update(p: Tensor, g: Tensor, m: Tensor, v: Tensor, a: Averaging, lr: float, decay: float) -> None:
@@ -72,9 +71,9 @@ class MSVAG(Optimizer):
         self, params: ParamsT, lr: float = 0.015, *, beta: float = 0.9, weight_decay: float = 0.0
     ) -> None:
         defaults = {
-            "lr": number("M-SVAG", "lr", lr),
-            "beta": number("M-SVAG", "beta", beta, below=1.0),
-            "weight_decay": number("M-SVAG", "weight_decay", weight_decay),
+            "lr": check.number("lr", lr, 0),
+            "beta": check.number("beta", beta, 0, 1, open_high=True),
+            "weight_decay": check.number("weight_decay", weight_decay, 0),
         }
         super().__init__(params, defaults)
 

@@ -1,4 +1,4 @@
-"""The table of optimizers: one row each, open to the user's own, and `build_optimizer`."""
+"""The registry of optimizers: one row each, open to the user's own, and `build_optimizer`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from genie_dg import check
 from genie_dg._types import Group
 from genie_dg.registry import Registry, with_defaults
 from genie_dg.search_space import Choice, LogUniform, Rule, Setting, Space, Uniform, defaults
 
-from . import _plain
-from ._plain import Groups
+from . import _builders
+from ._builders import Groups
+from .fad import FAD
+from .gam import GAM
+from .genie import GENIE
+from .msvag import MSVAG
+from .passes import Passes
+from .sam import SAM
 
 
 @dataclass(frozen=True)
 class OptimizerRow:
-    """One optimizer of the table.
+    """One optimizer.
 
     Args:
         name: as results and the command line call it.
@@ -62,7 +69,7 @@ def ours(default: Any, rule: Rule | None = None) -> Setting:
 DECAY = published(0.0, LogUniform(-6, -2))
 DOMAINBED = {"lr": published(5e-5, LogUniform(-5, -3.5)), "weight_decay": DECAY}
 LIKE_ADAM = {"lr": ours(5e-5, LogUniform(-5, -3.5)), "weight_decay": ours(0.0, LogUniform(-6, -2))}
-AROUND = {
+WITH_BASE = {
     "base": ours("adam"),
     "lr": ours(None, LogUniform(-5, -3.5)),  # None: the default of the base; the rule is Adam's
     "weight_decay": DECAY,
@@ -89,40 +96,39 @@ def build_optimizer(name: str, parameters_or_groups: Iterable[Tensor | Group], *
 beta2, eps; did you mean 'beta1'?
     """
     row = OPTIMIZERS[name]
-    settled = with_defaults(row.name, defaults(row.space), settings)
-    if "base" in settled and settled["lr"] is None:
-        settled["lr"] = _base_row(row.name, settled["base"]).space["lr"].default
-    return row.build(_groups(row.name, parameters_or_groups, settled.get("lr")), **settled)
+    settings = with_defaults(row.name, defaults(row.space), settings)
+    if "base" in settings and settings["lr"] is None:
+        settings["lr"] = _base_row(settings["base"]).space["lr"].default
+    return row.build(_groups(parameters_or_groups, settings.get("lr")), **settings)
 
 
-def _groups(owner: str, given: Iterable[Tensor | Group], lr: Any) -> Groups:
+def _groups(given: Iterable[Tensor | Group], lr: Any) -> Groups:
     members = list(given)
     if members and all(isinstance(member, Tensor) for member in members):
         return [{"params": members, "lr": lr}]
     if not members or not all(isinstance(member, Group) for member in members):
         kinds = ", ".join(sorted({type(member).__name__ for member in members})) or "nothing"
-        raise ValueError(
-            f"{owner} got {kinds}; it takes one or more parameters, for example model.parameters(), or one or "
-            "more genie_dg._types.Group."
+        raise check.InputError(
+            f"got {kinds}; expected one or more parameters, for example model.parameters(), or one or more "
+            "genie_dg._types.Group."
         )
-    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
-        raise ValueError(f"{owner} got lr={lr!r}; it must be a number.")
+    lr = check.number("lr", lr)
     return [{"params": list(g.parameters), "lr": lr * g.lr_factor} for g in members if isinstance(g, Group)]
 
 
-def _base_row(owner: str, name: str) -> OptimizerRow:
+def _base_row(name: str) -> OptimizerRow:
     """The row of the optimizer that takes the step of SAM, GAM or FAD."""
     row = OPTIMIZERS[name]
     if row.needs_closure or row.create_graph:
         plain = ", ".join(r.name for r in OPTIMIZERS.values() if not (r.needs_closure or r.create_graph))
         reason = "makes several passes itself" if row.needs_closure else "needs the graph of the gradient"
-        raise ValueError(f"{owner} got base={row.name!r}, which {reason}; the choice is {plain}.")
+        raise check.InputError(f"got base={row.name!r}, which {reason}; expected one of {plain}.")
     return row
 
 
-def _base(owner: str, groups: Groups, name: str, lr: float | None, weight_decay: float, seed: int) -> Optimizer:
+def _base(groups: Groups, name: str, lr: float | None, weight_decay: float, seed: int) -> Optimizer:
     """That optimizer; what is not given has the default of its own row."""
-    row = _base_row(owner, name)
+    row = _base_row(name)
     given: dict[str, Any] = {} if lr is None else {"lr": lr}
     if weight_decay:
         given["weight_decay"] = weight_decay
@@ -131,37 +137,21 @@ def _base(owner: str, groups: Groups, name: str, lr: float | None, weight_decay:
     return row.build(groups, **with_defaults(row.name, defaults(row.space), given))
 
 
-def build_sam(
-    groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
-) -> Optimizer:
-    """`SAM` around the row ``base``."""
-    from .sam import SAM
+def _around_base(wrapper: Callable[..., Passes]) -> Callable[..., Optimizer]:
+    """The ``build`` of SAM, GAM or FAD, around the optimizer of the row ``base``."""
 
-    return SAM(_base("sam", groups, base, lr, weight_decay, seed), **settings)
+    def build(
+        groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
+    ) -> Optimizer:
+        return wrapper(_base(groups, base, lr, weight_decay, seed), **settings)
 
-
-def build_gam(
-    groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
-) -> Optimizer:
-    """`GAM` around the row ``base``."""
-    from .gam import GAM
-
-    return GAM(_base("gam", groups, base, lr, weight_decay, seed), **settings)
-
-
-def build_fad(
-    groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
-) -> Optimizer:
-    """`FAD` around the row ``base``."""
-    from .fad import FAD
-
-    return FAD(_base("fad", groups, base, lr, weight_decay, seed), **settings)
+    return build
 
 
 ROWS = (
     OptimizerRow(
         "sgd",
-        _plain.build_sgd,
+        _builders.build_sgd,
         "Robbins, Monro, A Stochastic Approximation Method, Annals of Mathematical Statistics, 1951",
         {
             "lr": ours(1e-3, LogUniform(-4, -2)),
@@ -174,14 +164,14 @@ ROWS = (
     ),
     OptimizerRow(
         "adam",
-        _plain.build_adam,
+        _builders.build_adam,
         "Kingma, Ba, Adam: A Method for Stochastic Optimization, ICLR, 2015",
         {**DOMAINBED, **BETAS, "eps": published(1e-8)},
         where="torch.optim",
     ),
     OptimizerRow(
         "adamw",
-        _plain.build_adamw,
+        _builders.build_adamw,
         "Loshchilov, Hutter, Decoupled Weight Decay Regularization, ICLR, 2019",
         {**LIKE_ADAM, **BETAS, "eps": published(1e-8)},
         decay="decoupled",
@@ -189,14 +179,14 @@ ROWS = (
     ),
     OptimizerRow(
         "rmsprop",
-        _plain.build_rmsprop,
+        _builders.build_rmsprop,
         "Tieleman, Hinton, RMSprop, Coursera: Neural Networks for Machine Learning, lecture 6, 2012",
         {**LIKE_ADAM, "alpha": ours(0.99), "eps": ours(1e-8)},
         where="torch.optim",
     ),
     OptimizerRow(
         "adabelief",
-        _plain.build_adabelief,
+        _builders.build_adabelief,
         "Zhuang et al., AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients, "
         "NeurIPS, 2020",
         {**LIKE_ADAM, **BETAS, "eps": published(1e-16)},
@@ -207,7 +197,7 @@ ROWS = (
     ),
     OptimizerRow(
         "yogi",
-        _plain.build_yogi,
+        _builders.build_yogi,
         "Zaheer et al., Adaptive Methods for Nonconvex Optimization, NeurIPS, 2018",
         {**LIKE_ADAM, **BETAS, "eps": published(1e-3), "initial": published(1e-6)},
         decay="decoupled",
@@ -218,7 +208,7 @@ ROWS = (
     ),
     OptimizerRow(
         "adahessian",
-        _plain.build_adahessian,
+        _builders.build_adahessian,
         "Yao et al., ADAHESSIAN: An Adaptive Second Order Optimizer for Machine Learning, AAAI, 2021",
         {
             "lr": ours(1e-3, LogUniform(-4, -2)),
@@ -235,27 +225,27 @@ ROWS = (
     ),
     OptimizerRow(
         "msvag",
-        _plain.build_msvag,
+        MSVAG,
         "Balles, Hennig, Dissecting Adam: The Sign, Magnitude and Variance of Stochastic Gradients, ICML, 2018",
         {"lr": ours(0.015, LogUniform(-3, -1)), "weight_decay": DECAY, "beta": ours(0.9, Uniform(0.9, 0.999))},
         note="The range of lr is GENIE's, whose rule without mask and gate this is.",
     ),
     OptimizerRow(
         "sam",
-        build_sam,
+        _around_base(SAM),
         "Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR, 2021",
-        {**AROUND, "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
+        {**WITH_BASE, "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
         needs_closure=True,
         passes=2,
         note="GENIE's authors ran SAM around SGD with momentum 0.9: base='sgd'.",
     ),
     OptimizerRow(
         "gam",
-        build_gam,
+        _around_base(GAM),
         "Zhang et al., Gradient Norm Aware Minimization Seeks First-Order Flatness and Improves "
         "Generalization, CVPR, 2023",
         {
-            **AROUND,
+            **WITH_BASE,
             "rho": published(0.2),
             "rho_prime": ours(0.02, Uniform(0.02, 0.03)),
             "beta0": ours(0.1, Uniform(0.1, 0.5)),
@@ -268,10 +258,10 @@ ROWS = (
     ),
     OptimizerRow(
         "fad",
-        build_fad,
+        _around_base(FAD),
         "Zhang et al., Flatness-Aware Minimization for Domain Generalization, ICCV, 2023",
         {
-            **AROUND,
+            **WITH_BASE,
             "rho": ours(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
             "alpha": ours(0.5, Uniform(0.0, 1.0)),
             "beta": ours(0.1, LogUniform(-2, 0)),
@@ -282,7 +272,7 @@ ROWS = (
     ),
     OptimizerRow(
         "genie",
-        _plain.build_genie,
+        GENIE,
         "Cho, Kim, Kim, One-Step Generalization Ratio Guided Optimization for Domain Generalization, "
         "ICML, 2025",
         {

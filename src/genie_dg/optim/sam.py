@@ -5,7 +5,10 @@ from __future__ import annotations
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from ._passes import Around, Passes, Vector, check_number, times
+from genie_dg import check
+
+from ._options import OptionError
+from .passes import ClosureGradient, Passes, Vector, times
 
 
 class SAM(Passes):
@@ -60,18 +63,18 @@ class SAM(Passes):
     def __init__(
         self, base: Optimizer, *, rho: float = 0.05, adaptive: bool = False, model: nn.Module | None = None
     ) -> None:
-        self.rho = check_number("SAM", "rho", rho, "the radius")
+        self.rho = check.number("rho", rho, 0, error=OptionError)
         self.adaptive = bool(adaptive)
         super().__init__(base, model)
 
-    def combined(self, around: Around) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> Vector:
         """The gradient at w + epsilon."""
-        g = around.at()
+        g = gradient.at()
         if self.adaptive:
-            scale = [None if w is None else w.abs() for w in around.weights()]
-            offset = times(scale, around.sphere(self.rho, times(scale, g)))
+            scale = [None if w is None else w.abs() for w in gradient.weights()]
+            offset = times(scale, gradient.sphere(self.rho, times(scale, g)))
         else:
-            offset = around.sphere(self.rho, g)
-        spoilt = 0.0 * around.dot(g, g)  # NaN where the first gradient is not finite: a GradScaler must see it
+            offset = gradient.sphere(self.rho, g)
+        spoilt = 0.0 * gradient.dot(g, g)  # NaN if the first gradient is not finite: a GradScaler must see it
         del g
-        return [None if x is None else x + spoilt.to(x.device) for x in around.at(offset)]
+        return [None if x is None else x + spoilt.to(x.device) for x in gradient.at(offset)]

@@ -1,4 +1,4 @@
-"""SWAD: the dense average of the weights over the flat stretch of the validation loss."""
+"""SWAD: the dense average of the weights over the flat part of the validation loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ._numbers import number
+from genie_dg import check
+from genie_dg.check import InputError
 
 Weights = Mapping[str, Tensor]
 
@@ -80,7 +81,7 @@ class SWAD:
       those with :math:`l < \min(E_{j-N_e+1}, \dots, E_j)`; without such a :math:`j` it goes on to the
       last step.
 
-    Every step counts once, whatever the lengths of the segments. When no beginning is found, `average` gives
+    Every step counts once, whatever the lengths of the segments. Without a beginning, `average` gives
     the mean over the last closed segment.
 
     All floating-point entries of the state dict are averaged, running statistics of batch norms among them:
@@ -119,11 +120,9 @@ class SWAD:
         n_tolerance: int = 6,
         tolerance_ratio: float = 0.3,
     ) -> None:
-        for name, value in (("n_converge", n_converge), ("n_tolerance", n_tolerance)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"SWAD got {name}={value!r}; it must be a whole number of at least 1.")
-        self.n_converge, self.n_tolerance = n_converge, n_tolerance
-        self.tolerance_ratio = number("SWAD", "tolerance_ratio", tolerance_ratio)
+        self.n_converge = check.whole_number("n_converge", n_converge)
+        self.n_tolerance = check.whole_number("n_tolerance", n_tolerance)
+        self.tolerance_ratio = check.number("tolerance_ratio", tolerance_ratio, 0)
         self._like = {name: (x.dtype, x.shape) for name, x in weights_of(module).items()}
         self._open = Segment({})
         self._recent: list[Segment] = []  # before the beginning: the last N_s; after it: the last N_e
@@ -133,12 +132,12 @@ class SWAD:
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the stretch has been found: later steps change nothing."""
+        """Whether the average has ended: later steps change nothing."""
         return self._finished
 
     @property
     def converged(self) -> bool:
-        """Whether the beginning has been found."""
+        """Whether the average has begun."""
         return not math.isnan(self._threshold)
 
     def update(self, module: nn.Module | Weights) -> None:
@@ -148,8 +147,8 @@ class SWAD:
         weights = weights_of(module)
         shapes = {name: x.shape for name, x in weights.items()}
         if shapes != {name: shape for name, (_, shape) in self._like.items()}:
-            raise ValueError(
-                "SWAD got weights with other names or shapes than it was made with; give it the same module."
+            raise InputError(
+                "SWAD got weights with other names or shapes than it was built with; give it the same module."
             )
         self._open.add(weights)
 
@@ -158,12 +157,12 @@ class SWAD:
         if self._finished:
             return
         if math.isnan(loss) or loss < 0:
-            raise ValueError(
-                f"SWAD got loss={loss!r}; it compares losses with a multiple of a loss, so they must be "
-                f"numbers of at least 0, for example the mean cross-entropy."
+            raise InputError(
+                f"got loss={loss!r}; expected a number of at least 0, for example the mean cross-entropy, "
+                f"because SWAD compares losses with a multiple of a loss."
             )
         if self._open.count == 0:
-            raise ValueError(
+            raise InputError(
                 "SWAD got an evaluation without a step before it; call update(module) in each step."
             )
         closed = self._open.on_cpu()
@@ -206,7 +205,7 @@ class SWAD:
         for part in parts[1:]:
             result = result.joined(part)
         if result.count == 0:
-            raise ValueError("SWAD has no weights to average yet; call update(module) after each step.")
+            raise InputError("SWAD has no weights to average yet; call update(module) after each step.")
         return {name: result.mean[name].to(dtype, copy=True) for name, (dtype, _) in self._like.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -224,9 +223,9 @@ class SWAD:
         """Take over what `state_dict` gave; the settings must be the same."""
         own = [self.n_converge, self.n_tolerance, self.tolerance_ratio]
         if list(state["settings"]) != own:
-            raise ValueError(
+            raise InputError(
                 f"SWAD was saved with n_converge, n_tolerance, tolerance_ratio = {list(state['settings'])} and "
-                f"is now {own}; make it with the saved settings."
+                f"is now {own}; build it with the saved settings."
             )
         kept = [_unpacked(packed).on_cpu() for packed in state["kept"]]
         self._open = _unpacked(state["open"])

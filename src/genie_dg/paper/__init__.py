@@ -1,1 +1,1 @@
-"""The paper, one command for each of its tables and figures; `table.PAPER` lists them."""
+"""The paper, one command for each of its tables and figures; `registry.PAPER` lists them."""

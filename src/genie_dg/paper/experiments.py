@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from genie_dg.data.catalog import PUBLISHED as SETS
+from genie_dg.check import one_of
+from genie_dg.data.published.catalog import PUBLISHED as SETS
+from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.protocols.sweep import SweepConfig
 
-from ._base import PaperError, Scale
+from .request import SCALES, PaperError, Scale
 
 PROTOCOL = "genie-paper"
 EMBEDDED: dict[Scale, str] = {"smoke": "digits", "cpu": "styleshapes"}
@@ -22,15 +24,11 @@ EMBEDDED: dict[Scale, str] = {"smoke": "digits", "cpu": "styleshapes"}
 OVERRIDES: dict[Scale, dict[str, Any]] = {
     "smoke": {"backbone": "mlp", "pretrained": False, "batch_size": 8, "steps": 7, "checkpoint_every": 6},
     "cpu": {
-        "backbone": "efficientnet_lite0",
-        "pretrained": True,
-        "image_size": 64,
-        "batch_size": 8,
-        "steps": 61,
+        "backbone": "efficientnet_lite0", "pretrained": True, "image_size": 64, "batch_size": 8, "steps": 61,
         "checkpoint_every": 30,
     },
     "paper": {},
-}
+}  # fmt: skip
 """What a scale changes of the protocol."""
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -52,7 +50,7 @@ class Grid:
     optimizers: tuple[str, ...]
     settings: Settings = field(default_factory=dict)
     row: Mapping[str, str] = field(default_factory=dict)
-    scales: tuple[Scale, ...] = ("smoke", "cpu", "paper")
+    scales: tuple[Scale, ...] = SCALES
 
 
 @dataclass(frozen=True)
@@ -98,105 +96,73 @@ SMALL = (0.1, 0.4, 0.8, 0.9, 0.95, 0.999)
 """The values at the scales smoke and cpu."""
 
 
-def _switched(suffix: str, **settings: Any) -> Grid:
-    name = suffix.replace("only-", "").replace("-and-", "+")
-    return Grid(suffix, ("ERM",), ("genie",), {"genie": settings}, {"genie": name})
+def _switched(suffix: str, row: str, **settings: Any) -> Grid:
+    """GENIE with some of its three parts."""
+    return Grid(suffix, ("ERM",), ("genie",), {"genie": settings}, {"genie": row})
 
 
-def _points() -> tuple[Grid, ...]:
-    found = []
-    for name, values in (("p", P), ("beta", BETA)):
-        for value in values:
-            point = {"dropout": 0.4, "beta": 0.95, "dropout" if name == "p" else "beta": value}
-            label = f"{name}={value}"
-            scales: tuple[Scale, ...] = ("smoke", "cpu", "paper") if value in TINY else ("cpu", "paper")
-            scales = scales if value in SMALL else ("paper",)
-            row = {"genie": f"GENIE {label}"}
-            found.append(Grid(label.replace("=", "-"), ("ERM",), ("genie",), {"genie": point}, row, scales))
-    return tuple(found)
+def _point(name: str, value: float) -> Grid:
+    """GENIE with one of p and beta at a value; the smaller scales have fewer values."""
+    settings = {"dropout": 0.4, "beta": 0.95, "dropout" if name == "p" else "beta": value}
+    scales = SCALES if value in TINY else SCALES[1:] if value in SMALL else SCALES[2:]
+    row = {"genie": f"GENIE {name}={value}"}
+    return Grid(f"{name}-{value}", ("ERM",), ("genie",), {"genie": settings}, row, scales)
 
 
-EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e
-    for e in (
-        Experiment(
-            "optimizers",
-            "Ten optimizers under ERM (the paper's main table, and its tables for each data set).",
-            (*FOUR, "DomainNet"),
-            (
-                Grid(
-                    "",
-                    ("ERM",),
-                    OPTIMIZERS,
-                ),
-            ),
-            TUNED,
-            TRIALS,
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
+    Experiment(
+        "optimizers",
+        "Ten optimizers under ERM (the paper's main table, and its tables for each data set).",
+        (*FOUR, "DomainNet"), (Grid("", ("ERM",), OPTIMIZERS),), TUNED, TRIALS,
+    ),
+    Experiment(
+        "iterations",
+        "Time and accuracy after 5,000, 10,000 and 15,000 steps of one run with default hyper-parameters.\n"
+        "SGD and SAM are set as the authors had them; their GENIE was tuned, here it has its defaults.",
+        FOUR[:3], (Grid("", ("ERM",), ("sgd", "adam", "sam", "genie"), AUTHORS),), DEFAULTS, DEFAULTS,
+        steps={"smoke": (7, 2), "cpu": (121, 40), "paper": (15001, 200)},
+        levels={"smoke": (2, 4, 6), "cpu": (40, 80, 120), "paper": (5000, 10000, 15000)},
+    ),
+    Experiment(
+        "integration", "GENIE and other optimizers inside DG algorithms.", FOUR,
+        (
+            Grid("", ("ERM", "RSC", "CORAL"), ("adam", "adamw", "sgd", "genie")),
+            Grid("algorithms", tuple(ALGORITHMS.split()), ("adam",), scales=("paper",)),
         ),
-        Experiment(
-            "iterations",
-            "Time and accuracy after 5,000, 10,000 and 15,000 steps of one run with default hyper-parameters.\n"
-            "SGD and SAM are set as the authors had them; their GENIE was tuned, here it has its defaults.",
-            FOUR[:3],
-            (Grid("", ("ERM",), ("sgd", "adam", "sam", "genie"), AUTHORS),),
-            DEFAULTS,
-            {"smoke": 1, "cpu": 1, "paper": 1},
-            steps={"smoke": (7, 2), "cpu": (121, 40), "paper": (15001, 200)},
-            levels={"smoke": (2, 4, 6), "cpu": (40, 80, 120), "paper": (5000, 10000, 15000)},
+        TUNED, TRIALS,
+    ),
+    Experiment(
+        "single-source",
+        "Train on one domain, test on the others. CORAL has then nothing to align and equals ERM.",
+        FOUR,
+        (Grid("", ("ERM", "RSC", "CORAL"), ("adam", "sgd", "genie")), Grid("sam", ("ERM",), ("sam",))),
+        TUNED, TRIALS, task="single-source",
+    ),
+    Experiment(
+        "ablation",
+        "GENIE with preconditioning, noise and mask switched off; without all three the paper takes Adam.",
+        ("PACS",),
+        (
+            Grid("", ("ERM",), ("adam", "genie"), {}, {"adam": "none", "genie": "precondition+noise+mask"}),
+            _switched("only-precondition", "precondition", noise=False, dropout=0.0),
+            _switched("precondition-and-noise", "precondition+noise", noise=True, dropout=0.0),
+            _switched("precondition-and-mask", "precondition+mask", noise=False),
+            _switched("all-off", "GENIE, all three off", precondition=False, noise=False, dropout=0.0),
         ),
-        Experiment(
-            "integration",
-            "GENIE and other optimizers inside DG algorithms.",
-            FOUR,
-            (
-                Grid("", ("ERM", "RSC", "CORAL"), ("adam", "adamw", "sgd", "genie")),
-                Grid("algorithms", tuple(ALGORITHMS.split()), ("adam",), scales=("paper",)),
-            ),
-            TUNED,
-            TRIALS,
+        TUNED, TWICE,
+    ),
+    Experiment(
+        "sensitivity",
+        "GENIE's p at beta 0.95 and its beta at p 0.4, all else at the defaults, beside other optimizers.",
+        ("PACS",),
+        (
+            Grid("", ("ERM",), ("sgd", "adam", "sam")),
+            *(_point("p", value) for value in P),
+            *(_point("beta", value) for value in BETA),
         ),
-        Experiment(
-            "single-source",
-            "Train on one domain, test on the others. CORAL has then nothing to align and equals ERM.",
-            FOUR,
-            (
-                Grid("", ("ERM", "RSC", "CORAL"), ("adam", "sgd", "genie")),
-                Grid("sam", ("ERM",), ("sam",)),
-            ),
-            TUNED,
-            TRIALS,
-            task="single-source",
-        ),
-        Experiment(
-            "ablation",
-            "GENIE with preconditioning, noise and mask switched off; without all three the paper takes Adam.",
-            ("PACS",),
-            (
-                Grid("", ("ERM",), ("adam", "genie"), {}, {"adam": "none", "genie": "precondition+noise+mask"}),
-                _switched("only-precondition", noise=False, dropout=0.0),
-                _switched("precondition-and-noise", noise=True, dropout=0.0),
-                _switched("precondition-and-mask", noise=False),
-                Grid(
-                    "all-off",
-                    ("ERM",),
-                    ("genie",),
-                    {"genie": {"precondition": False, "noise": False, "dropout": 0.0}},
-                    {"genie": "GENIE, all three off"},
-                ),
-            ),
-            TUNED,
-            TWICE,
-        ),
-        Experiment(
-            "sensitivity",
-            "GENIE's p at beta 0.95 and its beta at p 0.4, all else at the defaults, beside other optimizers.",
-            ("PACS",),
-            (Grid("", ("ERM",), ("sgd", "adam", "sam")), *_points()),
-            DEFAULTS,
-            TRIALS,
-        ),
-    )
-}
+        DEFAULTS, TRIALS,
+    ),
+)}  # fmt: skip
 """By name."""
 
 
@@ -216,8 +182,7 @@ def sweeps(
         data: a set or a folder instead of the scale's own.
         domains: how many that set has; scale ``smoke`` tests on the first two only.
     """
-    if scale not in OVERRIDES:
-        raise PaperError(f"scale={scale!r} came; the choice is {', '.join(OVERRIDES)}.")
+    one_of("scale", scale, SCALES, PaperError)
     datasets = [data] if data else [EMBEDDED[scale]] if scale in EMBEDDED else list(experiment.datasets)
     overrides = dict(OVERRIDES[scale])
     if scale in experiment.steps:
@@ -226,26 +191,18 @@ def sweeps(
     if scale == "smoke":
         single = experiment.task == "single-source"
         task = [[k for k in range(domains) if (k == one) != single] for one in (0, 1)]
+    draws, trials = experiment.draws[scale], experiment.trials[scale]
     return [
         (
             grid,
             SweepConfig(
-                sweep_name(experiment, grid),
-                PROTOCOL,
-                datasets,
-                list(grid.algorithms),
-                list(grid.optimizers),
-                task,
-                experiment.draws[scale],
-                experiment.trials[scale],
-                overrides,
-                {},
-                grid.settings,
+                sweep_name(experiment, grid), PROTOCOL, datasets, list(grid.algorithms), list(grid.optimizers),
+                task, draws, trials, overrides, {}, grid.settings,
             ),
         )
         for grid in experiment.grids
         if scale in grid.scales
-    ]
+    ]  # fmt: skip
 
 
 def runs_of(sweep: SweepConfig) -> int:
@@ -256,46 +213,39 @@ def runs_of(sweep: SweepConfig) -> int:
     """
     unknown = [name for name in sweep.datasets if name not in SETS]
     if unknown:
-        raise PaperError(f"{unknown[0]!r} is no published set; the choice is {', '.join(SETS)}.")
-    draws = 20 if sweep.hparams is None else sweep.hparams
-    trials = 3 if sweep.trials is None else sweep.trials
+        raise PaperError(f"Got the data set {unknown[0]!r}; expected a published one: {', '.join(SETS)}.")
+    draws = GENIE_PAPER.hparams if sweep.hparams is None else sweep.hparams
+    trials = GENIE_PAPER.trials if sweep.trials is None else sweep.trials
     assert isinstance(draws, int)
     assert isinstance(trials, int)
     domains = sum(len(SETS[name].domains) for name in sweep.datasets)
     return domains * len(sweep.algorithms) * len(sweep.optimizers) * draws * trials
 
 
+KEYS = ("name", "protocol", "datasets", "algorithms", "optimizers", "test_domains", "hparams", "trials")
+"""Of a sweep's file, above its sections."""
+
+
 def to_toml(sweep: SweepConfig, comment: str) -> str:
     """A sweep as the text of a file that `genie-dg sweep` runs."""
     lines = [f"# {line}" for line in comment.splitlines()]
-    for key in (
-        "name",
-        "protocol",
-        "datasets",
-        "algorithms",
-        "optimizers",
-        "test_domains",
-        "hparams",
-        "trials",
-    ):
+    for key in KEYS:
         value = getattr(sweep, key)
         if value is not None:
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-    tables = {"overrides": sweep.overrides}
-    tables |= {f"optimizer_settings.{name}": settings for name, settings in sweep.optimizer_settings.items()}
-    for name, table in tables.items():
-        if table:
-            lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    sections = {"overrides": sweep.overrides}
+    sections |= {f"optimizer_settings.{name}": settings for name, settings in sweep.optimizer_settings.items()}
+    for name, section in sections.items():
+        if section:
+            lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in section.items())]
     return "\n".join(lines) + "\n"
 
 
 def committed(experiment: Experiment) -> dict[str, str]:
     """The files of an experiment in ``experiments/``: their names and texts."""
-    found = {}
+    texts = {}
     for _, sweep in sweeps(experiment, "paper"):
-        count = runs_of(sweep)
-        comment = (
-            f"{experiment.about}\n{count:,} runs. genie-dg sweep experiments/{sweep.name}.toml --root DATA"
-        )
-        found[f"{sweep.name}.toml"] = to_toml(sweep, comment)
-    return found
+        command = f"genie-dg sweep experiments/{sweep.name}.toml --root DATA"
+        comment = f"{experiment.about}\n{runs_of(sweep):,} runs. {command}"
+        texts[f"{sweep.name}.toml"] = to_toml(sweep, comment)
+    return texts

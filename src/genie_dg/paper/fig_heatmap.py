@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from genie_dg.bench.assemble import Parts
 from genie_dg.diagnostics import UpdateRecorder
-from genie_dg.report.curves import Row
-from genie_dg.report.update_heatmap import HeatmapData, heatmap_data, plot_update_heatmap
+from genie_dg.report.figures import HeatmapData, Row, heatmap_data, plot_update_heatmap
 
-from ._base import Made, Request
-from ._figure import Contender, Stage, device_of, stage_of, walk
-from ._picture import panels, save
+from .figure_setup import FigureSetup, figure_setup, panels, save
+from .request import Request, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,32 +39,21 @@ class HeatmapsData:
         return ["optimizer", *header], rows
 
 
-def heatmaps_data(stage: Stage, points: int = 50, bins: int = 120, device: str = "cpu") -> HeatmapsData:
+def heatmaps_data(setup: FigureSetup, points: int = 50, bins: int = 120) -> HeatmapsData:
     """Train with each optimizer; every ``steps / points`` steps record what moved since the last time."""
-    every = max(1, stage.config.steps // points)
-    maps, ginis = {}, {}
-    for contender in stage.contenders:
-        recorders: list[UpdateRecorder] = []
-        found: list[float] = []
-
-        def look(
-            step: int,
-            parts: Parts,
-            recorders: list[UpdateRecorder] = recorders,
-            found: list[float] = found,
-            contender: Contender = contender,
-        ) -> None:
-            stage.progress(contender, step)
+    every = max(1, setup.config.steps // points)
+    maps, mean_ginis = {}, {}
+    for optimizer in setup.optimizers:
+        ginis: list[float] = []
+        for step, parts in setup.train(optimizer):
             if step == 0:
-                recorders.append(UpdateRecorder(parts.algorithm.network, bins=bins))
+                recorder = UpdateRecorder(parts.algorithm.network, bins=bins)
             elif step % every == 0:
-                found.append(recorders[0].record(step).get("gini", float("nan")))
-
-        walk(contender.on(stage.config), stage.data, look, device)
-        heat = recorders[0].heatmap()
-        maps[contender.label] = heatmap_data(heat.steps, heat.values, heat.edges, heat.boundaries, start=0)
-        ginis[contender.label] = fmean(found)
-    return HeatmapsData(maps, ginis, stage.note)
+                ginis.append(recorder.record(step).get("gini", float("nan")))
+        heat = recorder.heatmap()
+        maps[optimizer.label] = heatmap_data(heat.steps, heat.values, heat.edges, heat.boundaries, start=0)
+        mean_ginis[optimizer.label] = fmean(ginis)
+    return HeatmapsData(maps, mean_ginis, setup.note)
 
 
 def plot_heatmap(data: HeatmapsData, label: str, ax: Axes) -> Axes:
@@ -77,17 +63,17 @@ def plot_heatmap(data: HeatmapsData, label: str, ax: Axes) -> Axes:
     return ax
 
 
-def make_heatmap(request: Request) -> Made:
+def make_heatmap(request: Request) -> Result:
     """Measure, draw, write."""
-    stage = stage_of(request, "styleshapes", 100, "VLCS", pretrained=True)
-    request.say(f"Updates on {stage.note}, four optimizers")
-    data = heatmaps_data(stage, 10 if request.scale == "smoke" else 50, device=device_of(request.scale))
+    setup = figure_setup(request, "styleshapes", 100, "VLCS", pretrained=True)
+    request.say(f"Updates on {setup.note}, four optimizers")
+    data = heatmaps_data(setup, 10 if request.scale == "smoke" else 50)
     figure, axes = panels(2, 2, 14, 8.5)
     for label, ax in zip(data.maps, axes, strict=True):
         plot_heatmap(data, label, ax)
     figure.suptitle(f"|weight change| by group of parameters; {data.note}", fontsize="medium")
     files = save(figure, request.out, "heatmap", data)
     gini = ", ".join(f"{label} {value:.2f}" for label, value in data.gini.items())
-    return Made(
+    return Result(
         f"Updates by parameter on {data.note}. Mean Gini coefficient (0: all move alike): {gini}.", files
     )

@@ -25,15 +25,14 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.mnist import FASHION, rotated_mnist
+from genie_dg.data.published.mnist import FASHION, rotated_mnist
 from genie_dg.data.registry import folder_of
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer
-from genie_dg.report.curves import COLOURS, DASHES, Row
+from genie_dg.report.figures import COLOURS, DASHES, Row
 
-from ._base import Made, PaperError, Request
-from ._figure import Contender, open_set, samples
-from ._picture import panels, save
+from .figure_setup import OptimizerSetup, open_set, panels, samples, save
+from .request import PaperError, Request, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,12 +43,16 @@ START, STEPS, CORNER = (-1.0, 3.0), 30, 4.0
 ENDS = ("o", "D", "^")
 """Markers of the optimizers, for those who do not see the colours."""
 
-CONTENDERS = (
-    Contender("SGD", "sgd", {"lr": 1.0, "momentum": 0.0}),
-    Contender("Adam", "adam", {"lr": 0.15}),
-    Contender("GENIE", "genie", {"lr": 1.0}),
+OPTIMIZERS = (
+    OptimizerSetup("SGD", "sgd", {"lr": 1.0, "momentum": 0.0}),
+    OptimizerSetup("Adam", "adam", {"lr": 0.15}),
+    OptimizerSetup("GENIE", "genie", {"lr": 1.0}),
 )
 """Learning rates for the two coordinates, whose unit is an eighth of the patch; not published, not tuned."""
+
+
+Pool = tuple[Tensor, Tensor]
+"""Images and labels."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,13 @@ class Patch:
 def landscape_data(
     data: DomainSet, corner_steps: int = 300, cells: int = 33, batch: int = 32, most: int = 300, seed: int = 0
 ) -> LandscapeData:
-    """Train the corners, evaluate the grid, walk.
+    """Train the corners, follow the optimizers, evaluate the grid.
 
     Args:
         data: five domains or more; the first four are the corners, the last is unseen.
         corner_steps: of Adam, for each corner.
         cells: places on each axis of the grid.
-        batch: samples of each source domain in a step of the walk.
+        batch: samples of each source domain in a step of an optimizer.
         most: samples of each domain, at most.
         seed: of the initial weights and the batches.
     """
@@ -131,11 +134,11 @@ def landscape_data(
         channels, size = pools[0][0].shape[1], pools[0][0].shape[-1]
         model = build_network("mlp", len(data.classes), channels, size)
     first = {name: p.detach().clone() for name, p in model.named_parameters()}
-    corners = [_minimum(model, first, *pool, corner_steps, batch, generator) for pool in pools[:4]]
+    corners = [_minimum(model, first, pool, corner_steps, batch, generator) for pool in pools[:4]]
     patch = Patch(model, corners)
     everything = torch.cat([x for x, _ in pools[:4]]), torch.cat([y for _, y in pools[:4]])
     draws = [_draw(pools[:4], batch, generator) for _ in range(STEPS)]
-    paths = [_walk(patch, one, draws, everything, pools[4]) for one in CONTENDERS]
+    paths = [_trajectory(patch, one, draws, everything, pools[4]) for one in OPTIMIZERS]
     reach = max(abs(coordinate) for path in paths for place in path.places for coordinate in place)
     edge = max(1.35 * CORNER, reach + 0.5)
     axis = np.linspace(-edge, edge, cells).tolist()
@@ -152,15 +155,10 @@ def landscape_data(
 
 
 def _minimum(
-    model: nn.Module,
-    first: dict[str, Tensor],
-    x: Tensor,
-    y: Tensor,
-    steps: int,
-    batch: int,
-    generator: torch.Generator,
+    model: nn.Module, first: dict[str, Tensor], pool: Pool, steps: int, batch: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Weights that were trained on one domain alone."""
+    x, y = pool
     model.load_state_dict(first)
     optimizer = build_optimizer("adam", model.parameters(), lr=1e-3)
     for _ in range(steps):
@@ -171,7 +169,7 @@ def _minimum(
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def _draw(pools: list[tuple[Tensor, Tensor]], batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _draw(pools: list[Pool], batch: int, generator: torch.Generator) -> Pool:
     rows = [torch.randint(len(y), (batch,), generator=generator) for _, y in pools]
     return (
         torch.cat([x[r] for (x, _), r in zip(pools, rows, strict=True)]),
@@ -179,16 +177,11 @@ def _draw(pools: list[tuple[Tensor, Tensor]], batch: int, generator: torch.Gener
     )
 
 
-def _walk(
-    patch: Patch,
-    contender: Contender,
-    draws: list[tuple[Tensor, Tensor]],
-    source: tuple[Tensor, Tensor],
-    unseen: tuple[Tensor, Tensor],
-) -> Path2D:
+def _trajectory(patch: Patch, setup: OptimizerSetup, draws: list[Pool], source: Pool, unseen: Pool) -> Path2D:
+    """Where an optimizer goes on the patch."""
     place = nn.Parameter(torch.tensor(START))
-    optimizer = build_optimizer(contender.optimizer, [place], **contender.settings)
-    label = f"{contender.label} (lr {contender.settings['lr']:g})"
+    optimizer = build_optimizer(setup.optimizer, [place], **setup.settings)
+    label = f"{setup.label} (lr {setup.settings['lr']:g})"
     path = Path2D(label, [], [], [])
 
     def note() -> None:
@@ -253,23 +246,23 @@ def landscape_set(request: Request) -> DomainSet:
     return rotated_mnist(folder, angles=angles, name="RotatedFashionMNIST", classes=FASHION)
 
 
-def make_landscape(request: Request) -> Made:
-    """Train the corners, walk, draw, write."""
+def make_landscape(request: Request) -> Result:
+    """Train the corners, follow the optimizers, draw, write."""
     data = landscape_set(request)
     request.say(f"Loss landscape on {data.name}: four corners, three optimizers")
     steps, cells = {"smoke": (40, 9), "cpu": (300, 33), "paper": (2000, 51)}[request.scale]
-    found = landscape_data(data, steps, cells, most=2000 if request.scale == "paper" else 300)
+    landscape = landscape_data(data, steps, cells, most=2000 if request.scale == "paper" else 300)
     figure, axes = panels(1, 2, 13, 6.6, sharey=True)
     for which, ax in zip(("source", "unseen"), axes, strict=True):
-        plot_landscape(found, which, ax)
+        plot_landscape(landscape, which, ax)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    title = f"{found.note}; stars: networks trained on one domain alone; bilinear patch between them (derived)"
-    figure.suptitle(title, fontsize="medium")
-    files = save(figure, request.out, "landscape", found)
+    stars = "stars: networks trained on one domain alone; bilinear patch between them (derived)"
+    figure.suptitle(f"{landscape.note}; {stars}", fontsize="medium")
+    files = save(figure, request.out, "landscape", landscape)
     ends = "\n".join(
         f"- {p.label}: ends at ({p.places[-1][0]:.1f}, {p.places[-1][1]:.1f}), source loss {p.source[-1]:.3f}, "
         f"unseen loss {p.unseen[-1]:.3f}"
-        for p in found.paths
+        for p in landscape.paths
     )
-    return Made(f"Trajectories on {found.note}; derived, there is no public code.\n{ends}", files)
+    return Result(f"Trajectories on {landscape.note}; derived, there is no public code.\n{ends}", files)

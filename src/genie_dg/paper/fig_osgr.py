@@ -16,14 +16,14 @@ from statistics import median, stdev
 from typing import TYPE_CHECKING
 
 from genie_dg._types import MAIN
-from genie_dg.bench.assemble import Parts
 from genie_dg.diagnostics import Monitor, every, watch_osgr
-from genie_dg.report.curves import CurveData, Record, Row, curve_data, plot_curves
+from genie_dg.report.figures import CurveData, Record, Row, curve_data, plot_curves
+from genie_dg.student_t import t_quantile
 
-from ._base import Made, PaperError, Request
-from ._figure import Contender, Stage, cross_entropy, device_of, halves, samples, stage_of, walk
-from ._picture import panels, save
-from .claims_verdict import LEVEL, t_quantile
+from .figure_setup import FigureSetup, cross_entropy, figure_setup, halves, panels, samples, save
+from .request import PaperError, Request, Result
+from .runs import train_in_memory
+from .verdict import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,64 +82,55 @@ def pooled(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, floa
     return ratio, ratio - half, ratio + half
 
 
-def osgr_data(stage: Stage, size: Size, device: str = "cpu") -> OsgrData:
+def osgr_data(setup: FigureSetup, size: Size) -> OsgrData:
     """Train with each optimizer on half of the samples and measure on the other half."""
-    train, measure = halves(stage.data)
-    c = replace(stage.config, batch_size=min(stage.config.batch_size, 16))
-    sources = [k for k in range(len(train.domains)) if k not in c.test_domains]
-    pool = tuple(t.to(device) for t in samples(measure, sources, c.image_size, size.pool))
+    training, measuring = halves(setup.data)
+    c = replace(setup.config, batch_size=min(setup.config.batch_size, 16))
+    sources = [k for k in range(len(training.domains)) if k not in c.test_domains]
+    pool = tuple(t.to(setup.device) for t in samples(measuring, sources, c.image_size, size.pool))
     n = c.batch_size * len(sources)
-    last = tuple(sorted(stage.contenders, key=lambda c: c.label == "SAM"))  # it is not in every panel
-    stage = replace(stage, config=c, contenders=last)
+    last = tuple(sorted(setup.optimizers, key=lambda one: one.label == "SAM"))  # it is not in every panel
+    setup = replace(setup, config=c, optimizers=last)
     records = {}
-    for contender in stage.contenders:
+    for optimizer in setup.optimizers:
         trials = []
         for trial in range(size.trials):
-            monitors: list[Monitor] = []
-
-            def look(
-                step: int,
-                parts: Parts,
-                monitors: list[Monitor] = monitors,
-                contender: Contender = contender,
-                trial: int = trial,
-            ) -> None:
-                stage.progress(contender, int((trial * c.steps + step) / size.trials))
+            config = replace(optimizer.on(c), trial_seed=trial)
+            for step, parts in train_in_memory(config, training, setup.device):
+                setup.progress(optimizer, int((trial * c.steps + step) / size.trials))
                 if step == 0:
-                    network, optimizer = parts.algorithm.network, parts.optimizers[MAIN]
-                    gauge = watch_osgr(network, optimizer, cross_entropy, pool, n=n)
-                    monitors.append(Monitor(gauge, every(max(1, c.steps // size.points), start=1)))
+                    network = parts.algorithm.network
+                    gauge = watch_osgr(network, parts.optimizers[MAIN], cross_entropy, pool, n=n)
+                    monitor = Monitor(gauge, every(max(1, c.steps // size.points), start=1))
                 else:
-                    monitors[0](step)
-
-            walk(replace(contender.on(c), trial_seed=trial), train, look, device)
-            trials.append(monitors[0].records)
-        records[contender.label] = combine(trials)
+                    monitor(step)
+            trials.append(monitor.records)
+        records[optimizer.label] = combine(trials)
     curves = {}
     for form in FORMS:
         having = {label: rows for label, rows in records.items() if any(form in row for row in rows)}
         curves[form] = curve_data(having, form)  # SAM has no preconditioner of the theorem's kind
-    return OsgrData(curves, stage.note, n, size.trials)
+    return OsgrData(curves, setup.note, n, size.trials)
 
 
 def combine(trials: Sequence[Sequence[Record]]) -> list[Record]:
     """One record for each step of several trials, with both forms and their intervals over trials."""
-    found: list[Record] = []
+    records: list[Record] = []
     for rows in zip(*trials, strict=True):
         one: dict[str, float] = {"step": rows[0]["step"]}
         diverged = sum("gain_on_d" not in row for row in rows)
         if diverged:
             raise PaperError(
                 f"{diverged} of {len(rows)} trials had diverged at step {rows[0]['step']}; lower the learning "
-                "rate of this optimizer in genie_dg.paper._figure."
+                "rate of this optimizer in genie_dg.paper.figure_setup."
             )
         gains = pooled([row["gain_on_other"] for row in rows], [row["gain_on_d"] for row in rows])
         one |= dict(zip(("osgr", "osgr_low", "osgr_high"), gains, strict=True))
         if all("theorem_osgr" in row for row in rows):
             mean = pooled([row["theorem_osgr"] for row in rows], [1.0] * len(rows))
             one |= dict(zip(("theorem_osgr", "theorem_osgr_low", "theorem_osgr_high"), mean, strict=True))
-        found.append(one)
-    return found
+        records.append(one)
+    return records
 
 
 def plot_osgr(data: OsgrData, form: str, ax: Axes) -> Axes:
@@ -152,11 +143,11 @@ def plot_osgr(data: OsgrData, form: str, ax: Axes) -> Axes:
     return ax
 
 
-def make_osgr(request: Request) -> Made:
+def make_osgr(request: Request) -> Result:
     """Measure, draw, write."""
-    stage = stage_of(request, "digits", 500, "VLCS")
-    request.say(f"OSGR on {stage.note}, four optimizers")
-    data = osgr_data(stage, SIZES[request.scale], device_of(request.scale))
+    setup = figure_setup(request, "digits", 500, "VLCS")
+    request.say(f"OSGR on {setup.note}, four optimizers")
+    data = osgr_data(setup, SIZES[request.scale])
     figure, axes = panels(1, 2, 13, 5.2)
     for form, ax in zip(FORMS, axes, strict=True):
         plot_osgr(data, form, ax)
@@ -168,4 +159,4 @@ def make_osgr(request: Request) -> Made:
         shown = ", ".join(f"{x.label} {median(x.values):.2f}" for x in curves.curves)
         lines.append(f"- {FORMS[form]}, median over the points: {shown}")
     text = f"OSGR over training on {data.note}, {data.trials} trials, with 95 % intervals in the CSV.\n"
-    return Made(text + "\n".join(lines), files)
+    return Result(text + "\n".join(lines), files)

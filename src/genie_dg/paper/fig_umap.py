@@ -10,7 +10,6 @@ import importlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from genie_dg.bench.assemble import Parts, Places, assemble
-from genie_dg.report.curves import COLOURS, Row
+from genie_dg.bench.assemble import Parts
+from genie_dg.report.figures import COLOURS, Row
 
-from ._base import Made, Request, Scale
-from ._figure import Stage, chosen, device_of, samples, stage_of, walk
-from ._picture import panels, save
+from .figure_setup import FigureSetup, figure_setup, panels, samples, save
+from .request import Request, Result, Scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,9 +110,9 @@ def nearest_source(features: Tensor, labels: Tensor, target: Tensor) -> float:
     return float((labels[~target][closest] == labels[target]).double().mean())
 
 
-def features_data(stage: Stage, most: int = MOST, device: str = "cpu", scale: Scale = "cpu") -> FeaturesData:
+def features_data(setup: FigureSetup, most: int = MOST, scale: Scale = "cpu") -> FeaturesData:
     """Train with SGD, Adam and GENIE from the same weights and embed the features of all domains."""
-    data, c = stage.data, stage.config
+    data, c = setup.data, setup.config
     shown = min(len(COLOURS), len(data.classes))
     images, labels, domains = [], [], []
     for k in range(len(data.domains)):
@@ -131,17 +129,18 @@ def features_data(stage: Stage, most: int = MOST, device: str = "cpu", scale: Sc
     @torch.no_grad()
     def add(title: str, parts: Parts) -> None:
         network = parts.algorithm.network.eval()
-        features = torch.cat([network.features(part.to(device)).cpu() for part in torch.split(x, 64)])
+        features = torch.cat([network.features(part.to(setup.device)).cpu() for part in torch.split(x, 64)])
         points = [(float(a), float(b)) for a, b in embed(features)]
         panels.append(FeaturePanel(title, points, nearest_source(features, y, target)))
 
-    add("before training", assemble(stage.contenders[0].on(c), data, Places(device=device)))
-    for contender in stage.contenders:
-        each = partial(stage.progress, contender)
-        add(contender.label, walk(contender.on(c), data, each, device))
+    for optimizer in setup.optimizers:
+        for step, parts in setup.train(optimizer):
+            if step == 0 and not panels:
+                add("before training", parts)
+        add(optimizer.label, parts)
     names = [data.domains[k].name for k in domains]
     return FeaturesData(
-        panels, list(data.classes[:shown]), y.tolist(), names, target.tolist(), method, stage.note
+        panels, list(data.classes[:shown]), y.tolist(), names, target.tolist(), method, setup.note
     )
 
 
@@ -163,13 +162,13 @@ def plot_features(data: FeaturesData, index: int, ax: Axes) -> Axes:
     return ax
 
 
-def make_umap(request: Request) -> Made:
+def make_umap(request: Request) -> Result:
     """Train, embed, draw, write."""
-    stage = stage_of(request, "styleshapes", 100, "PACS", pretrained=True)
-    stage = replace(stage, contenders=chosen(stage.contenders, ("SGD", "Adam", "GENIE")))
-    request.say(f"Features on {stage.note}, before and after training with three optimizers")
+    setup = figure_setup(request, "styleshapes", 100, "PACS", pretrained=True)
+    setup = replace(setup, optimizers=tuple(one for one in setup.optimizers if one.label != "SAM"))
+    request.say(f"Features on {setup.note}, before and after training with three optimizers")
     most = 21 if request.scale == "smoke" else MOST
-    data = features_data(stage, most, device_of(request.scale), request.scale)
+    data = features_data(setup, most, request.scale)
     figure, axes = panels(2, 2, 11, 9.5)
     for index, ax in enumerate(axes):
         plot_features(data, index, ax)
@@ -181,7 +180,7 @@ def make_umap(request: Request) -> Made:
         f"Features by {data.method} on {data.note}. Target samples whose nearest source sample has their "
         f"class: {nearest}."
     )
-    return Made(text, files)
+    return Result(text, files)
 
 
 def _legend(data: FeaturesData) -> list[Line2D]:

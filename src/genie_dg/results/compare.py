@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import ceil, sqrt
 
 import polars as pl
@@ -73,16 +73,16 @@ class Candidate:
 def candidates(frame: pl.DataFrame) -> list[Candidate]:
     """One candidate for each complete run that has a record and a training domain, by (row, split, draw)."""
     best = best_records(frame).with_columns(
-        science=pl.col("config").str.replace(r'"trial_seed":\d+', '"trial_seed":0'),
+        science=pl.col("config").str.replace(r'"trial_seed":\s*-?\d+', '"trial_seed":0'),
         # of a run with SWAD the last record is that of the average, which is not part of its curve
         curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
     )
-    columns = ("row", "dataset", "test_domains", "trial", "draw", "value", "score", "steps", "protocol")
-    rest = ("science", "run", "folder", "curve", "algorithm", "optimizer")
-    listed = [
-        Candidate(row, dataset, tuple(test), *more, spread=last_spread(curve), algorithm=name, optimizer=by)
-        for row, dataset, test, *more, curve, name, by in best.select(*columns, *rest).iter_rows()
-    ]
+    renamed = {"validation": pl.col("value"), "test": pl.col("score")}
+    names = [field.name for field in fields(Candidate) if field.name not in ("spread", *renamed)]
+    listed = []
+    for values in best.select(*names, "curve", **renamed).iter_rows(named=True):
+        spread, test_domains = last_spread(values.pop("curve")), tuple(values.pop("test_domains"))
+        listed.append(Candidate(**values, test_domains=test_domains, spread=spread))
     return sorted(listed, key=lambda c: (c.row, c.split, c.draw, c.run))
 
 

@@ -129,7 +129,8 @@ def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, 
     args, hparams = attempt[-1]["args"], attempt[-1]["hparams"]
     try:
         config = _config(args, hparams)
-    except (ValueError, KeyError, TypeError) as error:
+        text = canonical(config)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         problems.append(f"{file} is of no run that can be read ({error!r}); the folder is left out.")
         return None
     known = DOMAINS.get(config.dataset, ())
@@ -140,13 +141,13 @@ def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, 
         "hparams": _finite(hparams),
     }
     contents = {
-        names.CONFIG: canonical(config) + "\n",
+        names.CONFIG: text + "\n",
         names.META: json.dumps(meta, indent=1, sort_keys=True, allow_nan=False) + "\n",
         names.RECORDS: "".join(json_line(record.to_json()) for record in records),
     }
     if done:
         contents[names.DONE] = ""
-    return config.run_id, {name: text.encode("utf-8") for name, text in contents.items()}
+    return config.run_id, {name: data.encode("utf-8") for name, data in contents.items()}
 
 
 def _last_attempt(file: str, problems: list[str]) -> list[dict[str, Any]]:

@@ -10,9 +10,12 @@ files have not changed since come from there, all others are read anew. It can b
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError
+from genie_dg.files import FileError, write_whole
 from genie_dg.runs import folder as names
-from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, read_runs, run_folders
+from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
 
 INDEX = "frame.arrow"
 """The consolidated file in a folder of runs."""
@@ -97,7 +101,9 @@ def records(frame: pl.DataFrame) -> pl.DataFrame:
     """
     count = pl.col("step").list.len()
     some = frame.filter(count > 0)
-    lengths = np.repeat(some["domains"].list.len().to_numpy(), some["step"].list.len().to_numpy())
+    lengths = np.repeat(
+        some["domains"].list.len().to_numpy().astype(np.int64), some["step"].list.len().to_numpy()
+    )
     split = {name: _lists(some[name].explode().to_numpy(), lengths) for name in ("in_acc", "out_acc")}
     tidy = some.drop("in_acc", "out_acc").with_columns(at=pl.int_ranges(count), last=count - 1)
     tidy = tidy.explode(*PER_RECORD, *PER_RECORD_MEANS, "at").with_columns(**split)
@@ -180,7 +186,7 @@ def _once(frame: pl.DataFrame, problems: list[str]) -> pl.DataFrame:
     """Of several copies of a run the complete one with the most records."""
     if frame["run"].n_unique() == len(frame):
         return frame
-    kept: dict[str, tuple[tuple[bool, int], int, str]] = {}
+    kept: dict[str, tuple[tuple[bool, int], int, str]] = {}  # in the order in which runs first appear
     columns = frame.select("run", "done", pl.col("step").list.len(), "averaged", "folder")
     for at, (run, done, count, averaged, folder) in enumerate(columns.iter_rows()):
         worth = (done, count - averaged)
@@ -188,10 +194,8 @@ def _once(frame: pl.DataFrame, problems: list[str]) -> pl.DataFrame:
             problems.append(f"{folder} and {kept[run][2]} hold the same run; it counts once.")
             if worth <= kept[run][0]:
                 continue
-        kept[run] = (worth, kept[run][1] if run in kept else at, folder)
-    order = {folder: place for _, place, folder in kept.values()}
-    chosen = frame.filter(pl.col("folder").is_in(list(order)))
-    return chosen[np.argsort([order[folder] for folder in chosen["folder"]], kind="stable")]
+        kept[run] = (worth, at, folder)
+    return frame[[at for _, at, _ in kept.values()]]
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
@@ -228,20 +232,26 @@ def with_rows(frame: pl.DataFrame) -> pl.DataFrame:
 def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
     """The frame of one folder, from its index as far as that is still true."""
     paths = run_folders(folder)
-    index = _read_index(folder) if len(paths) >= INDEXED else None
-    stamps = dict(index.select("folder", "stamp").iter_rows()) if index is not None else {}
-    stale = [path for path in paths if stamps.get(os.path.basename(path)) != stamp(path)] if stamps else paths
-    if index is not None and not stale and len(stamps) == len(paths):
-        return _at(index, folder)
+    index, stale = None, paths
+    if len(paths) >= INDEXED and os.path.isfile(os.path.join(folder, INDEX)):
+        with ThreadPoolExecutor(1) as reader:  # the index is read while the files are looked at
+            reading = reader.submit(_read_index, folder)
+            stamps = in_parallel(_stamps, paths)
+            index = reading.result()
+        known = {} if index is None else dict(index.select("folder", "stamp").iter_rows())
+        stale = [p for p, s in zip(paths, stamps, strict=True) if not s or known.get(os.path.basename(p)) != s]
     runs = read_runs(stale)
     problems += runs.problems
-    frame = from_runs(runs)
+    fresh = from_runs(runs)
+    frame, lasting = fresh, fresh.filter(pl.col("done"), ~pl.col("folder").is_in(runs.damaged))
+    gone = False
     if index is not None:
-        fresh = set(paths) - set(stale)
-        kept = _at(index, folder).filter(pl.col("folder").is_in(list(fresh)))
-        frame = pl.concat([kept, frame]).sort("folder")
-    if len(paths) >= INDEXED:
-        _write_index(folder, frame)
+        kept = _at(index, folder)
+        gone = len(paths) - len(stale) < len(index)
+        kept = kept.filter(pl.col("folder").is_in(list(set(paths) - set(stale)))) if gone else kept
+        frame = pl.concat([kept, fresh]).sort("folder") if len(fresh) else kept
+    if len(paths) >= INDEXED and (index is None or gone or len(lasting)):
+        _write_index(folder, frame.filter(~pl.col("folder").is_in(runs.damaged)))
     return frame
 
 
@@ -252,25 +262,30 @@ def _at(index: pl.DataFrame, folder: str) -> pl.DataFrame:
     )
 
 
-def stamp(path: str) -> int:
-    """A number that changes when a file of a complete run is written, replaced, added or removed."""
-    try:
-        files = [
-            os.stat(path),
-            *(os.stat(f"{path}/{name}") for name in (names.CONFIG, names.META, names.RECORDS)),
-        ]
-    except OSError:
-        return 0
-    return hash(tuple((file.st_mtime_ns, file.st_size) for file in files))
+def _stamps(paths: Sequence[str]) -> list[int]:
+    """For each run a number that changes when its numbers or its configuration are written, or a file of it is
+    replaced, added or removed; 0 where there are none.
+    """
+    stamps = []
+    for path in paths:
+        try:
+            folder = os.stat(path)
+            config, lines = os.stat(f"{path}/{names.CONFIG}"), os.stat(f"{path}/{names.RECORDS}")
+        except OSError:
+            stamps.append(0)
+        else:
+            sizes = config.st_size, lines.st_size
+            stamps.append(hash((folder.st_mtime_ns, config.st_mtime_ns, lines.st_mtime_ns, *sizes)))
+    return stamps
 
 
 def _read_index(folder: str) -> pl.DataFrame | None:
     """The index of a folder; one that is damaged, or of another version, is one that is not there."""
-    path = Path(folder) / INDEX
-    if not path.is_file():
-        return None
     try:
-        index = pl.read_ipc(path)
+        data = memoryview((Path(folder) / INDEX).read_bytes())
+        if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            return None
+        index = pl.read_ipc(io.BytesIO(data[:-4]))
     except (pl.exceptions.PolarsError, OSError):
         return None
     wanted = {**{name: dtype for name, (dtype, _) in COLUMNS.items()}, "stamp": pl.Int64}
@@ -278,12 +293,12 @@ def _read_index(folder: str) -> pl.DataFrame | None:
 
 
 def _write_index(folder: str, frame: pl.DataFrame) -> None:
-    """Keep the complete runs; a folder that cannot be written is read in full every time."""
+    """Keep the complete runs, with a checksum; a folder that cannot be written is read in full every time."""
     done = frame.filter(pl.col("done"))
-    stamps = pl.Series([stamp(path) for path in done["folder"]], dtype=pl.Int64)
+    stamps = pl.Series(_stamps(done["folder"].to_list()), dtype=pl.Int64)
     done = done.with_columns(folder=pl.col("folder").str.split(os.sep).list.last(), stamp=stamps)
-    path = Path(folder) / INDEX
-    part = path.with_name(f"{INDEX}.{os.getpid()}.part")
-    with suppress(OSError):
-        done.write_ipc(part, compression="uncompressed")
-        part.replace(path)
+    data = io.BytesIO()
+    done.write_ipc(data, compression="uncompressed")
+    check = zlib.crc32(data.getbuffer()).to_bytes(4, "little")
+    with suppress(FileError):
+        write_whole(Path(folder) / INDEX, data.getvalue() + check)

@@ -16,7 +16,7 @@ from genie_dg.check import one_of
 
 from .compare import ALL, Comparison, Comparisons, budget_of
 from .frame import ResultsError
-from .tables import Cell, Line, Table
+from .tables import Cell, Line, Table, extras
 
 FORMATS = ("md", "tex", "csv")
 """The formats by name."""
@@ -157,11 +157,9 @@ def _body(
 
 def _markdown(table: Table, names: Sequence[str]) -> str:
     heads, rows, below = _body(table, names, escape_markdown, " +/- ", " ({})")
-    heads += ["trials", "draws"]
-    for line, row in zip(table.lines, rows, strict=True):
-        real = [cell for cell in line.cells if cell.mean is not None]
-        row += [span([c.trials for c in real]), span([bound for c in real for bound in c.draws])]
-    text = markdown_table(heads, rows, len(heads) - len(table.columns) - 2)
+    left = len(heads) - len(table.columns)
+    rows = [[*row, *extras(line).values()] for line, row in zip(table.lines, rows, strict=True)]
+    text = markdown_table([*heads, *extras(table.lines[0])], rows, left)
     return "\n\n".join([f"### {escape_markdown(table.title)}", text, *below]) + "\n"
 
 
@@ -189,18 +187,6 @@ def _csv(tables: Sequence[Table]) -> str:
                     numbers = [None if x is None else repr(x) for x in (c.mean, c.error)]
                     lines.append([table.kind, *who, column, *numbers, c.trials, *c.draws, c.note])
     return csv_text(COLUMNS, lines)
-
-
-def span(counts: Sequence[int]) -> str:
-    """One number, or the smallest and the largest.
-
-    >>> span([3, 3]), span([18, 20]), span([])
-    ('3', '18-20', '-')
-    """
-    if not counts:
-        return "-"
-    low, high = min(counts), max(counts)
-    return str(low) if low == high else f"{low}-{high}"
 
 
 def _sentence(note: str) -> str:

@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from genie_dg.check import one_of
+from genie_dg.runs.read import Numbers
 
-from .frame import Numbers, ResultsError
+from .frame import ResultsError
 
 METHODS = ("training-domain", "leave-one-domain-out", "oracle")
 """The methods by name."""
@@ -81,15 +83,21 @@ class Choice:
 
 
 def best_records(frame: pl.DataFrame, method: str = "training-domain") -> pl.DataFrame:
-    """Of each run that may be chosen the record that stands for it: `Case` columns, value, step and scores.
+    """The runs that may be chosen, each with the place ``at`` of the record that stands for it.
 
-    The method is ``training-domain`` or ``oracle``.
+    ``chosen_step``, ``value`` (what the method sees) and ``score`` (the test accuracy) are of that record. The
+    method is ``training-domain`` or ``oracle``.
     """
+    return _best_records(frame.lazy(), method).collect()
+
+
+def _best_records(frame: pl.LazyFrame, method: str) -> pl.LazyFrame:
+    """The same before it is computed, so that columns that nobody asks for are never touched."""
     value = "validation" if method == "training-domain" else "test_validation"
     usable = frame.filter(usable_runs(), pl.col(value).list.last().is_not_nan())
     last = pl.col("averaged") | ((pl.col("oracle") == "last") & (method == "oracle"))
-    at = pl.when(last).then(pl.col("step").list.len().cast(pl.Int64) - 1)
-    at = at.otherwise(pl.col(value).list.arg_max().cast(pl.Int64))
+    end = pl.when(last).then(pl.col("step").list.len().cast(pl.Int64) - 1)
+    at = end.otherwise(pl.col(value).list.arg_max().cast(pl.Int64))
     usable = usable.with_columns(at=at)
     return usable.with_columns(
         value=pl.col(value).list.get(pl.col("at")),
@@ -116,34 +124,41 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
     for case in choices:
         if method == "training-domain" and len(case.test_domains) == len(case.domains):
             choices[case] = Choice(choices[case].row, missing="no domain was trained on")
-    best = best_records(frame, method).sort("draw", "run", maintain_order=True)
-    best = best.with_columns(draws=pl.len().over(CASE))
+    domains = pl.col("domains").list.len()
+    accuracies = pl.col("in_acc").list.slice(pl.col("at") * domains, domains).alias("accuracies")
+    columns = ["row", "run", "folder", "chosen_step", "value", "accuracies", "draws"]
+    best = _best_records(frame.lazy(), method).with_columns(accuracies, draws=pl.len().over(CASE))
+    best = best.select(*CASE, *columns, "draw").sort("draw", "run", maintain_order=True)
     best = best.filter(pl.col("value") == pl.col("value").max().over(CASE))
-    best = best.unique(CASE, keep="last", maintain_order=True)
-    columns = ["row", "run", "folder", "chosen_step", "value", "at", "in_acc", "draws"]
-    for case, values in zip(cases(best), best.select(columns).iter_rows(), strict=True):
-        row, run, folder, step, value, at, accuracies, draws = values
-        scores = tuple(accuracies[at * len(case.domains) + k] for k in case.test_domains)
+    chosen = best.unique(CASE, keep="last", maintain_order=True).collect()
+    for case, values in zip(cases(chosen), chosen.select(columns).iter_rows(), strict=True):
+        row, run, folder, step, value, of_domains, draws = values
+        scores = tuple(of_domains[k] for k in case.test_domains)
         choices[case] = Choice(row, run, folder, step, value, scores, draws, notes[case][1])
     return choices
 
 
 def cases(frame: pl.DataFrame) -> Iterator[Case]:
     """The case of each run of a frame."""
-    for dataset, domains, *row, test_domains, trial in frame.select(CASE).iter_rows():
-        yield Case(dataset, tuple(domains), *row, tuple(test_domains), trial)
+    for values in frame.select(CASE).iter_rows():
+        case = Case(*values)
+        yield case._replace(domains=tuple(case.domains), test_domains=tuple(case.test_domains))
 
 
 def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
     """For each case its row, and words for the runs that cannot be chosen."""
-    ordered = frame.sort("draw", "run", maintain_order=True)
+    ordered = frame.lazy().sort("draw", "run", maintain_order=True)
     last = pl.col("failures").filter(~pl.col("done") & (pl.col("failures").list.len() > 0)).last()
-    counted = ordered.group_by(CASE, maintain_order=True).agg(
-        pl.col("row").first(),
-        pl.len().alias("runs"),
-        (~pl.col("done")).sum().alias("unfinished"),
-        (pl.col("done") & ~usable_runs()).sum().alias("empty"),
-        last.list.last().alias("failure"),
+    counted = (
+        ordered.group_by(CASE, maintain_order=True)
+        .agg(
+            pl.col("row").first(),
+            pl.len().alias("runs"),
+            (~pl.col("done")).sum().alias("unfinished"),
+            (pl.col("done") & ~usable_runs()).sum().alias("empty"),
+            last.list.last().alias("failure"),
+        )
+        .collect()
     )
     notes = {}
     numbers = counted.select("row", "runs", "unfinished", "empty", "failure").iter_rows()
@@ -151,7 +166,7 @@ def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
         words = [f"{unfinished} of {runs} runs unfinished"] if unfinished else []
         words += [f"{empty} of {runs} runs without records"] if empty else []
         if failure is not None and failure.strip():
-            words.append(f"the last failure was: {failure.splitlines()[0][:120].rstrip('.')}")
+            words.append(f"the last failure was: {failure.strip().splitlines()[0][:120].rstrip('.')}")
         notes[case] = row, ", ".join(words)
     return notes
 
@@ -220,7 +235,7 @@ def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
     return f"{count} (hparams seed {seed}: {names})"
 
 
-def _common(one: _Candidate, others: dict[int, _Candidate]) -> tuple[Numbers, Numbers]:
+def _common(one: _Candidate, others: dict[int, _Candidate]) -> tuple[NDArray[np.int64], Numbers]:
     """The places of a run's records at the steps that all partners have, and the value at each."""
     steps = reduce(np.intersect1d, (partner.steps for partner in others.values()), one.steps)
     columns = (p.in_acc[np.searchsorted(p.steps, steps), k] for k, p in others.items())

@@ -10,9 +10,9 @@ so the expected test accuracy is the sum of P(i) times the test accuracy of the 
 
 **A bootstrap interval that repeats the selection.** One resample does this for each (data set, test domains):
 as many trials as there are, with replacement, the same for both rows; then in each of these trials, for each
-row by itself, as many draws as there are, with replacement, of which the one with the highest validation accuracy
-is selected again. The statistic is the mean
-over splits of the difference of the selected test accuracies; the interval lies between the percentiles.
+row by itself, as many draws as there are, with replacement, of which the one with the highest validation
+accuracy is selected again. The statistic is the mean over splits of the difference of the selected test
+accuracies; the interval lies between the percentiles.
 
 A resample of draws need not be carried out. With K draws ranked from the worst validation (r = 0) to the best,
 the selected rank is the largest of K uniform ranks, whose law is P(rank <= r) = ((r + 1) / K)^K; it is drawn
@@ -40,8 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie_dg.check import whole_number
+from genie_dg.runs.read import Numbers
 
-from .frame import Numbers, ResultsError
+from .frame import ResultsError
 
 Split = tuple[str, tuple[int, ...], int]
 """Data set, test domains, trial."""

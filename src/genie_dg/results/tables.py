@@ -75,6 +75,24 @@ class Table:
     notes: tuple[str, ...] = field(default=())
 
 
+def extras(line: Line) -> dict[str, str]:
+    """What a table says of a line besides its accuracies: the columns at its right, by name."""
+    real = [cell for cell in line.cells if cell.mean is not None]
+    return {"trials": span([c.trials for c in real]), "draws": span([bound for c in real for bound in c.draws])}
+
+
+def span(counts: Sequence[int]) -> str:
+    """One number, or the smallest and the largest.
+
+    >>> span([3, 3]), span([18, 20]), span([])
+    ('3', '18-20', '-')
+    """
+    if not counts:
+        return "-"
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low}-{high}"
+
+
 Score = Callable[[Choice], float]
 Ask = Callable[[int], Choice]
 """What was chosen in a trial."""
@@ -173,7 +191,11 @@ class _DataSet:
         self.frame, self.method, self.choices = frame, method, choices
         self.name, self.domains = str(frame["dataset"][0]), tuple(frame["domains"][0])
         self.words = rule_words(frame, method)
-        self.rows = cache(self._rows)
+        self.rows, self.left_out, self.versions = (
+            cache(self._rows),
+            cache(self._left_out),
+            cache(self._versions),
+        )
 
     def _rows(self, left_out: int) -> list[tuple[Row, str, tuple[int, ...]]]:
         """The rows whose runs leave out so many domains, each with its label and its trials, sorted."""
@@ -183,7 +205,7 @@ class _DataSet:
             trials.setdefault((Row(*names), label), set()).add(trial)
         return [(row, label, tuple(sorted(some))) for (row, label), some in sorted(trials.items())]
 
-    def left_out(self) -> list[int]:
+    def _left_out(self) -> list[int]:
         """The domains that some run leaves out alone."""
         alone = self.frame.filter(pl.col("test_domains").list.len() == 1)["test_domains"].list.first()
         return sorted(alone.unique())
@@ -238,9 +260,9 @@ class _DataSet:
         means = [sum(ask(trial).score for ask in asks) / len(asks) for trial in trials]
         return cell_of(means, [bound for cell in by_domain for bound in cell.draws])
 
-    def versions(self) -> tuple[str, ...]:
+    def _versions(self) -> tuple[str, ...]:
         """What a reader should know when the runs name several versions of the data."""
-        named = self.frame["config"].str.json_path_match("$.data_digest").unique()
+        named = self.frame["config"].str.extract(r'"data_digest":\s*"([^"]*)"').unique()
         digests = sorted({digest or "none" for digest in named})
         if len(digests) == 1:
             return ()

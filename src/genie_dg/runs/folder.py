@@ -4,9 +4,9 @@ A run's folder holds ``config.json`` (what the run is), ``meta.json`` (versions 
 (one line for each evaluation), ``checkpoint.pt`` (all that is needed to go on), ``timings.jsonl`` (how long
 things took, which is never the same twice and so not part of the records), ``watch.jsonl`` (what it was watched
 for), ``failures.jsonl`` (why attempts ended), at the end ``model.pt`` (the weights), with SWAD ``swad.json``
-and ``swad.pt`` (record and weights of the average), and ``done``. Records beyond those that the checkpoint counts
-are cut off when a run goes on, so a run that was killed at any moment leaves the same records as one that was
-not.
+and ``swad.pt`` (record and weights of the average), and ``done``. Records beyond those that the checkpoint
+counts are cut off when a run goes on, so a run that was killed at any moment leaves the same records as one
+that was not.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def read_records(folder: Path, domains: int, count: int | None = None) -> list[R
     """The first ``count`` records of a run, or all; what cannot be read is refused."""
     if count == 0:
         return []
-    lines, problems = read_lines(folder / RECORDS)
-    if (problems and count is None) or (count is not None and len(lines) < count):
+    lines, problems = read_lines(folder / RECORDS, count)
+    if problems or (count is not None and len(lines) < count):
         raise FileError(
             f"{folder / RECORDS} has {len(lines)} records of {count or len(lines) + len(problems)}; remove its "
             "folder and run it again."
         )
     try:
-        return [record_from(line, domains) for line in lines[:count]]
+        return [record_from(line, domains, finite=False) for line in lines]
     except InputError as error:
         raise FileError(
             f"{folder / RECORDS} has a line that is not a record ({str(error).rstrip('.')}); remove its folder "

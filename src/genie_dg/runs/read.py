@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from multiprocessing import get_context
-from operator import attrgetter
-from typing import Any, get_type_hints
+from operator import attrgetter, lt
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 import numpy as np
@@ -48,15 +48,18 @@ Config: Any = msgspec.defstruct(
 """The fields of `RunConfig` as msgspec decodes them."""
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Line(msgspec.Struct, gc=False):
     """A line of ``records.jsonl`` as msgspec decodes it; `record_from` says what it must be."""
 
-    step: int
+    step: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
     epoch: float | None
     loss: float | None
     validation_loss: float | None
-    in_acc: list[float]
-    out_acc: list[float]
+    in_acc: list[Share]
+    out_acc: list[Share]
 
 
 _config = msgspec.json.Decoder(Config)
@@ -86,6 +89,7 @@ class Runs:
         in_acc, out_acc: accuracies, record by record and in each domain by domain.
         averaged: by record, whether it is that of SWAD's averaged weights.
         problems: a sentence for each file or line that cannot be read.
+        damaged: the folders that these are about.
     """
 
     runs: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in PER_RUN})
@@ -95,6 +99,7 @@ class Runs:
     out_acc: list[Numbers] = field(default_factory=list)
     averaged: list[bool] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
 
     def extend(self, other: Runs) -> None:
         """Add other runs."""
@@ -102,7 +107,7 @@ class Runs:
             self.runs[name] += other.runs[name]
         for name in PER_RECORD:
             self.records[name] += other.records[name]
-        for name in ("count", "in_acc", "out_acc", "averaged", "problems"):
+        for name in ("count", "in_acc", "out_acc", "averaged", "problems", "damaged"):
             getattr(self, name).extend(getattr(other, name))
 
 
@@ -121,86 +126,61 @@ def run_folders(folder: str) -> list[str]:
 
 def read_runs(folders: Sequence[str]) -> Runs:
     """The runs of some folders, in order."""
-    chunks = [folders[at : at + CHUNK] for at in range(0, len(folders), CHUNK)]
     runs = Runs()
-    for part in _read_chunks(chunks) if len(folders) >= PARALLEL else map(_read_chunk, chunks):
+    for part in in_parallel(_read_chunks, folders):
         runs.extend(part)
     return runs
 
 
-def _read_chunks(chunks: Sequence[Sequence[str]]) -> Iterator[Runs]:
-    """On all cores: most of the time goes to opening files, which the system does side by side."""
+T = TypeVar("T")
+
+
+def in_parallel(work: Callable[[Sequence[str]], list[T]], folders: Sequence[str]) -> list[T]:
+    """Some work on many folders, on all cores: most of its time goes to files, found side by side.
+
+    Few folders, or a system that cannot fork, are worked on here.
+    """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    if cores == 1:
-        yield from map(_read_chunk, chunks)
-        return
+    if cores == 1 or len(folders) < PARALLEL:
+        return work(folders)
+    size = -(-len(folders) // (4 * cores) // CHUNK) * CHUNK or CHUNK
+    chunks = [folders[at : at + size] for at in range(0, len(folders), size)]
     with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
-        yield from pool.map(_read_chunk, chunks)
+        return list(chain.from_iterable(pool.map(work, chunks)))
+
+
+def _read_chunks(folders: Sequence[str]) -> list[Runs]:
+    return [_read_chunk(folders[at : at + CHUNK]) for at in range(0, len(folders), CHUNK)]
 
 
 def _read_chunk(folders: Sequence[str]) -> Runs:
+    """The runs of some folders, and their records column by column."""
     collecting = gc.isenabled()
     gc.disable()  # nothing here is a cycle; the collector would look at all records again and again
     try:
-        return _read_quickly(folders) or _read_carefully(folders)
+        runs, lines = Runs(), list[Line]()
+        for path in folders:
+            before = len(runs.problems)
+            lines += _read_run(path, runs)
+            runs.damaged += [path] * (len(runs.problems) > before)
+        _add_columns(runs, lines)
+        return runs
     finally:
         if collecting:
             gc.enable()
 
 
-def _read_quickly(folders: Sequence[str]) -> Runs | None:
-    """The runs of a chunk; ``None`` when some line must be looked at by itself."""
-    runs, lines = Runs(), list[list[Line]]()
-    try:
-        for path in folders:
-            _read_run(path, runs, lines, _quick_lines)
-    except msgspec.DecodeError:
-        return None
-    _add_columns(runs, lines)
-    return runs if _in_order(runs, lines) else None
-
-
-def _read_carefully(folders: Sequence[str]) -> Runs:
-    runs, lines = Runs(), list[list[Line]]()
-    for path in folders:
-        _read_run(path, runs, lines, _checked_lines)
-    _add_columns(runs, lines)
-    return runs
-
-
-def _in_order(runs: Runs, lines: Sequence[Sequence[Line]]) -> bool:
-    """Whether all records are what `record_from` asks for, looked at column by column."""
-    flat = list(chain.from_iterable(lines))
-    if not flat:
-        return True
-    domains = np.repeat([len(some) for some in runs.runs["domains"]], runs.count)
-    for name in ("in_acc", "out_acc"):
-        values: Numbers = getattr(runs, name)[-1]
-        sizes = np.fromiter(map(len, map(attrgetter(name), flat)), dtype=np.int64)
-        if not ((sizes == domains).all() and values.min() >= 0 and values.max() <= 1):
-            return False
-    steps, owner = runs.records["step"][-1], np.repeat(np.arange(len(runs.count)), runs.count)
-    later = (owner[1:] == owner[:-1]) & ~np.array(runs.averaged)[1:]
-    return bool((np.diff(steps)[later] > 0).all() and steps.min() >= 0 and steps.max() < 2**53)
-
-
-LineReader = Callable[[str, bytes, int, list[str]], list[Line]]
-
-
-def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader) -> None:
-    """Add one run; what is not a run adds nothing, or a sentence."""
+def _read_run(folder: str, runs: Runs) -> list[Line]:
+    """Add one run and return its records; what is not a run adds nothing, or a sentence."""
     text = _bytes(f"{folder}/{names.CONFIG}", runs.problems)
     if text is None:
         _without_config(folder, runs.problems)
-        return
+        return []
     try:
-        config = _config.decode(text)
-        if min(config.test_domains, default=-1) < 0 or min(config.steps, config.batch_size) < 1:
-            from_mapping(_any.decode(text))  # says what is wrong
-            raise InputError("test_domains is not a list of indices")
+        config, run_id = _identified(folder, text)
     except BROKEN as error:
         runs.problems.append(f"{folder}/{names.CONFIG} cannot be read ({reason(error)}); the run is left out.")
-        return
+        return []
     records = _bytes(f"{folder}/{names.RECORDS}", runs.problems) or b""
     domains = _domains(folder, records, runs.problems)
     if domains is None or not all(k < len(domains) for k in config.test_domains):
@@ -208,17 +188,14 @@ def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader
         runs.problems.append(
             f"{folder} has {known} but test domains {list(config.test_domains)}; the run is left out."
         )
-        return
+        return []
     done = os.path.exists(f"{folder}/{names.DONE}")
-    own = read(f"{folder}/{names.RECORDS}", records, len(domains), runs.problems)
+    own = _lines(f"{folder}/{names.RECORDS}", records, len(domains), runs.problems)
     average = _average(folder, len(domains), done, runs.problems) if config.swad else []
-    digest = hashlib.sha256(text.strip()).hexdigest()[:16]
-    same = folder.endswith(digest)  # named by the digest of its configuration, so it need not be asked
     runs.count.append(len(own) + len(average))
     runs.averaged += [False] * len(own) + [True] * len(average)
-    lines.append(own + average)
     values = (
-        digest if same else from_mapping(_any.decode(text)).run_id,
+        run_id,
         folder,
         done,
         () if done else _failures(folder, runs.problems),
@@ -239,15 +216,29 @@ def _read_run(folder: str, runs: Runs, lines: list[list[Line]], read: LineReader
     )
     for name, value in zip(PER_RUN, values, strict=True):
         runs.runs[name].append(value)
+    return own + average
 
 
-def _add_columns(runs: Runs, lines: Sequence[Sequence[Line]]) -> None:
-    """The records of a chunk, column by column; each column is filled in one pass without a Python loop."""
-    flat = list(chain.from_iterable(lines))
+def _identified(folder: str, text: bytes) -> tuple[Any, str]:
+    """A configuration and its identity; what no run can have is refused."""
+    config = _config.decode(text)
+    if min(config.test_domains, default=-1) < 0:
+        raise InputError("test_domains is not a list of indices")
+    whole = config.trial_seed, config.hparams_seed, config.steps
+    if max(map(abs, whole)) >= 2**63:
+        raise InputError("a seed or the number of steps has more than 64 bits")
+    digest = hashlib.sha256(text.strip()).hexdigest()[:16]
+    if folder.endswith(digest):  # named by the digest of its configuration, so it was checked when written
+        return config, digest
+    return config, from_mapping(_any.decode(text)).run_id
+
+
+def _add_columns(runs: Runs, lines: Sequence[Line]) -> None:
+    """Each column is filled in one pass without a Python loop."""
     for name in PER_RECORD:
-        runs.records[name].append(np.array(list(map(attrgetter(name), flat)), dtype=np.float64))
+        runs.records[name].append(np.array(list(map(attrgetter(name), lines)), dtype=np.float64))
     for name in ("in_acc", "out_acc"):
-        values = chain.from_iterable(map(attrgetter(name), flat))
+        values = chain.from_iterable(map(attrgetter(name), lines))
         getattr(runs, name).append(np.fromiter(values, dtype=np.float64))
 
 
@@ -309,10 +300,18 @@ def _numbered(records: bytes) -> tuple[str, ...] | None:
     return None
 
 
-def _quick_lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:
-    """The records of a run in one go; `_in_order` looks at them later."""
-    lines: list[Line] = _line.decode_lines(text)
-    return lines
+def _lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:
+    """The records of a run: in one go where all is in order, otherwise line by line."""
+    try:
+        lines: list[Line] = _line.decode_lines(text)
+    except BROKEN:
+        return _checked_lines(path, text, domains, problems)
+    steps = [line.step for line in lines]
+    sizes = {len(line.in_acc) for line in lines} | {len(line.out_acc) for line in lines}
+    one_each = len(lines) == text.strip().count(b"\n") + bool(text)  # the decoder would take two in one line
+    if one_each and sizes <= {domains} and all(map(lt, steps, steps[1:])):
+        return lines
+    return _checked_lines(path, text, domains, problems)
 
 
 def _checked_lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:

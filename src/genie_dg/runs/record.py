@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -181,15 +182,20 @@ class Record:
         return values
 
 
-def record_from(data: Mapping[str, Any], domains: int) -> Record:
+def record_from(data: Mapping[str, Any], domains: int, finite: bool = True) -> Record:
     """A record from a line of JSON; what is not a record of so many domains is refused.
+
+    Args:
+        data: the line.
+        domains: how many accuracies of each part it must have.
+        finite: refuse losses that are infinite or NaN; tables have no use for them, a run that goes on does.
 
     >>> record_from({"step": 5, "in_acc": [0.5, 0.25], "out_acc": [1, 0]}, 2).out_acc
     (1.0, 0.0)
     """
     step = whole_number("step", data.get("step"), 0, 2**53 - 1)
     losses = {
-        name: None if data.get(name) is None else number(name, data[name], -1e300, 1e300)
+        name: None if data.get(name) is None else _loss(name, data[name], finite)
         for name in ("epoch", "loss", "validation_loss")
     }
     return Record(
@@ -199,6 +205,12 @@ def record_from(data: Mapping[str, Any], domains: int) -> Record:
         out_acc=_accuracies("out_acc", data.get("out_acc"), domains),
         swad=bool(data.get("swad", False)),
     )
+
+
+def _loss(name: str, value: Any, finite: bool) -> float:
+    if not finite and isinstance(value, float) and not math.isfinite(value):
+        return value
+    return number(name, value)
 
 
 def _accuracies(name: str, values: Any, domains: int) -> tuple[float, ...]:

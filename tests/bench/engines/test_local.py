@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from genie_dg.bench.engines import local
 from genie_dg.bench.engines.local import cores, launch, launch_here
-from genie_dg.bench.engines.queue import Event
+from genie_dg.bench.engines.queue import Event, Queue
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import counts, state_of
+from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
 from genie_dg.runs.record import RunConfig
 
@@ -204,7 +206,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(undisturbed: dict[str, ob
     """A real limit on the size of files stands for a full disk; lifted, the sweep goes on."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from genie_dg.bench.engines.local import launch_here; from tests.bench.engines.test_local import jobs_in\n"
+        "from genie_dg.bench.engines.local import launch_here\n"
+        "from tests.bench.engines.test_local import jobs_in\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "outcome = launch_here(jobs_in(Path(sys.argv[1])), retries=0)\n"
@@ -218,3 +221,21 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(undisturbed: dict[str, ob
     outcome = launch_here(jobs_in(tmp_path))
     assert len(outcome.done) == 4
     assert fingerprint(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("asked", "user", "threads"), [(3, "2", 3), (0, "2", 2), (0, "", max(1, cores() // 2)), (0, "2,1", 2)]
+)
+def test_threads_are_those_asked_for_or_the_users_or_a_share_of_the_cores(
+    asked: int, user: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", user)
+    job = Job(BASE, "digits", RunOptions(out=str(tmp_path), threads=asked))
+    launched = local._Launch(Queue([job], 0, None), 2, "cpu")
+    launched._stop()
+    assert launched.threads == threads
+
+
+def test_a_negative_number_of_threads_is_refused() -> None:
+    with pytest.raises(InputError, match=r"got threads=-1; expected a whole number of at least 0\."):
+        RunOptions(threads=-1)

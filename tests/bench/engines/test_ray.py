@@ -245,7 +245,7 @@ def test_a_run_holds_its_cpus_while_it_waits_to_report(cluster: Any, tmp_path: P
     assert cluster.available_resources().get("CPU", 0) == 0
     cluster.get(slow.release.remote())
     for reason, files in cluster.get(results):
-        assert reason.startswith("DataError: 'nowhere' is neither a folder")
+        assert reason.startswith("DataError: Got 'nowhere'; expected a folder")
         assert files == {}
     cluster.kill(slow)
 

@@ -116,7 +116,10 @@ class _Launch:
     """The state of one launch; `run` is its loop."""
 
     def __init__(self, queue: Queue, workers: int, device: str) -> None:
-        self.queue, self.threads = queue, max(1, cores() // workers)
+        asked = queue.first.options.threads if len(queue) else 0
+        user = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+        self.queue = queue
+        self.threads = asked or (int(user) if user.isdecimal() else 0) or max(1, cores() // workers)
         self.selector = selectors.DefaultSelector()
         self.workers = [self._start(name) for name in devices_for(min(workers, len(queue)), device)]
 

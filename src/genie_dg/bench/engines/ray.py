@@ -63,7 +63,9 @@ def launch_ray(
         return Outcome([job.config.run_id for job in jobs])
     threads = max(1, int(cpus))
     where = device or ("cuda" if gpus else "cpu")
-    ready = [with_whole_paths(job).changed(device=where, threads=threads) for job in jobs]
+    ready = [
+        with_whole_paths(job).changed(device=where, threads=job.options.threads or threads) for job in jobs
+    ]
     with connection(address) as ray:
         if not address and slots_of(ray, cpus, gpus) == 0:
             raise ClusterError(

@@ -1,0 +1,166 @@
+"""Optimizers built from settings of one vocabulary: lr, weight_decay, beta1, beta2, eps.
+
+Every function takes parameter groups in torch's form, each with its own ``lr``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from genie_dg import check
+
+from .adahessian import AdaHessian
+
+Groups = list[dict[str, Any]]
+
+FUSED_DEVICES = ("cpu", "cuda")
+"""Where every supported torch has fused kernels of SGD, Adam and AdamW."""
+
+DECAYS = ("beta1", "beta2", "momentum", "alpha")
+"""Settings that are the decay of a moving average."""
+
+
+def build_sgd(groups: Groups, *, nesterov: bool, **settings: Any) -> Optimizer:
+    """SGD of torch: with momentum mu, ``b <- mu b + g`` (``b = g`` in the first step), ``p <- p - lr b``."""
+    common = _checked(settings)
+    if check.boolean("nesterov", nesterov) and common["momentum"] == 0:
+        raise check.InputError("got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0.")
+    return SGD(groups, **common, nesterov=nesterov, fused=fused_serves(groups))
+
+
+def build_adam(groups: Groups, **settings: Any) -> Optimizer:
+    """Adam of torch; weight decay is coupled (L2)."""
+    return Adam(groups, **_checked(settings), fused=fused_serves(groups))
+
+
+def build_adamw(groups: Groups, **settings: Any) -> Optimizer:
+    """AdamW of torch; weight decay is decoupled."""
+    return AdamW(groups, **_checked(settings), fused=fused_serves(groups))
+
+
+def build_rmsprop(groups: Groups, **settings: Any) -> Optimizer:
+    """RMSprop of torch, neither centred nor with momentum; ``alpha`` is the decay of the squares."""
+    return torch.optim.RMSprop(groups, **_checked(settings))
+
+
+def build_adabelief(groups: Groups, **settings: Any) -> Optimizer:
+    """pytorch_optimizer's AdaBelief with decoupled weight decay, which leaves ``p.grad`` alone."""
+    return _from_pytorch_optimizer("AdaBelief")(groups, **_checked(settings), weight_decouple=True)
+
+
+def build_yogi(groups: Groups, **settings: Any) -> Optimizer:
+    """pytorch_optimizer's Yogi with decoupled weight decay; both averages start at ``initial``."""
+    common = _checked(settings)
+    common["initial_accumulator"] = common.pop("initial")
+    return _from_pytorch_optimizer("Yogi")(groups, **common, weight_decouple=True)
+
+
+def build_adahessian(groups: Groups, *, average: bool, seed: int, **settings: Any) -> Optimizer:
+    """`AdaHessian` of this package."""
+    return AdaHessian(groups, **_checked(settings), average=average, seed=seed)
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that are numbers, checked: decays in [0, 1), others at least 0; beta1 and beta2 become betas.
+
+    >>> _checked({"lr": 1, "beta1": 0.9, "beta2": 0.99})
+    {'lr': 1.0, 'betas': (0.9, 0.99)}
+    """
+    checked: dict[str, Any] = {}
+    for name, value in settings.items():
+        high = 1.0 if name in DECAYS else math.inf
+        checked[name] = check.number(name, value, 0, high, open_high=name in DECAYS)
+    if "beta1" in checked:
+        checked["betas"] = (checked.pop("beta1"), checked.pop("beta2"))
+    return checked
+
+
+def _from_pytorch_optimizer(name: str) -> Callable[..., Optimizer]:
+    """A class of pytorch_optimizer, which is imported only when one of its optimizers is built."""
+    try:
+        module = import_module("pytorch_optimizer")
+    except ModuleNotFoundError as error:
+        raise check.MissingPackage(
+            f"{name} comes with pytorch_optimizer, but {error.name} is not installed; "
+            'run pip install "genie-dg[bench]" and try again.'
+        ) from error
+    kind: Callable[..., Optimizer] = getattr(module, name)
+    return kind
+
+
+def fused_serves(groups: Groups) -> bool:
+    """Whether torch's fused kernels can step these parameters."""
+    parameters = [p for group in groups for p in group["params"]]
+    return bool(parameters) and all(
+        p.is_floating_point() and p.device.type in FUSED_DEVICES for p in parameters
+    )
+
+
+def same_layout(parameters: Sequence[Tensor], *others: Sequence[Tensor | None]) -> bool:
+    """Whether the n-th tensors of all lists lie in memory in the same order; other shapes are not looked at.
+
+    >>> p = torch.zeros(2, 3)
+    >>> same_layout([p], [torch.zeros(2, 3)]), same_layout([p], [torch.zeros(3, 2).T])
+    (True, False)
+    """
+    return all(
+        _order(p) == _order(x)
+        for some in others
+        for p, x in zip(parameters, some, strict=False)
+        if x is not None and x.shape == p.shape
+    )
+
+
+def _order(x: Tensor) -> list[int]:
+    return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1]
+
+
+class _FusedWhereRight(Optimizer):
+    """Takes torch's fused path only where it is right.
+
+    The fused kernels for the CPU read memory in order and do not look at strides: a gradient that lies in
+    another order than its parameter (channels last, transposed, expanded) silently gives wrong weights. A group
+    in which this is seen leaves the fused path for good. Because that may happen in any step, a GradScaler is
+    asked to unscale by itself, which only the fused path could do for it.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._step_supports_amp_scaling = False
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
+        result = super()._init_group(group, *lists)  # type: ignore[misc]
+        parameters, others = lists[0], lists[1:]
+        if group["fused"] and not (_dense(parameters) and same_layout(parameters, *others)):
+            group["fused"] = False
+        return result
+
+
+def _dense(tensors: Iterable[Tensor]) -> bool:
+    """Whether each tensor fills its memory without gaps and overlaps, in any order of its dimensions."""
+    for x in tensors:
+        expected = 1
+        for stride, size in sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n != 1):
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+class SGD(_FusedWhereRight, torch.optim.SGD):
+    """SGD of torch; see `_FusedWhereRight`."""
+
+
+class Adam(_FusedWhereRight, torch.optim.Adam):
+    """Adam of torch; see `_FusedWhereRight`."""
+
+
+class AdamW(_FusedWhereRight, torch.optim.AdamW):
+    """AdamW of torch; see `_FusedWhereRight`."""

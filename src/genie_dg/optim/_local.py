@@ -1,0 +1,242 @@
+"""A parameter as the plain tensors of this rank, and the addresses of its random numbers.
+
+For a sharded parameter (FSDP2, tensor parallel): which elements are here, and which ranks have the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from genie_dg import _random
+from genie_dg.check import InputError
+
+
+@dataclass(frozen=True)
+class SumOverRanks:
+    """Sums a tensor over the process groups that share a parameter's shards."""
+
+    groups: tuple[Any, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.clone()
+        for group in self.groups:
+            torch.distributed.all_reduce(x, group=group)
+        return x
+
+
+def is_sharded(p: Tensor) -> bool:
+    """True for a DTensor; does not import torch.distributed.tensor when nobody else has."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(p, module.DTensor)
+
+
+def local(p: Tensor) -> Tensor:
+    """The plain tensor of this rank, sharing memory with p."""
+    return p.to_local() if is_sharded(p) else p  # type: ignore[attr-defined]
+
+
+def local_gradient(p: Tensor, g: Tensor) -> Tensor:
+    """The gradient laid out like the parameter."""
+    if not is_sharded(p):
+        return g
+    if g.placements != p.placements:  # type: ignore[attr-defined]
+        g = g.redistribute(placements=p.placements)  # type: ignore[attr-defined]
+    return g.to_local()  # type: ignore[attr-defined, no-any-return]
+
+
+def shard_groups(p: Tensor) -> tuple[Any, ...]:
+    """The process groups that share the shards of a parameter; none for a plain tensor."""
+    if not is_sharded(p):
+        return ()
+    placements, mesh = p.placements, p.device_mesh  # type: ignore[attr-defined]
+    return tuple(mesh.get_group(i) for i, place in enumerate(placements) if not place.is_replicate())
+
+
+def local_elements(p: Tensor) -> int | Tensor:
+    """Which elements of the whole parameter are here.
+
+    Returns the index of the first where they follow one another, else an index for each, in the local shape.
+    """
+    if not is_sharded(p):
+        return 0
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    placements = p.placements  # type: ignore[attr-defined]
+    shape, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, placements)  # type: ignore[attr-defined]
+    dims = {place.dim % max(p.dim(), 1) for place in placements if not place.is_replicate()}
+    if dims <= {0}:
+        return int(offset[0] * math.prod(p.shape[1:])) if dims else 0
+    if p.numel() >= 1 << _random.INDEX_BITS:
+        raise InputError(
+            f"A parameter of shape {tuple(p.shape)} is sharded along dimension {sorted(dims)} and has "
+            f"2^{_random.INDEX_BITS} elements or more; GENIE can number the elements of such a parameter "
+            f"only when it is sharded along dimension 0."
+        )
+    elements = torch.zeros((), dtype=torch.int64, device=local(p).device)
+    stride = 1
+    for dim in reversed(range(p.dim())):
+        along = torch.arange(offset[dim], offset[dim] + shape[dim], device=elements.device) * stride
+        elements = elements + along.view(-1, *[1] * (p.dim() - dim - 1))
+        stride *= p.shape[dim]
+    return elements
+
+
+class Stream(NamedTuple):
+    """Flat elements ``start:stop`` of a local parameter whose random numbers share one key.
+
+    ``low`` is the element index of the first below `INDEX_BITS` bits; ``high``, the bits above, is in the key.
+    """
+
+    number: int
+    high: int
+    start: int
+    stop: int
+    low: int
+
+
+class LocalParameter(NamedTuple):
+    """A parameter to update. All tensors are plain, local and have one shape.
+
+    ``number`` is the index of the parameter in the optimizer, ``full_size`` the number of elements of the whole
+    parameter and ``elements`` which of them are here (see `local_elements`). ``reduce`` sums a tensor over the
+    ranks that hold the other shards; None when there are none.
+    """
+
+    p: Tensor
+    m: Tensor
+    v: Tensor
+    number: int
+    full_size: int
+    elements: int | Tensor = 0
+    reduce: SumOverRanks | None = None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the memory of all three tensors follows the element index."""
+        return self.p.is_contiguous() and self.m.is_contiguous() and self.v.is_contiguous()
+
+    def flat_copy(self) -> LocalParameter:
+        """The same parameter with flat, contiguous tensors."""
+        p, m, v = (t.contiguous().view(-1) for t in self[:3])
+        return self._replace(p=p, m=m, v=v)
+
+    def copy_from(self, flat: LocalParameter) -> None:
+        """Take over what was computed on a `flat_copy`."""
+        for own, new in zip(self[:3], flat[:3], strict=True):
+            own.copy_(new.view(own.shape))
+
+    def streams(self) -> list[Stream]:
+        """The elements, cut where their index passes a multiple of 2^31: nearly always one stream."""
+        if isinstance(self.elements, Tensor):
+            return [Stream(self.number, 0, 0, self.p.numel(), 0)]
+        streams = []
+        start, total = 0, self.p.numel()
+        while start < total:
+            high, low = divmod(self.elements + start, 1 << _random.INDEX_BITS)
+            stop = min(total, start + (1 << _random.INDEX_BITS) - low)
+            streams.append(Stream(self.number, high, start, stop, low))
+            start = stop
+        return streams
+
+
+def local_parameters(
+    params: list[Tensor], averages: list[Tensor], squares: list[Tensor], numbers: list[int]
+) -> list[LocalParameter]:
+    """Parameters and their moments as plain local tensors."""
+    result = []
+    for p, m, v, number in zip(params, averages, squares, numbers, strict=True):
+        groups = shard_groups(p)
+        reduce = SumOverRanks(groups) if groups else None
+        tensors = (local(p.detach()), local(m), local(v))
+        result.append(LocalParameter(*tensors, number, p.numel(), local_elements(p), reduce))
+    return result
+
+
+def sum_shards(parameters: list[LocalParameter], sums: Tensor) -> Tensor:
+    """The sums ``[n, 2]`` over all shards: one collective for all parameters that share their ranks."""
+    members: dict[SumOverRanks, list[int]] = {}
+    for i, parameter in enumerate(parameters):
+        if parameter.reduce is not None:
+            members.setdefault(parameter.reduce, []).append(i)
+    for reduce, own in members.items():
+        sums[own] = reduce(sums[own])
+    return sums
+
+
+@functools.lru_cache(maxsize=256)
+def _cached_bases(seed: int, addresses: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
+    return _bases(seed, addresses, device)
+
+
+def _bases(seed: int, addresses: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
+    columns = torch.tensor(addresses, dtype=torch.int64, device=device)
+    return _random.stream_base(seed, columns[:, 0], columns[:, 1])
+
+
+def stream_keys(seed: int, streams: list[Stream], steps: list[int | Tensor], device: torch.device) -> Tensor:
+    """int32 ``[2, n]``: the key words of n streams. Their constant part is cached."""
+    if not streams:
+        return torch.zeros(2, 0, dtype=torch.int32, device=device)
+    step: int | Tensor
+    if isinstance(steps[0], Tensor):
+        step = torch.stack([torch.as_tensor(t, device=device) for t in steps]).to(torch.int64)
+    elif len(set(steps)) == 1:
+        step = steps[0]
+    else:
+        step = torch.tensor(steps, dtype=torch.int64, device=device)
+    bases = _bases if torch.compiler.is_compiling() else _cached_bases
+    return _random.stream_key(bases(seed, tuple((s.number, s.high) for s in streams), device), step)
+
+
+class Draw(NamedTuple):
+    """The random numbers of a tensor: one word for each element, computed when it is asked for."""
+
+    rows: Tensor  # row words
+    lanes: Tensor  # lane words
+    threshold: _random.Word
+
+    def word(self) -> Tensor:
+        return _random.element_words(self.rows, self.lanes)
+
+
+def draw_at(
+    index: Tensor,
+    key0: _random.Word,
+    key1: _random.Word,
+    threshold: _random.Word,
+    lane_words: Tensor | None = None,
+) -> Draw:
+    """The draw for int32 element indices of any shape and order."""
+    words = _random.lane_words(index.device) if lane_words is None else lane_words
+    lanes = words[(index & (_random.LANES - 1)).long()]
+    rows = index >> (_random.LANES.bit_length() - 1)
+    return Draw(_random.row_words(rows, key0, key1), lanes, threshold)
+
+
+def whole_draw(parameter: LocalParameter, keys: Tensor, streams: list[Stream], threshold: int) -> Draw:
+    """The draw for every element, in the shape of the parameter. ``keys`` is ``[2, len(streams)]``."""
+    shape, device = parameter.p.shape, parameter.p.device
+    if isinstance(parameter.elements, Tensor):
+        return draw_at(parameter.elements.to(torch.int32), keys[0, 0], keys[1, 0], threshold)
+    if len(streams) == 1:
+        first, skip = divmod(streams[0].low, _random.LANES)
+        n = streams[0].stop - streams[0].start
+        rows = torch.arange(first, first + -(-(n + skip) // _random.LANES), dtype=torch.int32, device=device)
+        row = _random.row_words(rows, keys[0, 0], keys[1, 0]).unsqueeze(1)
+        spread = (row.expand(-1, _random.LANES), _random.lane_words(device).expand(len(rows), -1))
+        words, lanes = (x.reshape(-1)[skip : skip + n].view(shape) for x in spread)
+        return Draw(words, lanes, threshold)
+    sizes = [s.stop - s.start for s in streams]
+    indices = [
+        torch.arange(s.low, s.low + n, dtype=torch.int32, device=device)
+        for s, n in zip(streams, sizes, strict=True)
+    ]
+    words = keys.repeat_interleave(torch.tensor(sizes, device=device), dim=1).view(2, *shape)
+    return draw_at(torch.cat(indices).view(shape), words[0], words[1], threshold)

@@ -1,0 +1,191 @@
+"""The claims of the paper, each with how it was measured here, the numbers, an interval and a verdict.
+
+The rule for verdicts is in `verdict`, the measurements are in `measures`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from .claim_runs import SIZES, ClaimNumbers, ClaimRuns
+from .figure_setup import figure_setup
+from .measures import MEASURES
+from .published import lines_of
+from .request import Request, Result
+from .verdict import Judgement, Side, judge
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Args:
+        name: short, for the JSON.
+        says: what the paper says.
+        where: section, table or figure.
+        how: how it is measured here.
+        side: on which side of the threshold the number must lie.
+        threshold: of the claim.
+        unit: of the number.
+        paper: the command that measures it at the paper's scale.
+    """
+
+    name: str
+    says: str
+    where: str
+    how: str
+    side: Side
+    threshold: float
+    unit: str
+    paper: str
+
+
+TRAIN = "genie-dg train {data} --root ROOT --test-domain {test} --optimizer {optimizer} --backbone resnet50 \
+--pretrained --steps 5001 --every 200 --trial 0"
+
+
+def _pair(*optimizers: str, data: str = "PACS", test: str = "sketch", more: str = "") -> str:
+    """A command for each optimizer; a user repeats them for every test domain and trials 0 to 2."""
+    return "\n".join(TRAIN.format(data=data, test=test, optimizer=o) + more for o in optimizers)
+
+
+FIGURE = "genie-dg paper {name} --scale paper --root ROOT"
+ALL = ("sgd --set lr=5e-5 --set momentum=0", "adam", "sam --set base=sgd", "genie")
+PRE = "genie --set noise=false --set dropout=0.0"
+THEORY = "genie-dg paper claims --scale cpu"
+
+COMMANDS = {
+    "accuracy": _pair(*ALL),
+    "osgr": FIGURE.format(name="osgr"),
+    "osgr-preconditioner": FIGURE.format(name="osgr"),
+    "balance": FIGURE.format(name="heatmap"),
+    "cost": _pair(*ALL),
+    "preconditioning": _pair("adam", PRE),
+    "noise-and-mask": _pair("genie", PRE),
+    "robust": _pair(*(f"genie --set dropout={p} --set beta={b}" for p in (0.1, 0.7) for b in (0.9, 0.99))),
+    "algorithms": "\n".join(_pair("adam", "genie", more=f" --algorithm {name}") for name in ("CORAL", "RSC")),
+    "one-source": _pair("adam", "genie", test="art_painting --test-domain cartoon --test-domain photo"),
+}
+"""What measures a claim at the paper's scale; for the others, about theory, the scale does not matter."""
+
+CLAIMS = tuple(
+    Claim(**{**line, "threshold": float(line["threshold"])}, paper=COMMANDS.get(line["name"], THEORY))
+    for line in lines_of("claims.csv")
+)
+"""All claims, from ``published/claims.csv``."""
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A claim, its numbers and the verdict."""
+
+    claim: Claim
+    numbers: ClaimNumbers
+    judged: Judgement
+
+    @property
+    def result(self) -> str:
+        """The number and interval of each part, as a table shows them; the part that decided comes first."""
+        ordered = sorted(self.judged.parts.items(), key=lambda item: item[0] != self.judged.part)
+        if not ordered:
+            return ""
+        several, first = len(ordered) > 1, ordered[0][1][0]
+        lines = []
+        for part, (interval, verdict) in ordered:
+            ends = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval.low != interval.high else ", exact"
+            lines.append(f"{part}: {interval.value:.3g}{ends}" + (f", {verdict}" if several else ""))
+        shown = "" if first.low == first.high else f"; {100 * first.level:.3g} %, n = {first.count}"
+        return "<br>".join([*lines, f"({self.claim.unit}{shown})"])
+
+
+def entries(numbers: Mapping[str, ClaimNumbers]) -> list[LedgerEntry]:
+    """Every claim with a verdict; one without numbers is not measured."""
+    return [
+        LedgerEntry(c, dict(numbers.get(c.name, {})), judge(numbers.get(c.name, {}), c.side, c.threshold))
+        for c in CLAIMS
+    ]
+
+
+def markdown(ledger: list[LedgerEntry]) -> str:
+    """The ledger as a table, and a sentence that names the claims without a number.
+
+    Its cells are long, so columns are not padded to their widest.
+    """
+    header = ["Claim", "In the paper", "Measured here", "Result", "Verdict at this scale"]
+    rows = [header, ["---"] * len(header)]
+    for e in ledger:
+        if e.judged.parts:
+            how = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
+            rows.append([e.claim.says, e.claim.where, how, e.result, f"**{e.judged.verdict}**"])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    missing = [e.claim.name for e in ledger if not e.judged.parts]
+    if missing:
+        lines += ["", f"Not measured in this run: {', '.join(missing)}."]
+    return "\n".join(lines)
+
+
+def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
+    """The numbers of every claim; runs that are on the disk are not repeated."""
+    numbers: dict[str, ClaimNumbers] = {}
+    for at, (names, function) in enumerate(MEASURES):
+        if runs.sizes.only and names[0] not in runs.sizes.only:
+            continue
+        title = ", ".join(names)
+        request.say(f"claims: {title}")
+        request.tick(at, len(MEASURES), title)
+        numbers |= dict(zip(names, function(runs), strict=True))
+    return numbers
+
+
+def make_claims(request: Request) -> Result:
+    """Measure every claim and write the ledger; at the paper's scale only print what to run."""
+    if request.scale == "paper":
+        blocks = [f"# {c.says} ({c.where})\n{c.paper}" for c in CLAIMS]
+        return Result("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
+    sizes = SIZES[request.scale]
+    setup = figure_setup(request, "digits", sizes.steps, "PACS", pretrained=True)
+    if setup.config.pretrained:
+        sizes = SIZES["pretrained"]
+    every = max(1, sizes.steps // sizes.evaluations)
+    config = replace(setup.config, steps=sizes.steps, checkpoint_every=every, data_digest=setup.data.digest())
+    runs = ClaimRuns(
+        setup.data, config, sizes, request.out / "runs", {one.label: one for one in setup.optimizers},
+        (request.data or "digits", request.root), request.workers,
+    )  # fmt: skip
+    ledger = entries(measure(runs, request))
+    text = f"{_note(runs)}\n\n{markdown(ledger)}"
+    return Result(text, _write(request, text, ledger, runs))
+
+
+def _note(runs: ClaimRuns) -> str:
+    """What was trained, and where the learning rates are from."""
+    sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
+    if len(sizes.lr_factors) > 1:
+        chosen = ", ".join(
+            f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")
+            for label, rate in runs.rates.items()
+        )
+        trials = "another trial" if sizes.tuning == 1 else f"{sizes.tuning} other trials"
+        rates = f"the best of {len(sizes.lr_factors)} by validation on {trials}: {chosen}"
+    return (
+        f"{runs.data.name}, {config.backbone}, {config.steps} steps of {config.batch_size} a domain, "
+        f"{sizes.seeds} trials that leave the domains out in turn; learning rates {rates}."
+    )
+
+
+def _write(request: Request, text: str, ledger: list[LedgerEntry], runs: ClaimRuns) -> tuple[Path, ...]:
+    request.out.mkdir(parents=True, exist_ok=True)
+    table, numbers = request.out / "claims.md", request.out / "claims.json"
+    table.write_text(text + "\n", encoding="utf-8")
+    whole = {
+        "command": request.command("claims"),
+        "scale": request.scale,
+        "seeds": list(runs.seeds),
+        "claims": [asdict(e) | {"result": e.result} for e in ledger],
+        "runs": {run: asdict(config) for run, config in runs.configs.items()},
+    }
+    numbers.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return table, numbers

@@ -1,0 +1,73 @@
+"""Deliberate differences from what the command line said before.
+
+A key is a glob over names of cases with the part that differs behind ``#``: ``stdout``, ``stderr``, ``exit``,
+``numbers`` and ``tables`` (of a page), or ``file`` and its name. The corrections of a key turn what was said
+before into what is said now: (text, or a compiled regular expression; what stands there now; why).
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+Correction = tuple[str | re.Pattern[str], str, str]
+
+ONE_PROTOCOL = "a row's name has its protocol only where the same row has several"
+BEST = "the oracle of genie-paper/changed sees the best record, as that of genie-paper does"
+BASELINES = "a row whose name has no protocol is compared with the baseline of `genie-dg compare`"
+
+LAST = "oracle selection (last checkpoint)"
+
+CORRECTIONS: dict[str, list[Correction]] = {
+    "report domainbed genie-paper#*": [
+        (re.compile(r'\["ERM \+ sam \(genie-paper/changed\)", "ERM \+ adam [^\]]*\], '), "", BASELINES),
+        (re.compile(r"((?:CORAL|IRM) \+ (?:adam|genie)) \(domainbed/changed\)"), r"\1", ONE_PROTOCOL),
+        ("ERM + sam (genie-paper/changed)", "ERM + sam", ONE_PROTOCOL),
+        (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST),
+    ],
+    "report imported imported-other#*": [
+        (re.compile(r"((?:CORAL|DANN) \+ adam) \(domainbed\)"), r"\1", ONE_PROTOCOL),
+    ],
+    "report both imported-more by-hand own-protocol demo single-source#*": [
+        (re.compile(r"\(resnet50, domainbed\)"), "(resnet50)", ONE_PROTOCOL),
+        (re.compile(r"\(cnn, custom\)"), "(cnn)", ONE_PROTOCOL),
+        (
+            re.compile(r"((?:CORAL \+ genie|ERM \+ sam|ERM\+SWAD \+ adam|IRM \+ adam)) \(mlp, custom\)"),
+            r"\1 (mlp)",
+            ONE_PROTOCOL,
+        ),
+        ("ERM + sgd (mlp, demo/changed)", "ERM + sgd (mlp)", ONE_PROTOCOL),
+    ],
+    "table genie-paper oracle *#stdout": [(LAST, "oracle selection (best checkpoint)", BEST)],
+    "table domainbed genie-paper oracle *#stdout": [
+        (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)
+    ],
+    "table two-protocols oracle *#stdout": [
+        (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)
+    ],
+    "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
+    "report two-protocols#*": [(LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)],
+}
+
+
+REPLACED = {
+    "sweep both again": "coloured-digits are small pictures, so the sweep has other runs than the corpus",
+    "sweep own-protocol again": "the protocol's oracle rule is part of its runs, which are therefore others",
+    "train swad again": "the last line names the record of the averaged weights, as tables do",
+}
+"""Cases whose answer is a different one now, and why; they are not asked again."""
+
+
+def known_corrections(name: str, text: str) -> str:
+    """What was said before, with the corrections of every key that matches the name, in the order of the list.
+
+    >>> CORRECTIONS["table a*#stdout"] = [("colour", "color", "an example")]
+    >>> known_corrections("table a md#stdout", "a colour"), known_corrections("table b#stdout", "a colour")
+    ('a color', 'a colour')
+    >>> del CORRECTIONS["table a*#stdout"]
+    """
+    for glob, corrections in CORRECTIONS.items():
+        if fnmatchcase(name, glob):
+            for old, new, _ in corrections:
+                text = text.replace(old, new) if isinstance(old, str) else old.sub(new, text)
+    return text

@@ -1,0 +1,211 @@
+"""The join of camera-trap images and annotations, against DomainBed's loop over all pairs."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genie_dg.data.domains import DataError
+from genie_dg.data.published import terra
+from genie_dg.data.published.catalog import PUBLISHED
+from genie_dg.data.published.terra import FIVE, annotation_files, build, join, read_annotations
+
+CLASSES = PUBLISHED["TerraIncognita"].classes
+NAMES = [*CLASSES, "car", "deer"]
+
+
+def quadratic(data: dict[str, list[dict[str, Any]]]) -> set[tuple[str, str, str]]:
+    """DomainBed's way: every image with every annotation."""
+    names = {}
+    for item in data["categories"]:
+        names[item["id"]] = item["name"]
+    places = set()
+    for image in data["images"]:
+        if str(image["location"]) not in ["38", "46", "100", "43"]:
+            continue
+        for annotation in data["annotations"]:
+            if annotation["image_id"] == image["id"]:
+                category = names[annotation["category_id"]]
+                if category in CLASSES:
+                    places.add(("location_" + str(image["location"]), category, image["file_name"]))
+    return places
+
+
+@st.composite
+def annotations(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
+    """Images listed twice, without or with several annotations, annotations of no image, numbers as text."""
+    ids = st.sampled_from([f"im{k}" for k in range(8)])
+    location = st.sampled_from([38, "38", 46, "100", 100, 43, "43", 7, "0", "038", "143"])
+    images = [
+        {"id": key, "location": draw(location), "file_name": f"{key}.jpg"}
+        for key in draw(st.lists(ids, max_size=12))
+    ]
+    category = st.integers(0, len(NAMES) - 1)
+    pairs = draw(st.lists(st.tuples(st.one_of(ids, st.just("ghost")), category), max_size=30))
+    return {
+        "images": images,
+        "annotations": [{"id": str(k), "image_id": i, "category_id": c} for k, (i, c) in enumerate(pairs)],
+        "categories": [{"id": k, "name": name} for k, name in enumerate(NAMES)] * draw(st.integers(1, 2)),
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(annotations())
+def test_the_join_gives_the_places_of_the_slow_twin_each_once(data: dict[str, list[dict[str, Any]]]) -> None:
+    places = join(data)
+    assert set(places) == quadratic(data)
+    assert len(set(places)) == len(places)
+
+
+def test_the_join_is_linear() -> None:
+    """A set of the size of the true one, which the loop over all pairs would need hours for."""
+    rng = random.Random(0)
+    images = [
+        {"id": k, "location": rng.choice([38, 46, 100, 43, 7]), "file_name": f"{k}.jpg"} for k in range(60_000)
+    ]
+    rows = [{"image_id": k, "category_id": rng.randrange(12)} for k in range(60_000)]
+    categories = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
+    started = time.perf_counter()
+    places = join({"images": images, "annotations": rows, "categories": categories})
+    assert time.perf_counter() - started < 5
+    assert 0.6 < len(places) / 60_000 < 0.72  # four of five locations, ten of twelve categories
+
+
+def write(folder: Path, data: dict[str, list[dict[str, Any]]]) -> list[Path]:
+    """The annotations dealt out to five files, as they are published; all of them have the categories."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for k, name in enumerate(FIVE):
+        part = {"info": {}, **{key: data[key][k::5] for key in ("images", "annotations")}}
+        (folder / name).write_text(json.dumps({**part, "categories": data["categories"]}))
+        paths.append(folder / name)
+    return paths
+
+
+def example(folder: Path) -> tuple[Path, list[Path]]:
+    """Four images, one of them with two categories, one outside, one kept by no category."""
+    images = folder / "images"
+    images.mkdir()
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    kept = [("a", 38, "dog"), ("a", 38, "cat"), ("a", 38, "dog"), ("b", "100", "empty"), ("c", 43, "car")]
+    for name, location, category in [*kept, ("d", 7, "dog")]:
+        (images / f"{name}.jpg").write_bytes(name.encode() * 10)
+        if name not in [row["id"] for row in rows["images"]]:
+            rows["images"].append({"id": name, "location": location, "file_name": f"{name}.jpg"})
+        rows["annotations"].append({"image_id": name, "category_id": NAMES.index(category)})
+    rows["categories"] = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
+    return images, write(folder / "annotations", rows)
+
+
+PLACED = {
+    "location_38/dog/a.jpg": b"a" * 10,
+    "location_38/cat/a.jpg": b"a" * 10,
+    "location_100/empty/b.jpg": b"b" * 10,
+}
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def without_links(*paths: Path) -> None:
+    raise OSError("a disk without links")
+
+
+@pytest.fixture(params=[False, True])
+def link(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the disk can link."""
+    if not request.param:
+        monkeypatch.setattr(terra.os, "link", without_links)
+    return bool(request.param)
+
+
+def test_images_go_to_every_kept_category(tmp_path: Path, link: bool) -> None:
+    images, files = example(tmp_path)
+    seen: list[tuple[int, int | None]] = []
+    report = build(images, files, tmp_path / "set", progress=lambda *at: seen.append(at))
+    assert tree(tmp_path / "set") == PLACED
+    assert report.counts == {"location_100": 1, "location_38": 2, "location_43": 0, "location_46": 0}
+    assert (report.written, report.missing, report.variant) == (3, (), "")
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    placed = tmp_path / "set" / "location_38" / "dog" / "a.jpg"
+    assert placed.samefile(images / "a.jpg") == link
+    assert "3 images (location_100 1, location_38 2" in report.sentence()
+    assert "neither published variant" in report.sentence()
+
+
+@pytest.mark.usefixtures("link")
+def test_a_second_call_writes_only_what_is_not_there(tmp_path: Path) -> None:
+    images, files = example(tmp_path)
+    build(images, files, tmp_path / "set")
+    for category in ("dog", "cat"):
+        (tmp_path / "set" / "location_38" / category / "a.jpg").unlink()
+    (tmp_path / "set" / "location_38" / "dog" / "a.jpg").write_bytes(b"half")
+    (tmp_path / "set" / "location_38" / "cat" / ".a.jpg.part").write_bytes(b"left by a killed process")
+    untouched = (tmp_path / "set" / "location_100" / "empty" / "b.jpg").stat().st_mtime_ns
+    report = build(images, files, tmp_path / "set")
+    assert report.written == 2
+    assert tree(tmp_path / "set") == PLACED
+    assert (tmp_path / "set" / "location_100" / "empty" / "b.jpg").stat().st_mtime_ns == untouched
+
+
+def test_missing_images_are_reported_and_the_rest_is_built(tmp_path: Path) -> None:
+    images, files = example(tmp_path)
+    (images / "a.jpg").unlink()
+    report = build(images, files, tmp_path / "set")
+    assert report.missing == ("a.jpg",)
+    assert report.counts["location_38"] == 0
+    assert "1 named files are missing, a.jpg first" in report.sentence()
+    (images / "b.jpg").unlink()
+    with pytest.raises(DataError, match="has none of the 3 images"):
+        build(images, files, tmp_path / "other")
+    with pytest.raises(DataError, match="No such file"):
+        build(tmp_path / "nowhere", files, tmp_path / "other")
+
+
+def test_both_published_variants_are_known_by_their_counts() -> None:
+    new = dict(zip(terra.TERRA.domains, (4741, 9736, 3970, 5883), strict=True))
+    assert terra.TERRA.variant_of(new) == "24,330 images (2021 JSON)"
+    assert terra.TERRA.variant_of({**new, "location_38": 9735, "location_43": 3971}) == ""
+    assert terra.TERRA.variant_of({**new, "location_38": 9736 + 458}) == "24,788 images (2018 annotations)"
+
+
+def test_the_five_files_or_the_single_one_are_found(tmp_path: Path) -> None:
+    _, files = example(tmp_path)
+    assert sorted(annotation_files(tmp_path)) == sorted(files)
+    merged = read_annotations(files)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "caltech_images_20210113.json").write_text(json.dumps(merged))
+    assert set(join(merged)) == set(join(read_annotations(annotation_files(tmp_path / "one"))))
+    files[0].unlink()
+    with pytest.raises(DataError, match=r"cis_test_annotations.json"):
+        annotation_files(tmp_path / "annotations")
+
+
+@pytest.mark.parametrize("name", ["../x.jpg", "/x.jpg", "a/x.jpg", "a\\x.jpg", "", "."])
+def test_a_file_name_that_is_a_path_is_refused(name: str) -> None:
+    rows = [{"id": 1, "location": 38, "file_name": name}]
+    annotated = [{"image_id": 1, "category_id": 0}]
+    with pytest.raises(DataError, match="The annotations"):
+        join({"images": rows, "annotations": annotated, "categories": [{"id": 0, "name": "dog"}]})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"images": [], "annotations": []}', '{"images": 3}'])
+def test_files_that_are_no_annotations_are_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(DataError, match=r"x\.json cannot be used as annotations"):
+        read_annotations([tmp_path / "x.json"])
+
+
+def test_annotations_that_do_not_fit_together_are_refused() -> None:
+    rows = [{"id": 1, "location": 38, "file_name": "x.jpg"}]
+    with pytest.raises(DataError, match="do not fit together"):
+        join({"images": rows, "annotations": [{"image_id": 1, "category_id": 99}], "categories": []})

@@ -1,0 +1,192 @@
+"""Coloured digits: DomainBed's definition, its order of random numbers and its rates."""
+
+from __future__ import annotations
+
+import doctest
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg.data import coloured_digits as coloured
+from genie_dg.data.coloured_digits import coloured_digits, coloured_mnist, deal
+from genie_dg.data.digits import load_digits
+from genie_dg.data.domains import DataError, DomainSet, TensorDomain
+
+
+def pixels(domain_set: DomainSet, index: int) -> Tensor:
+    domain = domain_set.domains[index]
+    assert isinstance(domain, TensorDomain)
+    return domain.images
+
+
+def known(count: int, side: int = 1) -> tuple[Tensor, Tensor]:
+    """Images whose every pixel is 1 + 10 times their digit plus their digit: the digit survives colouring."""
+    digits = torch.arange(count) % 10
+    images = (1 + 11 * digits).to(torch.uint8).view(-1, 1, 1).expand(-1, side, side).contiguous()
+    return images, digits
+
+
+def slow_twin(images: Tensor, digits: Tensor, seed: int) -> list[tuple[list[list[float]], list[int]]]:
+    """The definition in plain Python, one image after another, with the numbers of torch's global generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        order = torch.randperm(len(images)).tolist()
+        found = []
+        for start, flip in enumerate((0.1, 0.2, 0.9)):
+            mine = order[start::3]
+            label_draws, colour_draws = torch.rand(len(mine)).tolist(), torch.rand(len(mine)).tolist()
+            samples: list[list[float]] = []
+            labels: list[int] = []
+            for index, label_draw, colour_draw in zip(mine, label_draws, colour_draws, strict=True):
+                label = int(digits[index] < 5)
+                label = 1 - label if label_draw < 0.25 else label
+                shade = 1 - label if colour_draw < flip else label
+                grey, black = images[index].flatten().tolist(), [0] * images[index].numel()
+                samples.append(black + grey if shade == 1 else grey + black)
+                labels.append(label)
+            found.append((samples, labels))
+        return found
+
+
+@pytest.mark.parametrize("seed", [0, 17])
+def test_the_samples_are_those_of_the_slow_twin(seed: int) -> None:
+    images = torch.randint(256, (200, 4, 4), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    digits = torch.arange(200) % 10
+    made = coloured_mnist(images, digits, seed)
+    for index, (samples, labels) in enumerate(slow_twin(images, digits, seed)):
+        assert pixels(made, index).flatten(1).tolist() == samples
+        assert made.domains[index].labels.tolist() == labels
+
+
+def test_names_classes_and_shapes() -> None:
+    made = coloured_mnist(*known(31, side=28))
+    assert made.name == "ColoredMNIST"
+    assert [domain.name for domain in made.domains] == ["+90%", "+80%", "-90%"]
+    assert [len(domain) for domain in made.domains] == [11, 10, 10]
+    assert made.classes == ("5 to 9", "0 to 4")
+    assert pixels(made, 0).shape == (11, 2, 28, 28)
+    assert pixels(made, 0).dtype == torch.uint8
+    assert made.domains[0].labels.dtype == np.int64
+
+
+def test_label_noise_and_colours_have_their_rates() -> None:
+    """Within four standard deviations of 30,000 draws each."""
+    made = coloured_mnist(*known(90_000), seed=4)
+    for index, flip in enumerate((0.1, 0.2, 0.9)):
+        values = pixels(made, index).flatten(1).int()
+        digits = (values.amax(1) - 1) // 11
+        labels = torch.from_numpy(made.domains[index].labels)
+        colours = (values[:, 1] > 0).long()
+        bound = 4 * math.sqrt(0.25 / len(labels))
+        wrong = labels != (digits < 5).long()
+        flipped = colours != labels
+        assert wrong.double().mean().item() == pytest.approx(0.25, abs=bound)
+        assert flipped.double().mean().item() == pytest.approx(flip, abs=bound)
+        # The two are independent, and neither depends on the digit.
+        assert (wrong & flipped).double().mean().item() == pytest.approx(0.25 * flip, abs=bound)
+        assert wrong[digits < 5].double().mean().item() == pytest.approx(0.25, abs=1.5 * bound)
+
+
+def test_exactly_one_channel_is_empty() -> None:
+    made = coloured_digits()
+    for index in range(3):
+        filled = pixels(made, index).flatten(2).amax(2) > 0
+        assert filled.sum(1).tolist() == [1] * 599
+
+
+def test_the_digits_are_dealt_out_without_loss() -> None:
+    """Every image of scikit-learn is in exactly one domain, with its ink from 0 to 16 spread over 0 to 255."""
+    made = coloured_digits(seed=2)
+    together = torch.cat([pixels(made, index).amax(1).flatten(1) for index in range(3)])
+    original = (load_digits()[0].flatten(1) * 255).round().to(torch.uint8)
+    assert sorted(together.tolist()) == sorted(original.tolist())
+    assert together.amax() == 255
+    assert made.name == "ColouredDigits"
+
+
+def test_in_the_digits_the_colour_foretells_the_label_as_stated() -> None:
+    made = coloured_digits(seed=1)
+    for index, agree in enumerate((0.9, 0.8, 0.1)):
+        colours = pixels(made, index)[:, 1].flatten(1).amax(1) > 0
+        labels = torch.from_numpy(made.domains[index].labels) == 1
+        rate = (colours == labels).double().mean().item()
+        assert rate == pytest.approx(agree, abs=4 * math.sqrt(agree * (1 - agree) / 599))
+
+
+def test_subsampling_takes_every_second_pixel() -> None:
+    images = torch.arange(4 * 28 * 28).view(4, 28, 28).remainder(255).add(1).to(torch.uint8)
+    full = coloured_mnist(images, torch.arange(4))
+    half = coloured_mnist(images, torch.arange(4), subsample=2)
+    assert (full.variant, half.variant) == ("28 x 28", "14 x 14")
+    for index in range(3):
+        assert torch.equal(pixels(half, index), pixels(full, index)[..., ::2, ::2])
+        assert half.domains[index].labels.tolist() == full.domains[index].labels.tolist()
+
+
+def test_a_generator_is_as_good_as_its_seed_and_moves_on() -> None:
+    images, digits = known(60)
+    generator = torch.Generator().manual_seed(9)
+    first, second = (coloured_mnist(images, digits, generator) for _ in range(2))
+    by_seed = coloured_mnist(images, digits, 9)
+    assert torch.equal(pixels(first, 0), pixels(by_seed, 0))
+    assert not torch.equal(pixels(first, 0), pixels(second, 0))
+
+
+def test_global_streams_are_neither_read_nor_moved() -> None:
+    before = torch.get_rng_state(), random.getstate()
+    first = coloured_digits()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        again = coloured_digits()
+    assert torch.equal(pixels(first, 2), pixels(again, 2))
+    assert not torch.equal(pixels(first, 2), pixels(coloured_digits(seed=1), 2))
+
+
+def test_the_given_images_are_not_changed() -> None:
+    images, digits = known(30)
+    copy = images.clone()
+    coloured_mnist(images, digits)
+    assert torch.equal(images, copy)
+
+
+def test_dealing_is_by_stride_after_one_permutation() -> None:
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
+    parts = deal(torch.arange(10), torch.arange(10) * 2, 4, torch.Generator().manual_seed(3))
+    for index, (images, labels) in enumerate(parts):
+        assert torch.equal(images, order[index::4])
+        assert torch.equal(labels, images * 2)
+
+
+def test_other_flips_name_other_domains() -> None:
+    made = coloured_digits(flips=[0.0, 0.25, 0.5, 0.999])
+    assert [domain.name for domain in made.domains] == ["+100%", "+75%", "+50%", "-99.9%"]
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "options", "message"),
+    [
+        (torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.zeros(4), {}, "height, width"),
+        (torch.zeros(4, 2, 2), torch.zeros(4), {}, "uint8 images"),
+        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(3), {}, "4 images and 3 labels"),
+        (torch.zeros(2, 2, 2, dtype=torch.uint8), torch.zeros(2), {}, "2 images for 3 domains"),
+        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"subsample": 3}, "subsample=3"),
+        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": []}, "one or more"),
+        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": [1.1]}, "from 0 to 1"),
+        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": [0.1, 0.1]}, "name of its own"),
+    ],
+)
+def test_bad_input_is_refused(images: Tensor, labels: Tensor, options: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        coloured_mnist(images, labels, **options)  # type: ignore[arg-type]
+
+
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(coloured)
+    assert tried > 0
+    assert failed == 0

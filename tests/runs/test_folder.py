@@ -1,0 +1,154 @@
+"""The folder of a run: held by one process, begun once, its tensors and records written and read whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from genie_dg.files import Busy, FileError, append_line
+from genie_dg.runs import folder as files
+from genie_dg.runs.record import Record, RunConfig, canonical
+
+CONFIG = RunConfig("digits", (0,))
+
+
+def record(step: int) -> Record:
+    return Record(step, 0.5, None, 0.25, (0.5, 0.25), (1.0, step / 100))
+
+
+def test_names_are_those_that_stored_runs_have() -> None:
+    assert (files.CONFIG, files.META, files.DONE, files.LOCK) == ("config.json", "meta.json", "done", "lock")
+    assert (files.RECORDS, files.TIMINGS) == ("records.jsonl", "timings.jsonl")
+    assert (files.WATCH, files.FAILURES) == ("watch.jsonl", "failures.jsonl")
+    assert (files.CHECKPOINT, files.MODEL) == ("checkpoint.pt", "model.pt")
+    assert (files.AVERAGE, files.AVERAGE_MODEL) == ("swad.json", "swad.pt")
+
+
+def test_a_folder_is_held_by_one_process(tmp_path: Path) -> None:
+    code = "import sys\nfrom pathlib import Path\nfrom genie_dg.runs.folder import alone\n"
+    code += "with alone(Path(sys.argv[1])): pass"
+    run = tmp_path / "runs" / "ab12"
+    with files.alone(run):
+        assert run.is_dir()
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=False
+        )
+        assert f"Busy: Another process trains {run} right now; wait until it ends." in done.stderr
+        with pytest.raises(Busy), files.alone(run):
+            pass
+    with files.alone(run):
+        pass
+
+
+def test_a_run_is_begun_once(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl.99.part").write_text("of a process that was killed")
+    files.begin(tmp_path, CONFIG, {"domains": ["a", "b"]})
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert first.keys() == {"config.json", "meta.json"}
+    assert first["config.json"].decode() == canonical(CONFIG) + "\n"
+    files.begin(tmp_path, CONFIG, {"domains": ["other"]})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+    with pytest.raises(FileError, match=r"holds another run; choose another folder, or remove it\.$"):
+        files.begin(tmp_path, RunConfig("digits", (1,)), {})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    state: dict[str, Any] = {
+        "weights": torch.arange(3.0),
+        "step": 7,
+        "name": "x",
+        "nested": {"a": [1, 2.5, None]},
+    }
+    files.save_tensors(tmp_path / "a.pt", state)
+    back = files.load_tensors(tmp_path / "a.pt")
+    assert torch.equal(back.pop("weights"), state.pop("weights"))
+    assert back == state
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.pt"]
+
+
+class _Code:
+    """What a file of tensors must not be able to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("code was run",)
+
+
+def test_files_that_hold_no_tensors_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = tmp_path / "a.pt"
+    files.save_tensors(whole, {"weights": torch.zeros(1000)})
+    (tmp_path / "cut.pt").write_bytes(whole.read_bytes()[:500])
+    (tmp_path / "empty.pt").touch()
+    torch.save({"x": _Code()}, tmp_path / "code.pt")
+    for name in ("cut.pt", "empty.pt", "code.pt", "missing.pt"):
+        with pytest.raises(
+            FileError, match=rf"{name} cannot be read \(\w+\); remove it and start the same command"
+        ):
+            files.load_tensors(tmp_path / name)
+    assert "code was run" not in capfd.readouterr().out
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    assert files.read_records(tmp_path, 2) == files.read_records(tmp_path, 2, 0) == []
+    records = [record(step) for step in (0, 10, 20)]
+    for one in records:
+        append_line(tmp_path / files.RECORDS, one.to_json())
+    assert files.read_records(tmp_path, 2) == records
+    assert files.read_records(tmp_path, 2, 2) == records[:2]
+    with pytest.raises(FileError, match=r"has 3 records of 4; remove its folder and run it again\.$"):
+        files.read_records(tmp_path, 2, 4)
+    with pytest.raises(
+        FileError, match=r"has a line that is not a record \(got in_acc=.*\); remove its folder"
+    ):
+        files.read_records(tmp_path, 3)
+
+
+def test_a_torn_line_counts_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    files.cut_records(tmp_path, [record(0), record(10)])
+    path = tmp_path / files.RECORDS
+    with path.open("a") as file:
+        file.write('{"step": 20, "in_')
+    assert files.read_records(tmp_path, 2, 2) == [record(0), record(10)]
+    for count in (None, 3):
+        with pytest.raises(FileError, match="has 2 records of 3"):
+            files.read_records(tmp_path, 2, count)
+
+
+def test_a_broken_line_before_others_is_not_skipped(tmp_path: Path) -> None:
+    files.cut_records(tmp_path, [record(0), record(10), record(20)])
+    path = tmp_path / files.RECORDS
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
+    with pytest.raises(FileError, match="has 1 records of 2"):
+        files.read_records(tmp_path, 2, 2)
+
+
+def test_losses_that_are_not_finite_are_read(tmp_path: Path) -> None:
+    (tmp_path / files.RECORDS).write_text(
+        '{"step": 0, "loss": Infinity, "validation_loss": NaN, "in_acc": [0.5], "out_acc": [0.5]}\n'
+    )
+    (one,) = files.read_records(tmp_path, 1)
+    assert one.loss == float("inf")
+
+
+def test_records_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / files.RECORDS
+    records = [record(step) for step in (0, 10, 20)]
+    files.cut_records(tmp_path, records)
+    whole, when = path.read_bytes(), path.stat().st_mtime_ns
+    files.cut_records(tmp_path, records)
+    assert path.stat().st_mtime_ns == when  # nothing to do
+    files.cut_records(tmp_path, records[:1])
+    assert path.read_bytes() == whole.splitlines(keepends=True)[0]
+    files.cut_records(tmp_path, [])
+    assert path.read_bytes() == b""
+
+
+def test_no_torch_is_loaded_for_names() -> None:
+    code = "import sys, genie_dg.runs.folder, genie_dg.runs.read; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -1,0 +1,267 @@
+"""Files that are written whole, lines of JSON that may be torn, and locks between processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genie_dg.check import GenieError
+from genie_dg.files import (
+    Busy,
+    FileError,
+    append_line,
+    is_locked,
+    json_line,
+    lock,
+    read_lines,
+    remove_parts,
+    write_json,
+    write_whole,
+)
+
+# Written whole
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for data in (b"first", b"", b"x" * 10**6):
+        write_whole(path, data)
+        assert path.read_bytes() == data
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_keeps_its_contents(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    (tmp_path / f"a.{os.getpid()}.part").mkdir()  # where the new contents would go first
+    with pytest.raises(
+        FileError, match=r"a cannot be written \(Is a directory\); free some space or choose another"
+    ):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    with pytest.raises(FileError, match=r"missing/a cannot be written \(No such file or directory\)"):
+        write_whole(tmp_path / "missing" / "a", b"new")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / f"a.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(
+        FileError, match=r"a cannot be written \(No space left on device\); .* nothing that was saved"
+    ):
+        write_whole(tmp_path / "a", b"new")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "lines").symlink_to("/dev/full")
+    with pytest.raises(FileError, match=r"lines cannot be written \(.*\); free some space and start the same"):
+        append_line(tmp_path / "lines", {"a": 1})
+
+
+def test_readers_see_the_old_contents_or_the_new_ones(tmp_path: Path) -> None:
+    path, size, stop, seen = tmp_path / "a", 200_000, threading.Event(), set[bytes]()
+    write_whole(path, b"0" * size)
+
+    def look() -> None:
+        while not stop.is_set():
+            data = path.read_bytes()
+            seen.add(data[:1] if data == data[:1] * size else b"torn")
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for k in range(1, 30):
+            write_whole(path, str(k % 10).encode() * size)
+    finally:
+        stop.set()
+        reader.join()
+    assert b"torn" not in seen
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_contents(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom genie_dg.files import write_whole\n"
+        "print('begun', flush=True)\nk = 0\n"
+        "while True:\n    k += 1\n    write_whole(Path(sys.argv[1]), str(k % 10).encode() * 100_000)\n"
+    )
+    path = tmp_path / "a"
+    write_whole(path, b"0" * 100_000)
+    child = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(0.2)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    data = path.read_bytes()
+    assert data == data[:1] * 100_000
+    remove_parts(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_parts_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("a.1.part", "b.part", "a", "part", "a.part.json"):
+        (tmp_path / name).touch()
+    remove_parts(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.part.json", "part"]
+
+
+def test_json_is_sorted(tmp_path: Path) -> None:
+    write_json(tmp_path / "a", {"b": [1, None], "a": {"d": 0.1, "c": "ä"}})
+    text = (tmp_path / "a").read_text()
+    assert list(json.loads(text)) == ["a", "b"]
+    assert text.endswith("}\n")
+    assert text.isascii()
+    assert json_line({"b": 1, "a": 2}) == '{"a": 2, "b": 1}\n'
+
+
+# Lines
+
+
+def test_lines_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    assert read_lines(path) == ([], [])
+    objects: list[dict[str, Any]] = [{"a": 1}, {"text": "zwei\nZeilen"}, {}]
+    for one in objects:
+        append_line(path, one)
+    assert read_lines(path) == read_lines(str(path)) == (objects, [])
+    assert read_lines(path, 2) == (objects[:2], [])
+    assert read_lines(path, 0) == ([], [])
+    assert read_lines(path / "below") == ([], [])
+
+
+@given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode), st.integers(0, 80))
+@settings(max_examples=100)
+def test_a_torn_line_loses_only_itself(tmp_path_factory: pytest.TempPathFactory, junk: bytes, cut: int) -> None:
+    path = tmp_path_factory.mktemp("torn") / "lines"
+    append_line(path, {"step": 0, "loss": 0.5})
+    whole = json_line({"step": 1, "loss": 0.25}).encode()
+    with path.open("ab") as file:
+        file.write(whole[:cut] if cut < len(whole) else junk)
+    append_line(path, {"step": 2})
+    objects, problems = read_lines(path)
+    assert objects[0] == {"step": 0, "loss": 0.5}
+    assert objects[-1] == {"step": 2}
+    for problem in problems:
+        assert f" of {path} is not a JSON object (" in problem
+        assert problem.endswith("); it is left out.")
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b"1", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b"{}x"])
+def test_lines_that_are_no_objects_are_named_by_number(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b'{"a": 1}\n\n' + line + b'\n{"a": 2}\n')
+    objects, (problem,) = read_lines(path)
+    assert objects == [{"a": 1}, {"a": 2}]
+    assert problem.startswith(f"Line 3 of {path} is not a JSON object (")
+    assert read_lines(path, 2) == ([{"a": 1}], [])
+
+
+def test_what_cannot_be_read_counts_as_missing(tmp_path: Path) -> None:
+    objects, (problem,) = read_lines(tmp_path)
+    assert objects == []
+    assert problem == f"{tmp_path} cannot be read (Is a directory); it counts as missing."
+
+
+def test_a_line_that_cannot_be_added_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        FileError, match=r"cannot be written \(Is a directory\); free some space and start the same"
+    ):
+        append_line(tmp_path, {"a": 1})
+    with pytest.raises(FileError, match="No such file or directory"):
+        append_line(tmp_path / "missing" / "lines", {"a": 1})
+
+
+# Locks
+
+HOLD = (
+    "import sys\nfrom pathlib import Path\nfrom genie_dg.files import lock\n"
+    "with lock(Path(sys.argv[1]), 'works'):\n    print('held', flush=True)\n    sys.stdin.readline()\n"
+)
+
+
+@contextmanager
+def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds a lock until it gets a line, or is killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "held\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+
+
+def test_a_lock_keeps_other_processes_out(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "lock"
+    assert not is_locked(path)
+    assert not path.exists()
+    with another_process(path) as child:
+        assert is_locked(path)
+        words = r"^Another process trains ab12 right now; wait until it ends\.$"
+        with pytest.raises(Busy, match=words), lock(path, "trains ab12"):
+            pass
+        child.communicate("\n")
+        assert child.returncode == 0
+    assert not is_locked(path)
+    assert path.exists()  # removing it would let two processes hold two files of one name
+    with lock(path, "works"):
+        assert is_locked(path)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_ends_with_its_process(tmp_path: Path, how: signal.Signals) -> None:
+    path = tmp_path / "lock"
+    with another_process(path) as child:
+        assert is_locked(path)
+        child.send_signal(how)
+        child.wait()
+        assert not is_locked(path)
+
+
+def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with another_process(path) as child:
+        began = time.monotonic()
+        with pytest.raises(Busy), lock(path, "works", wait=0.2):
+            pass
+        assert time.monotonic() - began >= 0.2
+        threading.Timer(0.2, child.kill).start()
+        with lock(path, "works", wait=-1):
+            assert child.wait() != 0
+
+
+def test_a_lock_ends_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(ZeroDivisionError), lock(path, "works"):
+        raise ZeroDivisionError
+    assert not is_locked(path)
+
+
+def test_a_lock_in_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = r"file cannot be written \(.*\); choose another folder\.$"
+    with pytest.raises(FileError, match=words), lock(tmp_path / "file" / "lock", "works"):
+        pass
+
+
+def test_errors_are_shown_by_the_command_line() -> None:
+    assert issubclass(Busy, FileError)
+    assert issubclass(FileError, GenieError)
