@@ -13,9 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from genie_dg.report.html import report
-
-from .page_runs import record, run, sweep
+from .page_runs import record, report, run, sweep
 
 EVIL = "<img src=x onerror=alert(1)>"
 NOISE = 3

@@ -84,7 +84,7 @@ def span(values: Sequence[float], least: float = 0.0) -> tuple[float, float]:
     """The ends of an axis that shows all values, with some space around them.
 
     >>> span([1.0, 3.0]), span([2.0], least=1.0)
-    ((0.9, 3.1), (1.475, 2.525))
+    ((0.9, 3.1), (1.45, 2.55))
     """
     low, high = min(values), max(values)
     wider = max(0.0, (least or 1e-9 + abs(high) * 1e-3) - (high - low)) / 2

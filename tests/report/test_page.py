@@ -1,0 +1,435 @@
+"""What the page says, read as text and parsed as markup."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from genie_dg.check import InputError
+from genie_dg.cli import report as verb
+from genie_dg.report import page as module
+from genie_dg.report.figures import COLOURS
+from genie_dg.report.numbers import DRAWS, POINTS, mean_curve, page_data, thin, varying
+from genie_dg.report.page import numbers, page_text, safe_json
+from genie_dg.results.frame import ResultsError, load
+from genie_dg.results.tables import tables
+
+from .page_runs import Written, data_of, frame_of, record, report, run, sweep, write, written
+
+EVIL = "<img src=x onerror=alert(1)></script>&\"'"
+VOID = {"meta", "link", "img"}
+
+
+class Reader(HTMLParser):
+    """Counts elements and checks that they are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    assert len(reader.ids) == len(set(reader.ids))
+    return reader
+
+
+def embedded(text: str) -> dict[str, list[dict[str, object]]]:
+    start = text.index('id="numbers">') + len('id="numbers">')
+    found: dict[str, list[dict[str, object]]] = json.loads(text[start : text.index("</script>", start)])
+    return found
+
+
+def test_the_numbers_are_those_of_the_tables() -> None:
+    with frame_of(sweep()) as frame:
+        text = module.report(frame)
+        by_hand = {method: tables(frame, method) for method in ("training-domain", "oracle")}
+    shown = "".join(read(text).texts)
+    for table in by_hand["training-domain"] + by_hand["oracle"]:
+        for line in table.lines if table.kind == "domains" else ():
+            for cell in line.cells:
+                assert cell.mean is not None
+                error = "" if cell.error is None else f" ± {100 * cell.error:.1f}"
+                assert f"{100 * cell.mean:.1f}{error}" in shown
+    first = embedded(text)["tables"][0]
+    expected = by_hand["training-domain"][0]
+    assert first["columns"] == list(expected.columns)
+    assert first["lines"][0]["mean"] == [round(c.mean or 0, 5) for c in expected.lines[0].cells]  # type: ignore[index]
+
+
+def test_headings_are_in_order_and_tables_are_named() -> None:
+    reader = read(report(sweep()))
+    levels = [int(tag[1]) for tag in reader.tags if tag in {"h1", "h2", "h3", "h4", "h5", "h6"}]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert reader.tags.count("table") == reader.tags.count("caption") > 3
+    assert {"main", "nav", "header"} <= set(reader.tags)
+
+
+@pytest.mark.parametrize(
+    "where", ["dataset", "optimizer", "domains", "failures", "problems", "protocol", "settings"]
+)
+def test_text_of_runs_never_becomes_markup(where: str) -> None:
+    runs, problems = sweep(trials=1, draws=1), []
+    plain = read(report(runs, ["x"])).tags
+    if where == "problems":
+        problems = [EVIL]
+    elif where == "domains":
+        runs = [_named(one, (EVIL, "b", "c", "d")) for one in runs]
+    elif where == "failures":
+        runs.append(run([0], [], 9, done=False, failures=[EVIL]))
+    elif where == "settings":
+        runs = sweep(trials=1, draws=1, algorithm_settings={EVIL: EVIL})
+    else:
+        runs = sweep((EVIL,) if where == "optimizer" else ("adam",), 1, 1, **_changed(where))
+    text = report(runs, problems)
+    reader = read(text)
+    assert "img" not in reader.tags
+    assert reader.tags.count("script") == plain.count("script") == 2
+    assert EVIL in "".join(reader.texts) or EVIL in json.dumps(embedded(text), ensure_ascii=False)
+    assert "<img" not in text
+
+
+def _changed(where: str) -> dict[str, str]:
+    return {} if where == "optimizer" else {where: EVIL}
+
+
+def _named(one: Written, domains: tuple[str, ...]) -> Written:
+    return Written(one.config, one.records, domains)
+
+
+def test_nothing_is_asked_from_elsewhere() -> None:
+    text = report(sweep())
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "default-src 'none'" in text
+    assert "src=" not in text
+    assert "url(" not in text
+
+
+def test_missing_cells_are_explained_and_impossible_tables_too() -> None:
+    runs = [one for one in sweep() if one.config.test_domains != (2,)]
+    runs.append(run([2], [], optimizer="adam", done=False, failures=["The disk is full."]))
+    text = report(runs)
+    assert "missing<sup>1</sup>" in text
+    assert "the last failure was: The disk is full" in text
+    assert "Nothing can be selected: 2 of 2 draws lack complete runs" in text
+    assert "1 run not complete" in text
+
+
+def test_runs_of_which_no_table_can_be_made_still_have_a_page() -> None:
+    text = report(sweep(tests=[(0, 1)]))
+    assert "a table by oracle needs runs that leave out" in text
+    assert "Hyper-parameter search" in text
+    assert "Validation accuracy (%)" in text
+
+
+def test_nothing_complete() -> None:
+    text = report([run([0], [], done=False)])
+    read(text)
+    assert "0 complete, 1 other" in text
+
+
+def test_single_sources_have_a_matrix() -> None:
+    runs = sweep(tests=[(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)])
+    text = report(runs)
+    assert "PACS: from one source to each target, training-domain selection; ERM + adam (%)" in text
+    assert text.count('class="heat"') == 2 * 2 * 12  # selections, rows, cells
+
+
+def test_two_data_sets_have_averages() -> None:
+    text = report(sweep() + sweep(dataset="VLCS"))
+    assert "Averages over data sets" in text
+    assert "Averages over data sets" not in report(sweep())
+
+
+def test_protocols_are_not_mixed_unless_told() -> None:
+    runs = sweep(trials=1) + sweep(trials=1, protocol="genie-paper")
+    with pytest.raises(ResultsError, match="protocols domainbed and genie-paper"):
+        report(runs)
+    text = report(runs, mix=True)
+    assert "ERM + adam (genie-paper)" in text
+    assert "several protocols, whose numbers do not compare, so there is no verdict" in text
+    with pytest.raises(ResultsError, match="There are no runs"), frame_of(sweep()) as frame:
+        module.report(frame.clear())
+
+
+def test_rows_have_one_name_and_one_colour() -> None:
+    runs = sweep(("adam",), 1, 1) + sweep(("adam",), 1, 1, backbone="cnn") + sweep(("adam",), 1, 1, swad=True)
+    assert data_of(runs).rows == ["ERM + adam (cnn)", "ERM + adam (resnet50)", "ERM+SWAD + adam (resnet50)"]
+
+
+def test_curves_are_means_over_the_chosen_runs() -> None:
+    records = [
+        [record(0, [0.2] * 4, [a] * 4), record(10, [0.6] * 4, [b] * 4)] for a, b in ((0.1, 0.5), (0.3, 0.9))
+    ]
+    runs = [
+        run([0], records[0]),
+        run([0], records[1], trial=1),
+        run([0], [record(0, [0] * 4, [0] * 4)], draw=1),
+    ]
+    validation, test = data_of(runs).sets[0].curves
+    (curve,) = validation.data.curves
+    assert (curve.steps, curve.values) == ([0, 10], [0.2, 0.7])
+    assert (curve.low, curve.high) == ([0.1, 0.5], [0.3, 0.9])
+    assert test.data.curves[0].values == [0.2, 0.6]
+
+
+def test_a_band_is_the_standard_error_of_tables() -> None:
+    curve = mean_curve("a", [{0: 0.1}, {0: 0.2}, {0: 0.3}])
+    assert curve.values == [0.2]
+    assert curve.high[0] - curve.values[0] == pytest.approx(0.0471, abs=1e-4)  # 20.0 +/- 4.7
+    assert mean_curve("a", [{0: 0.1}]).low == []
+
+
+def test_curves_are_thinned_and_keep_their_ends() -> None:
+    curve = mean_curve("a", [{k: k / 1000 for k in range(1000)}])
+    assert len(curve.steps) == POINTS
+    assert (curve.steps[0], curve.steps[-1]) == (0, 999)
+    assert thin(61)[-1] == 60
+    assert mean_curve("a", [{0: 1.0}, {1: 1.0}]).steps == []
+
+
+def test_further_numbers_of_records_become_curves(tmp_path: Path) -> None:
+    problems: list[str] = []
+    frame = load(written(tmp_path, sweep(), "osgr"), problems=problems)
+    assert problems == []
+    chart = page_data(frame).sets[0].curves[2]
+    assert (chart.data.name, chart.percent) == ("OSGR by its definition", False)
+    assert chart.data.curves[0].values == [2.0, 1.7, 1.4, 1.1]
+    with (tmp_path / frame["run"][0] / "records.jsonl").open("a") as file:
+        file.write('{"torn')
+    frame = load(tmp_path, problems=problems)
+    assert len(problems) == 1
+    assert page_data(frame).sets[0].curves[2] == chart
+
+
+def test_losses_have_curves_where_they_were_measured() -> None:
+    training, validation = data_of(sweep()).sets[0].losses
+    assert (training.data.name, validation.data.name) == ("Training loss", "Validation loss")
+    assert training.data.curves[0].values == [2.0, 1.9, 1.8, 1.7]
+    without = [record(0, [0.5] * 4, [0.5] * 4, loss=None, validation_loss=None)]
+    assert data_of([run([0], without)]).sets[0].losses == []
+
+
+def test_versions_count_runs(tmp_path: Path) -> None:
+    path, *_ = [write(tmp_path, one) for one in sweep(("adam",), 1, 1)]
+    (path / "meta.json").write_text(json.dumps({"domains": list("abcd"), "torch": "3", "list": [1]}))
+    assert page_data(load(tmp_path)).versions == {("torch", "2"): 3, ("torch", "3"): 1}
+
+
+def test_the_draws_say_which_was_chosen() -> None:
+    draws = data_of(sweep(draws=3)).sets[0].draws["ERM + adam"]
+    assert len(draws) == 4 * 2 * 3
+    assert sum(draw.chosen for draw in draws) == 4 * 2
+    for where in {(draw.where, draw.trial) for draw in draws}:
+        split = [draw for draw in draws if (draw.where, draw.trial) == where]
+        assert max(split, key=lambda draw: draw.validation).chosen
+    assert draws[0].words.startswith("lr=")
+
+
+def test_many_draws_are_cut_and_the_page_says_so() -> None:
+    runs = sweep(("adam",), 1, DRAWS + 1, 1, tests=[(0,)])
+    with frame_of(runs) as frame:
+        page = page_data(frame)
+        text = page_text(page)
+    draws = page.sets[0].draws["ERM + adam"]
+    assert len(draws) == DRAWS + 1
+    assert draws[0].chosen
+    assert f"the {DRAWS} of {DRAWS + 1} with the highest validation" in text
+    assert f"1 of {DRAWS + 1} are left out" in text
+
+
+def test_runs_are_listed_with_their_folders(tmp_path: Path) -> None:
+    runs = sweep(("adam",), 1, 2)
+    folder = written(tmp_path / "runs", runs)
+    (folder / runs[0].config.run_id / "timings.jsonl").write_text(
+        '{"seconds": 1.5, "step": 0}\n{"seconds": 3.0, "step": 8}\n'
+    )
+    page = page_data(load(folder))
+    timed = [draw for draw in page.sets[0].draws["ERM + adam"] if draw.seconds is not None]
+    assert [(draw.run, draw.seconds) for draw in timed] == [(runs[0].config.run_id, 0.5)]
+    text = page_text(page)
+    for one in runs:
+        assert f'<td class="text mono" data-value="{folder / one.config.run_id}">' in text
+    assert "Time of a step" in text
+    assert {line["run"] for line in embedded(text)["runs"]} == {one.config.run_id for one in runs}
+
+
+def test_settings_that_vary_are_drawn_lr_first() -> None:
+    runs = [
+        run(
+            [0],
+            one.records,
+            draw=k,
+            optimizer_settings={"beta": k / 10, "lr": 10.0**-k, "base": "sgd", "eps": 1e-8},
+        )
+        for k, one in enumerate(sweep(("adam",), 3, 1, tests=[(0,)]))
+    ]
+    page = data_of(runs)
+    assert varying(page.sets[0].draws) == ["lr", "beta"]
+    text = page_text(page)
+    for caption in ("Validation (%) against lr", "Test (%) against lr", "Test (%) against beta"):
+        assert f"<figcaption>{caption}</figcaption>" in text
+    assert "against eps" not in text
+
+
+def test_differences_and_budgets() -> None:
+    page = data_of(sweep())
+    (difference,) = page.sets[0].differences
+    assert (difference.row, difference.baseline) == ("ERM + genie", "ERM + adam")
+    assert "2 draws x 2 trials x 4 test domains = 16 runs" in page_text(page)
+    assert f"{100 * difference.mean:+.2f}" in page_text(page)
+
+
+def test_rows_without_a_shared_split_are_named() -> None:
+    runs = sweep(("adam",), tests=[(0,)]) + sweep(("genie",), tests=[(1,)])
+    assert "ERM + genie and ERM + adam share no split" in report(runs)
+
+
+def flat(optimizer: str, scores: list[list[float]]) -> list[Written]:
+    """``scores[trial][test domain]``."""
+    return [
+        run([k], [record(0, [x] * 4, [0.9] * 4)], trial, optimizer=optimizer)
+        for trial, row in enumerate(scores)
+        for k, x in enumerate(row)
+    ]
+
+
+def test_the_verdict_says_better_only_where_the_interval_excludes_zero() -> None:
+    adam = flat("adam", [[0.5] * 4, [0.5] * 4])
+    assert data_of(adam).verdict == (
+        "ERM + adam has an average of 50.0 % over its test domains; there is no other row to compare it with."
+    )
+    assert data_of(adam + flat("genie", [[0.6] * 4, [0.6] * 4])).verdict == (
+        "ERM + genie has the highest average of 2 rows over test domains (60.0 %) and is 10.0 points above "
+        "ERM + adam over 8 splits, 95 % interval +10.0 to +10.0: better."
+    )
+    mixed = data_of(adam + flat("genie", [[0.9] * 4, [0.2] * 4])).verdict
+    assert re.search(
+        r"5.0 points above ERM \+ adam over 8 splits, 95 % interval -.* to \+.*: undecided\.$", mixed
+    )
+    baseline = data_of(adam + flat("genie", [[0.4] * 4, [0.4] * 4])).verdict
+    assert "ERM + adam has the highest average of 2 rows" in baseline
+    assert "is 10.0 points above ERM + genie over 8 splits, 95 % interval +10.0 to +10.0: better." in baseline
+    assert "undecided" in data_of(sweep(trials=1, draws=1)).verdict
+    assert data_of([run([0], [], done=False)]).verdict == "No row is complete, so there is no verdict yet."
+
+
+def test_name_and_date_stand_on_top(tmp_path: Path) -> None:
+    runs = sweep(trials=1)
+    written(tmp_path, runs)
+    (tmp_path / "sweeps").mkdir()
+    listed = [json.loads((tmp_path / one.config.run_id / "config.json").read_text()) for one in runs]
+    (tmp_path / "sweeps" / "first.json").write_text(json.dumps({"name": "first", "runs": listed}))
+    (tmp_path / "sweeps" / "damaged.json").write_text("{")
+    for k, one in enumerate(runs):
+        os.utime(tmp_path / one.config.run_id / "done", (86400.0 * k, 86400.0 * k))
+    text = module.report(load(tmp_path))
+    assert "<h1>first: report of 16 runs</h1>" in text
+    assert "1970-01-01 to 1970-01-16 (UTC)" in text
+    assert text.index(data_of(runs).verdict) < text.index("<main")
+
+
+def test_empty_sections_are_left_out() -> None:
+    text = report([run([0], [], done=False)])
+    for title in (
+        "Learning curves",
+        "Paired differences",
+        "Hyper-parameter search",
+        "Time of a step",
+        "move when",
+    ):
+        assert title not in text
+
+
+def test_equal_runs_give_equal_pages(tmp_path: Path) -> None:
+    frame = load(written(tmp_path, sweep()))
+    assert module.report(frame) == module.report(frame)
+
+
+def test_figures_take_their_colours_from_the_page() -> None:
+    text = report(sweep(tuple("abcdefg")))
+    for svg in re.findall(r"<svg.*?</svg>", text, re.S):
+        assert not re.search(r":#[0-9a-f]{6}", svg)
+    for place, colour in enumerate(COLOURS):
+        assert f"--c{place}:{colour};" in text
+        assert f"var(--c{place})" in text
+    assert text.count('role="img"') == len(re.findall(r'role="img" aria-label="[^"]+"', text)) > 10
+
+
+def test_json_cannot_end_its_element() -> None:
+    text = safe_json([EVIL])
+    assert "<" not in text
+    assert json.loads(text) == [EVIL]
+    plain = numbers(data_of(sweep()))
+    assert {"tables", "curves", "losses", "settings", "seconds", "runs", "verdict"} <= plain.keys()
+    assert {line["row"] for line in plain["curves"]} == {"ERM + adam", "ERM + genie"}
+    assert "</" not in Path(module.__file__).with_name("page.js").read_text()
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_the_verb_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path / "runs", sweep())
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text("{")
+    page = tmp_path / "page.html"
+    assert verb.run(arguments(str(folder), "-o", str(page))) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"32 runs in {page}; open it in a browser.\n"
+    assert "config.json cannot be read" in shown.err
+    assert "config.json cannot be read" in page.read_text(encoding="utf-8")
+
+
+def test_the_verb_refuses_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="There are no runs in"):
+        verb.run(arguments(str(tmp_path)))
+    with pytest.raises(InputError, match="nowhere cannot be read"):
+        verb.run(arguments(str(tmp_path / "nowhere")))
+    folder = written(tmp_path / "runs", sweep(trials=1) + sweep(trials=1, protocol="custom"))
+    with pytest.raises(InputError, match="--mix-protocols"):
+        verb.run(arguments(str(folder)))
+    with pytest.raises(InputError, match="cannot be written"):
+        verb.run(arguments(str(folder), "--mix-protocols", "-o", str(tmp_path)))
+
+
+def test_no_torch_is_loaded() -> None:
+    code = "import sys, genie_dg.report.page\nsys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
