@@ -19,7 +19,7 @@ import polars as pl
 
 from genie_dg.check import is_number
 from genie_dg.results.render import footnotes
-from genie_dg.results.tables import Cell, Table
+from genie_dg.results.tables import Cell, Table, extras
 
 from . import panels
 from .figures import COLOURS, Curve, CurveData, ReportError
@@ -64,7 +64,13 @@ def page_text(page: Page) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    filters = {"count": count, "accuracy": accuracy, "footnotes": footnotes, "best": best_means}
+    filters = {
+        "count": count,
+        "accuracy": accuracy,
+        "footnotes": footnotes,
+        "best": best_means,
+        "extras": extras,
+    }
     environment.filters.update(filters)
     script = files("genie_dg.report").joinpath("page.js").read_text(encoding="utf-8")
     text: str = environment.get_template("page.html.j2").render(
