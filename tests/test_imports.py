@@ -128,12 +128,12 @@ def broken_rule(one: Import, module: str) -> str:
         return "a verb imports libraries when it runs" if own == "cli" and one.at_once and foreign else ""
     if one.whole == "genie_dg.__version__":
         return ""
-    if path_of(one.target) is None:
-        return "there is no such module"
     if is_package(one.target):
         return "import its modules, not a package"
     if top(one.target) != own and not among(one.target, ALLOWED.get(own, set())):
         return f"{own} may not import {top(one.target)}"
+    if path_of(one.target) is None:
+        return "there is no such module"
     if own == "cli" and one.at_once and not among(one.target, CLI_AT_ONCE | {"cli"}):
         return "a verb imports what it needs when it runs"
     return "a private module of another package" if is_private_to_another(one.target, module) else ""
