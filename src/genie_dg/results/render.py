@@ -22,7 +22,8 @@ FORMATS = ("md", "tex", "csv")
 """The formats by name."""
 
 _WHO = ("table", "dataset", "selection", "protocol", "algorithm", "optimizer", "backbone", "source", "column")
-COLUMNS = (*_WHO, "accuracy", "standard_error", "trials", "fewest_draws", "most_draws", "note")
+_WHAT = ("accuracy", "standard_error", "trials", "fewest_draws", "most_draws", "note", "seconds_per_step")
+COLUMNS = (*_WHO, *_WHAT)
 """Of the CSV of tables."""
 
 DRAWS = (1, 2, 5, 10, 20)
@@ -185,7 +186,7 @@ def _csv(tables: Sequence[Table]) -> str:
             for column, c in zip(table.columns, line.cells, strict=True):
                 if not c.blank:
                     numbers = [None if x is None else repr(x) for x in (c.mean, c.error)]
-                    lines.append([table.kind, *who, column, *numbers, c.trials, *c.draws, c.note])
+                    lines.append([table.kind, *who, column, *numbers, c.trials, *c.draws, c.note, line.pace])
     return csv_text(COLUMNS, lines)
 
 

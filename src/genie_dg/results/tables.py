@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from genie_dg.runs.read import seconds
+
 from .frame import ResultsError
 from .select import METHODS, Case, Choice, select
 
@@ -54,12 +56,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table under its name; ``source`` is the training domain where each has its own line."""
+    """One row of a table under its name; ``source`` is the training domain where each has its own line.
+
+    ``pace`` is the mean over the chosen runs of seconds per step, evaluations included, where they were timed.
+    """
 
     row: Row
     label: str
     cells: tuple[Cell, ...]
     source: str = ""
+    pace: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,11 @@ class Table:
 def extras(line: Line) -> dict[str, str]:
     """What a table says of a line besides its accuracies: the columns at its right, by name."""
     real = [cell for cell in line.cells if cell.mean is not None]
-    return {"trials": span([c.trials for c in real]), "draws": span([bound for c in real for bound in c.draws])}
+    return {
+        "trials": span([c.trials for c in real]),
+        "draws": span([bound for c in real for bound in c.draws]),
+        "s/step": "-" if line.pace is None else f"{line.pace:.2g}",
+    }
 
 
 def span(counts: Sequence[int]) -> str:
@@ -191,11 +201,8 @@ class _DataSet:
         self.frame, self.method, self.choices = frame, method, choices
         self.name, self.domains = str(frame["dataset"][0]), tuple(frame["domains"][0])
         self.words = rule_words(frame, method)
-        self.rows, self.left_out, self.versions = (
-            cache(self._rows),
-            cache(self._left_out),
-            cache(self._versions),
-        )
+        self.rows, self.left_out = cache(self._rows), cache(self._left_out)
+        self.versions, self.lines_by_domain = cache(self._versions), cache(self._lines_by_domain)
 
     def _rows(self, left_out: int) -> list[tuple[Row, str, tuple[int, ...]]]:
         """The rows whose runs leave out so many domains, each with its label and its trials, sorted."""
@@ -213,12 +220,23 @@ class _DataSet:
     def ask(self, row: Row, test: tuple[int, ...]) -> Ask:
         return lambda trial: self.choices.get(Case(self.name, self.domains, *row, test, trial), NO_RUN)
 
-    def by_domain(self) -> list[Table]:
-        """A column for each domain that some run leaves out; a note names the others."""
+    def pace(self, row: Row, tests: Sequence[tuple[int, ...]], trials: Sequence[int]) -> float | None:
+        """The mean over what was chosen of seconds per step."""
+        chosen = [choice for test in tests for trial in trials if (choice := self.ask(row, test)(trial)).folder]
+        timed = [spent for choice in chosen if (spent := seconds(choice.folder))]
+        return sum(sum(t.values()) / (max(t) + 1) for t in timed) / len(timed) if timed else None
+
+    def _lines_by_domain(self) -> list[Line]:
         lines, shown = [], self.left_out()
         for row, label, trials in self.rows(1):
             cells = [gather(trials, self.ask(row, (k,))) for k in shown]
-            lines.append(Line(row, label, (*cells, average(cells, "test domain"))))
+            pace = self.pace(row, [(k,) for k in shown], trials)
+            lines.append(Line(row, label, (*cells, average(cells, "test domain")), pace=pace))
+        return lines
+
+    def by_domain(self) -> list[Table]:
+        """A column for each domain that some run leaves out; a note names the others."""
+        lines, shown = self.lines_by_domain(), self.left_out()
         others = ", ".join(name for k, name in enumerate(self.domains) if k not in shown)
         notes = (f"No run leaves out {others}; averages are over the {len(shown)} shown.",) if others else ()
         columns = (*(self.domains[k] for k in shown), "Avg")
@@ -242,7 +260,9 @@ class _DataSet:
                 entries = [gather(trials, ask, _score_at(at)) for at in range(count - 1)]
                 entries.insert(source, Cell(blank=True))
                 matrix.append(Line(row, label, tuple(entries), self.domains[source]))
-            lines.append(Line(row, label, (*cells, average(cells, "source"))))
+            tests = [tuple(k for k in range(count) if k != source) for source in range(count)]
+            pace = self.pace(row, tests, trials)
+            lines.append(Line(row, label, (*cells, average(cells, "source")), pace=pace))
             title = f"{self.name}: from one source to each target, {self.words}"
             matrices.append(Table("matrix", title, self.name, self.method, self.domains, tuple(matrix)))
         title = f"{self.name}: mean accuracy on the other domains by source, {self.words}"
@@ -276,7 +296,9 @@ def _averages(sets: Sequence[_DataSet], method: str, words: str) -> list[Table]:
     lines = []
     for row, label in rows:
         cells = [one.mean_over_domains(row) for one in shown]
-        lines.append(Line(row, label, (*cells, average(cells, "data set"))))
+        paces = [line.pace for one in shown for line in one.lines_by_domain() if line.row == row and line.pace]
+        pace = sum(paces) / len(paces) if paces else None
+        lines.append(Line(row, label, (*cells, average(cells, "data set")), pace=pace))
     columns = (*(one.name for one in shown), "Avg")
     notes = tuple(
         f"{one.name}: over {len(one.left_out())} of its {len(one.domains)} domains, the others were never left "
