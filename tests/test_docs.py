@@ -23,7 +23,7 @@ SHOWN += ["theory", "claims", "pac_bayes", "convergence"]
 
 
 TAUGHT = ["gradients", "_mixing", "alignment", "adversarial", "risk_penalties", "groupdro", "mixup", "mtl"]
-TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "sand_mask", "rsc", "fishr", "gsnr_dropout", "vrex"]
+TAUGHT += ["arm", "sagnet", "mixstyle", "miro", "masks", "rsc", "fishr"]
 
 
 @pytest.mark.parametrize(
