@@ -42,27 +42,15 @@ _MULTIPLY_2 = 0x846CA68B - (1 << 32)
 _SALT = (0x243F6A88, 0x85A308D3)  # the first digits of pi: one salt for each key word
 
 _CENTRE = (
-    2.8531987439350814e-08,
-    3.4372334312138264e-07,
-    -3.5288260278321104e-06,
-    -4.396740678203059e-06,
-    0.0002186020719818771,
-    -0.0012537076836451888,
-    -0.004177707713097334,
-    0.24664072692394257,
+    2.8531987439350814e-08, 3.4372334312138264e-07, -3.5288260278321104e-06, -4.396740678203059e-06,
+    0.0002186020719818771, -0.0012537076836451888, -0.004177707713097334, 0.24664072692394257,
     1.5014094114303589,
-)
+)  # fmt: skip
 _TAIL = (
-    -0.00013182344264350832,
-    6.076043064240366e-05,
-    0.0012532888213172555,
-    -0.0036336760967969894,
-    0.005784050095826387,
-    -0.007632669061422348,
-    0.009432020597159863,
-    1.0016746520996094,
+    -0.00013182344264350832, 6.076043064240366e-05, 0.0012532888213172555, -0.0036336760967969894,
+    0.005784050095826387, -0.007632669061422348, 0.009432020597159863, 1.0016746520996094,
     2.832977056503296,
-)
+)  # fmt: skip
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -106,14 +94,12 @@ def lane_words(device: torch.device) -> Tensor:
     return _new_lane_words(device) if torch.compiler.is_compiling() else _kept_lane_words(device)
 
 
-@functools.lru_cache(maxsize=32)
-def _kept_lane_words(device: torch.device) -> Tensor:
-    return _new_lane_words(device)
-
-
 def _new_lane_words(device: torch.device) -> Tensor:
     lanes = torch.arange(1, LANES + 1, dtype=torch.int64)
     return _signed(_mix(lanes * _GOLDEN & _MASK)).to(device)
+
+
+_kept_lane_words = functools.lru_cache(maxsize=32)(_new_lane_words)
 
 
 def row_words(rows: Tensor, key0: Word, key1: Word) -> Tensor:

@@ -19,18 +19,16 @@ from .algorithm import Algorithm, AlgorithmRow
 DISCRIMINATOR = "discriminator"
 """The role of the adversary."""
 
-SOURCE = "DomainBed"
-
 SPACE: Mapping[str, Setting] = {
-    "lambda_": Setting(1.0, LogUniform(-2, 2), SOURCE),
-    "weight_decay_d": Setting(0.0, LogUniform(-6, -2), SOURCE),
-    "d_steps_per_g_step": Setting(1, LogUniform(0, 3, base=2.0, whole=True), SOURCE),
-    "grad_penalty": Setting(0.0, LogUniform(-2, 1), SOURCE),
-    "beta1": Setting(0.5, Choice((0.0, 0.5)), SOURCE),
-    "mlp_width": Setting(256, LogUniform(6, 10, base=2.0, whole=True), SOURCE),
-    "mlp_depth": Setting(3, Choice((3, 4, 5)), SOURCE),
-    "mlp_dropout": Setting(0.0, Choice((0.0, 0.1, 0.5)), SOURCE),
-    "lr_d": Setting(5e-5, LogUniform(-5, -3.5), SOURCE),
+    "lambda_": Setting(1.0, LogUniform(-2, 2), "DomainBed"),
+    "weight_decay_d": Setting(0.0, LogUniform(-6, -2), "DomainBed"),
+    "d_steps_per_g_step": Setting(1, LogUniform(0, 3, base=2.0, whole=True), "DomainBed"),
+    "grad_penalty": Setting(0.0, LogUniform(-2, 1), "DomainBed"),
+    "beta1": Setting(0.5, Choice((0.0, 0.5)), "DomainBed"),
+    "mlp_width": Setting(256, LogUniform(6, 10, base=2.0, whole=True), "DomainBed"),
+    "mlp_depth": Setting(3, Choice((3, 4, 5)), "DomainBed"),
+    "mlp_dropout": Setting(0.0, Choice((0.0, 0.1, 0.5)), "DomainBed"),
+    "lr_d": Setting(5e-5, LogUniform(-5, -3.5), "DomainBed"),
 }
 
 ONE_SOURCE = (

@@ -40,14 +40,10 @@ def image_channels(featurizer: nn.Module) -> int:
 def context_network(channels: int) -> nn.Sequential:
     """Images ``[n, channels, h, w]`` to one channel of the same size."""
     return nn.Sequential(
-        nn.Conv2d(channels, HIDDEN, 5, padding=2),
-        nn.BatchNorm2d(HIDDEN),
-        nn.ReLU(),
-        nn.Conv2d(HIDDEN, HIDDEN, 5, padding=2),
-        nn.BatchNorm2d(HIDDEN),
-        nn.ReLU(),
+        nn.Conv2d(channels, HIDDEN, 5, padding=2), nn.BatchNorm2d(HIDDEN), nn.ReLU(),
+        nn.Conv2d(HIDDEN, HIDDEN, 5, padding=2), nn.BatchNorm2d(HIDDEN), nn.ReLU(),
         nn.Conv2d(HIDDEN, 1, 5, padding=2),
-    )
+    )  # fmt: skip
 
 
 class ARM(OneLoss):
@@ -59,8 +55,7 @@ class ARM(OneLoss):
 
     g is the context network (three 5x5 convolutions, batch norm and ReLU between them) and gives one channel of
     the image's size; in training the support set of an image is its domain's batch; f is the network, whose
-    input has one channel more than the images. f and g are trained together. All domains go through g and then
-    through f together.
+    input has one channel more than the images. f and g are trained together, on all domains at once.
 
     `predict` takes the images it is given as the support set, so a prediction depends on the batch it is made
     in.

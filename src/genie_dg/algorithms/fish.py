@@ -38,9 +38,8 @@ class Fish(Algorithm):
     computed: the difference of two nearly equal weights would lose the digits of a small :math:`\alpha`.
     An optimizer that ignores the scale of gradients (Adam) ignores ``meta_lr``.
 
-    The value of the loss is the mean of the :math:`L_{d_i}(\tilde\theta_i)` along the inner steps. Batch-norm
-    statistics are left as the forward passes of the inner loop leave them. No second derivatives are computed,
-    unless the optimizer asks for them; then the whole inner path is differentiated.
+    The value of the loss is the mean of the :math:`L_{d_i}(\tilde\theta_i)` along the inner steps. No second
+    derivatives are computed, unless the optimizer asks for them; then the whole inner path is differentiated.
 
     Args:
         meta_lr: :math:`\epsilon`.
@@ -76,16 +75,14 @@ class Fish(Algorithm):
         """The mean of the domains' losses along the inner steps, and the sum of their gradients."""
         names = [name for name, p in self.network.named_parameters() if p.requires_grad]
         weights: list[Tensor] = list(trainable(self.network))
-        if not create_graph:
-            weights = [w.detach().requires_grad_() for w in weights]
         total, losses = [torch.zeros_like(w) for w in weights], []
         for d in order:
+            if not create_graph:
+                weights = [w.detach().requires_grad_() for w in weights]
             state = dict(zip(names, weights, strict=True))
             loss = cross_entropy(functional_call(self.network, state, (batch.images[d],)), batch.labels[d])
             gradients = gradients_of(loss, weights, create_graph)
             weights = [w - self.fish_inner_lr * g for w, g in zip(weights, gradients, strict=True)]
-            if not create_graph:
-                weights = [w.detach().requires_grad_() for w in weights]
             total = [t + g for t, g in zip(total, gradients, strict=True)]
             losses.append(loss.detach())
         return torch.stack(losses).mean(), total

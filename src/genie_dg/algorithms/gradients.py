@@ -63,17 +63,9 @@ def domain_gradients(
 ) -> tuple[Tensor, list[Tensor]]:
     r"""The loss :math:`L_d` of every domain and its gradient :math:`g_d = \nabla L_d`.
 
-    Every domain is sent through the network by itself, and without ``create_graph`` its graph is freed before
-    the next one begins.
-
-    Args:
-        network: images to logits.
-        batch: the domains.
-        parameters: what to differentiate in.
-        create_graph: losses and gradients carry their graph.
-
-    Returns:
-        the losses, of shape ``[domains]``, and for each parameter its gradients, ``[domains, *shape]``.
+    Every domain is sent through the network by itself. With ``create_graph`` losses and gradients carry their
+    graph; without it the graph of a domain is freed before the next one begins. The losses have the shape
+    ``[domains]``, and for each of the ``parameters`` there is one tensor ``[domains, *shape]``.
     """
     losses, rows = [], []
     for images, labels in zip(batch.images, batch.labels, strict=True):

@@ -122,11 +122,9 @@ class ANDMask(GradientMask):
             the plain mean.
 
     Differs from the paper in the division by :math:`10^{-10} + \bar m`, which keeps the size of the step when
-    few entries pass. The paper's rule is :math:`m_j \bar g_j`; the authors' code offers the division as an
-    option, which their example runs switch on, and DomainBed always divides.
-
-    Differs from the public code (DomainBed) in that one domain always gives ERM: there, entries with a gradient
-    of exactly zero count as disagreement and make the others larger. With two or more domains they still do.
+    few entries pass; it is an option of the authors' code, and DomainBed always divides. Differs from the
+    public code (DomainBed) in that one domain always gives ERM: there, entries with a gradient of exactly zero
+    count as disagreement and make the others larger. With two or more domains they still do.
     """
 
     def __init__(self, network: Network, domains: int, *, tau: float = 1.0) -> None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, final
+from functools import partial
+from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Role, StepContext
 from genie_dg.check import InputError, number
 from genie_dg.search_space import Setting
 
 from .algorithm import AlgorithmRow, OneLoss
-
-if TYPE_CHECKING:
-    from typing import Self
 
 EPS = 1e-6
 """The least variance."""
@@ -91,7 +89,7 @@ class MIRO(OneLoss):
             for point in network.points
         )
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> MIRO:
         """As usual, except that the frozen copy stays in evaluation mode."""
         super().train(mode)
         self.start.eval()
@@ -115,14 +113,11 @@ def _activations(network: Network, images: Tensor) -> tuple[Tensor, list[Tensor]
     """The features and the activations at all points."""
     seen: dict[str, Tensor] = {}
 
-    def keep(point: str) -> Edit:
-        def edit(x: Tensor) -> Tensor:
-            seen[point] = x
-            return x
+    def keep(point: str, x: Tensor) -> Tensor:
+        seen[point] = x
+        return x
 
-        return edit
-
-    features = network.features(images, {point: keep(point) for point in network.points})
+    features = network.features(images, {point: partial(keep, point) for point in network.points})
     return features, [seen[point] for point in network.points]
 
 

@@ -21,11 +21,8 @@ from .algorithm import Algorithm, AlgorithmRow
 def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tensor:
     """Activations x with their channel statistics mixed with those of ``x[partner]``; see `MixStyle`.
 
-    Args:
-        x: ``[n, c, h, w]``.
-        weights: of the own statistics, ``[n]``.
-        partner: ``[n]``, a permutation.
-        eps: added to variances.
+    x is ``[n, c, h, w]``, ``weights`` are those of the own statistics, ``partner`` is a permutation of the
+    samples, and ``eps`` is added to variances.
 
     >>> x = torch.tensor([[1.0, 3.0], [0.0, 20.0]]).view(2, 1, 1, 2)
     >>> mix(x, torch.tensor([0.5, 1.0]), torch.tensor([1, 0])).round(decimals=3).flatten().tolist()

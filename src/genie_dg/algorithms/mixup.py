@@ -83,9 +83,8 @@ class Mixup(Algorithm):
             losses = []
             for images, first, second, weight in pairs:
                 logits = self.network(images)
-                losses.append(
-                    weight * cross_entropy(logits, first) + (1 - weight) * cross_entropy(logits, second)
-                )
+                of_first, of_second = cross_entropy(logits, first), cross_entropy(logits, second)
+                losses.append(weight * of_first + (1 - weight) * of_second)
             return torch.stack(losses).mean()
 
         yield Objective(MAIN, loss)

@@ -45,10 +45,9 @@ class MTL(Algorithm):
             keeps the mean of the first batch for good.
 
     Differs from the paper in that the embedding of a domain is the mean of learnt features and h is linear;
-    there both are kernels, and the mean is over the domain's whole sample.
-
-    Differs from the public code (DomainBed): there the embedding is overwritten with random numbers before it
-    is used, the averages start from 0, and the losses of the domains are summed.
+    there both are kernels, and the mean is over the domain's whole sample. Differs from the public code
+    (DomainBed): there the embedding is overwritten with random numbers before it is used, the averages start
+    from 0, and the losses of the domains are summed.
     """
 
     embeddings: Tensor

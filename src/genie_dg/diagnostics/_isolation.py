@@ -57,10 +57,7 @@ def own_randomness(seed: int | None = None) -> Iterator[None]:
 
 
 def _torch_streams() -> list[torch.Generator]:
-    """The global generators in use.
-
-    ``torch.manual_seed`` would do too much: it queues a seed for a CUDA that is initialised later.
-    """
+    """The global generators in use; ``torch.manual_seed`` would queue a seed for a CUDA of later, too."""
     streams = [torch.default_generator]
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         streams += list(torch.cuda.default_generators)
@@ -79,10 +76,7 @@ def set_mode(model: nn.Module, mode: Mode) -> None:
 
 
 def _lend_buffers(holders: list[tuple[nn.Module, dict[str, Tensor | None]]]) -> None:
-    """Give modules copies to write on.
-
-    The originals are not written, not even back: that would spoil a backward that is under way.
-    """
+    """Give modules copies to write on; writing the originals, even back, would spoil a backward under way."""
     copies: dict[int, Tensor] = {}
     for module, held in holders:
         for name, buffer in held.items():

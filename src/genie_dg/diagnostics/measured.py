@@ -175,45 +175,38 @@ def _one_draw(
 ) -> tuple[tuple[float, float, float, float], list[Tensor]]:
     """The loss decreases on D' and on D, their linear parts, and each parameter's share of the last."""
     copied, stepper = copy_of(model, optimizer)
-    parameters = trainable(copied)
+    parameters, of_parameters = trainable(copied), loss_of_parameters(copied, loss)
+
+    def value_and_slope(batch: Batch) -> tuple[float, list[Tensor]]:
+        with undisturbed(copied, mode, seed):
+            value = of_parameters({}, batch)
+            return float(value.detach()), gradients(value, parameters)
+
+    def value_only(batch: Batch) -> float:
+        with undisturbed(copied, mode, seed), torch.no_grad():
+            return float(of_parameters({}, batch))
+
     before = [p.detach().clone() for p in parameters.values()]
-    start_d, slope_d = _loss_and_slope(copied, loss, batch, mode, seed)
-    start_other, slope_other = _loss_and_slope(copied, loss, other, mode, seed)
-    _step(copied, stepper, loss, batch, mode, create_graph, seed)
+    (start_d, slope_d), (start_other, slope_other) = value_and_slope(batch), value_and_slope(other)
+    with own_randomness(seed), torch.enable_grad():
+        set_mode(copied, mode)
+        _step(stepper, lambda: of_parameters({}, batch), create_graph)
     moved = [old - p.detach() for old, p in zip(before, parameters.values(), strict=True)]
-    end_d, end_other = (_loss(copied, loss, b, mode, seed) for b in (batch, other))
     shares, others = ([d * g for d, g in zip(moved, slope, strict=True)] for slope in (slope_d, slope_other))
     linear_d, linear_other = (sum(float(x.sum(dtype=torch.float64)) for x in xs) for xs in (shares, others))
-    return (start_other - end_other, start_d - end_d, linear_other, linear_d), shares
+    gains = start_other - value_only(other), start_d - value_only(batch)
+    return (*gains, linear_other, linear_d), shares
 
 
-def _step(
-    model: nn.Module, stepper: Optimizer, loss: Loss, batch: Batch, mode: Mode, create_graph: bool, seed: int
-) -> None:
-    """One step of a copy, through a closure: SAM and L-BFGS need it, the others call it once."""
-    of_parameters = loss_of_parameters(model, loss)
+def _step(stepper: Optimizer, loss: Callable[[], Tensor], create_graph: bool) -> None:
+    """One step through a closure: SAM and L-BFGS need it, the others call it once."""
 
     def closure() -> Tensor:
         stepper.zero_grad()
         with torch.enable_grad():
-            value = of_parameters({}, batch)
+            value = loss()
             value.backward(create_graph=create_graph)  # type: ignore[no-untyped-call]
         return value
 
-    with own_randomness(seed), torch.enable_grad():
-        set_mode(model, mode)
-        closure()  # some optimizers read .grad before they call the closure
-        stepper.step(closure)  # type: ignore[arg-type]
-
-
-def _loss_and_slope(
-    model: nn.Module, loss: Loss, batch: Batch, mode: Mode, seed: int
-) -> tuple[float, list[Tensor]]:
-    with undisturbed(model, mode, seed):
-        value = loss_of_parameters(model, loss)({}, batch)
-        return float(value.detach()), gradients(value, trainable(model))
-
-
-def _loss(model: nn.Module, loss: Loss, batch: Batch, mode: Mode, seed: int) -> float:
-    with undisturbed(model, mode, seed), torch.no_grad():
-        return float(loss_of_parameters(model, loss)({}, batch))
+    closure()  # some optimizers read .grad before they call the closure
+    stepper.step(closure)  # type: ignore[arg-type]

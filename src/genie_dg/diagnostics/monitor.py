@@ -64,8 +64,6 @@ def every(interval: int, start: int = 0) -> Schedule:
 def log_steps(count: int, last: int = 10_000) -> Schedule:
     """About ``count`` steps from 1 to ``last``, evenly spaced on a logarithmic scale, and on at the same pace.
 
-    Early steps lie closer together than whole numbers allow, so there are fewer of them.
-
     >>> [step for step in range(1200) if log_steps(4, last=1000)(step)]
     [1, 10, 100, 1000]
     """
@@ -177,13 +175,7 @@ def watch_osgr(
 
 
 def watch_sharpness(
-    model: nn.Module,
-    loss: Loss,
-    batch: Batch,
-    radius: float,
-    *,
-    direction: Direction = "ascent",
-    **options: Any,
+    model: nn.Module, loss: Loss, batch: Batch, radius: float, direction: Direction = "ascent", **options: Any
 ) -> Gauge:
     """Loss rise and first-order flatness in the same ball (``rise_...`` and ``flatness_...``).
 

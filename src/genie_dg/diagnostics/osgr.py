@@ -21,7 +21,7 @@ definition itself, is in `measured`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -127,53 +127,44 @@ def osgr_of_batch(
         )
     plain = osgr_of_moments(moments, preconditioner, n)
     p, _ = _values(moments, preconditioner)
-    products = _Products(moments, p)
     with undisturbed(model, mode, seed):
-        for gradient in gradient_rows(model, loss, batch, moments.axis, moments.unit, chunk):
-            products.add(gradient)
-    ratio = products.ratio(plain.n / moments.unit, level)
+        rows = gradient_rows(model, loss, batch, moments.axis, moments.unit, chunk)
+        along, square = _products(rows, moments, p)
+    ratio = _jackknife(along, square, plain.n / moments.unit, level)
     return replace(plain, value=ratio.value, low=ratio.low, high=ratio.high, level=level)
 
 
-class _Products:
-    r"""For each gradient :math:`a_i = g_i^\top P \bar g` and :math:`b_i = g_i^\top P g_i`.
+def _products(rows: Iterable[list[Tensor]], moments: GradientMoments, p: Parameters) -> tuple[Tensor, Tensor]:
+    r"""For each gradient :math:`a_i = g_i^\top P \bar g` and :math:`b_i = g_i^\top P g_i`, in float64."""
+    means = [m.flatten() for m in moments.mean.values()]
+    factors = [p[name].flatten().to(m.dtype) for name, m in moments.mean.items()]
+    scratches = [torch.empty_like(m) for m in means]
+    products = []
+    for gradient in rows:
+        a, b = 0.0, 0.0
+        for g, mean, factor, scratch in zip(gradient, means, factors, scratches, strict=True):
+            g = g.detach().reshape(-1).to(mean.dtype)
+            torch.mul(g, factor, out=scratch)
+            a += float(torch.dot(scratch, mean))
+            b += float(torch.dot(scratch, g))
+        products.append((a, b))
+    along, square = torch.tensor(products, dtype=torch.float64).T.contiguous()
+    return along, square
 
-    They are all that leaving one gradient out needs.
-    """
 
-    def __init__(self, moments: GradientMoments, p: Parameters) -> None:
-        self.count = moments.count
-        self.mean = [m.flatten() for m in moments.mean.values()]
-        self.p = [p[name].flatten().to(m.dtype) for name, m in moments.mean.items()]
-        self.scratch = [torch.empty_like(m) for m in self.mean]
-        self.along: list[float] = []
-        self.square: list[float] = []
+def _jackknife(a: Tensor, b: Tensor, units: float, level: float) -> Ratio:
+    """The ratio and its interval from the `_products`, which are all that leaving one gradient out needs."""
+    count, total, squares = len(a), len(a) * a.sum(), b.sum()  # total = S^T P S with S the sum
 
-    @torch.no_grad()
-    def add(self, gradient: list[Tensor]) -> None:
-        along, square = 0.0, 0.0
-        for g, mean, p, scratch in zip(gradient, self.mean, self.p, self.scratch, strict=True):
-            g = g.reshape(-1).to(mean.dtype)
-            torch.mul(g, p, out=scratch)
-            along += float(torch.dot(scratch, mean))
-            square += float(torch.dot(scratch, g))
-        self.along.append(along)
-        self.square.append(square)
+    def parts(k: int, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+        signal = (total - squares) / (k * (k - 1))
+        noise = (squares - total / k) / (k - 1)
+        return signal, signal + noise / units
 
-    def ratio(self, units: float, level: float) -> Ratio:
-        a = torch.tensor(self.along, dtype=torch.float64)
-        b = torch.tensor(self.square, dtype=torch.float64)
-        count, total, squares = self.count, self.count * a.sum(), b.sum()  # total = S^T P S with S the sum
-
-        def parts(k: int, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-            signal = (total - squares) / (k * (k - 1))
-            noise = (squares - total / k) / (k - 1)
-            return signal, signal + noise / units
-
-        whole = parts(count, total, squares)
-        without = parts(count - 1, total - 2 * count * a + b, squares - b)
-        top, bottom = (count * w - (count - 1) * o for w, o in zip(whole, without, strict=True))
-        return ratio_of_means(top, bottom, level)
+    whole = parts(count, total, squares)
+    without = parts(count - 1, total - 2 * count * a + b, squares - b)
+    top, bottom = (count * w - (count - 1) * o for w, o in zip(whole, without, strict=True))
+    return ratio_of_means(top, bottom, level)
 
 
 def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:

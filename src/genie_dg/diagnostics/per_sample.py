@@ -155,7 +155,14 @@ def gradient_moments(
         except Exception as error:
             if axis != "sample":
                 raise
-            moments = _without_vmap(model, loss, batch, parameters, error)
+            rows = gradient_rows(model, loss, batch, "micro-batch", 1, None)
+            moments = _moments_of(rows, "micro-batch", 1, parameters)  # raises an error of the model itself
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            warnings.warn(
+                f"{type(model).__name__} cannot be vmapped ({reason}), so gradients were taken by "
+                "micro-batches of 1 sample, one backward each; pass micro_batch=8 or so if that is too slow.",
+                stacklevel=2,
+            )
     _check(moments)
     return moments
 
@@ -166,21 +173,6 @@ def _moments_of(rows: Iterator[list[Tensor]], axis: str, unit: int, parameters: 
         running.add(gradient)
     mean, spread = (dict(zip(parameters, x, strict=True)) for x in (running.mean, running.spread))
     return GradientMoments(axis, unit, running.count, mean, spread)
-
-
-def _without_vmap(
-    model: nn.Module, loss: Loss, batch: Batch, parameters: Parameters, error: Exception
-) -> GradientMoments:
-    """Micro-batches of one, with a warning. An error of the model itself is raised here once more, plainly."""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    rows = gradient_rows(model, loss, batch, "micro-batch", 1, None)
-    moments = _moments_of(rows, "micro-batch", 1, parameters)
-    warnings.warn(
-        f"{type(model).__name__} cannot be vmapped ({reason}), so gradients were taken by micro-batches of 1 "
-        "sample, one backward each; pass micro_batch=8 or so if that is too slow.",
-        stacklevel=3,
-    )
-    return moments
 
 
 def gradient_rows(
@@ -252,10 +244,11 @@ def per_sample_gradients(
 ) -> Parameters:
     """For each parameter a tensor ``[samples, *shape]``; takes samples times the memory of the model."""
     _unit("sample", None, chunk, mode)
-    names = list(trainable(model))
     with undisturbed(model, mode, seed):
-        chunks = [list(rows) for rows in _chunks(model, loss, batch, chunk)]
-    return {name: torch.cat([rows[i] for rows in chunks]) for i, name in enumerate(names)}
+        chunks = list(_chunks(model, loss, batch, chunk))
+    return {
+        name: torch.cat(rows) for name, rows in zip(trainable(model), zip(*chunks, strict=True), strict=True)
+    }
 
 
 def _check(moments: GradientMoments) -> None:

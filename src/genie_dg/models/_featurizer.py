@@ -117,12 +117,12 @@ class Renormalised(nn.Module):
         return features
 
 
-def need(backbone: str, module: str, package: str, extra: str) -> ModuleType:
+def need(backbone: str, module: str, extra: str) -> ModuleType:
     """Import an optional package, or say in one sentence which extra brings it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise MissingPackage(
-            f"The backbone {backbone} needs {package}, which is not installed; "
+            f"The backbone {backbone} needs {module.partition('.')[0]}, which is not installed; "
             f'run pip install "genie-dg[{extra}]" and try again.'
         ) from error

@@ -37,23 +37,22 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> object:
     try:
-        state: object = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise WeightsError(
             f"{path} cannot be read as tensors only ({type(error).__name__}); "
             "save a state dict with torch.save(model.state_dict(), file)."
         ) from error
-    return state
 
 
 def _read_safetensors(path: Path) -> object:
-    library = need("with weights in safetensors", "safetensors", "safetensors", "timm")
-    reader = need("with weights in safetensors", "safetensors.torch", "safetensors", "timm")
+    library, reader = (
+        need("with weights in safetensors", module, "timm") for module in ("safetensors", "safetensors.torch")
+    )
     try:
-        state: object = reader.load_file(path)
+        return reader.load_file(path)
     except library.SafetensorError as error:
         raise WeightsError(f"{path} is not a safetensors file ({error}); check how it was saved.") from error
-    return state
 
 
 def copy_channels(weight: Tensor, channels: int) -> Tensor:

@@ -13,10 +13,7 @@ from ._featurizer import BackboneRequest, BackboneRow, Featurizer
 __all__ = ["BACKBONES", "BackboneRequest", "BackboneRow", "Featurizer", "find_backbone"]
 
 BACKBONES = Registry(
-    "backbone",
-    [*small.ROWS, *resnet.ROWS, efficientnet_lite.ROW],
-    BackboneRow,
-    "genie_dg.backbones",
+    "backbone", [*small.ROWS, *resnet.ROWS, efficientnet_lite.ROW], BackboneRow, "genie_dg.backbones"
 )
 """The backbones by name. Names ``timm/<model>`` are understood besides: see `find_backbone`."""
 

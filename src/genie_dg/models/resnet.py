@@ -20,7 +20,7 @@ def build_resnet(name: str, request: BackboneRequest) -> Featurizer:
     The points are ``stem`` (after the max pooling) and the four stages ``layer1`` to ``layer4``. The published
     weights are IMAGENET1K_V1, those of DomainBed and of nearly all papers in the field.
     """
-    models = need(name, "torchvision.models", "torchvision", "bench")
+    models = need(name, "torchvision.models", "bench")
     network: nn.Module = models.get_model(name, weights=None)
     network.fc = nn.Identity()
     if request.channels != 3:
@@ -34,7 +34,7 @@ def build_resnet(name: str, request: BackboneRequest) -> Featurizer:
 
 def _published(name: str) -> dict[str, Tensor]:
     """Torchvision's weights, from the cache of torch.hub or the internet; the hash in the name is checked."""
-    models = need(name, "torchvision.models", "torchvision", "bench")
+    models = need(name, "torchvision.models", "bench")
     weights = models.get_model_weights(name)["IMAGENET1K_V1"]
     try:
         state: dict[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)

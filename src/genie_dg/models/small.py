@@ -14,7 +14,7 @@ WIDTH, HIDDEN = 256, 2
 """Units of every layer of the perceptron, and how many of its layers are followed by a ReLU."""
 
 
-class Cnn(nn.Module):
+class Cnn(nn.Sequential):
     """Four times convolution, ReLU, group norm with 8 groups; then the mean over space: 128 features."""
 
     def __init__(self, channels: int) -> None:
@@ -26,13 +26,11 @@ class Cnn(nn.Module):
             inputs = outputs
 
     def forward(self, images: Tensor) -> Tensor:
-        x = images
-        for block in self.children():
-            x = block(x)
-        return x.mean((2, 3))
+        maps: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+        return maps.mean((2, 3))
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Sequential):
     """Three linear layers on the flattened image, a ReLU after the first two: 256 features."""
 
     def __init__(self, inputs: int) -> None:
@@ -43,10 +41,8 @@ class Mlp(nn.Module):
         self.output = nn.Linear(inputs, WIDTH)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = images.flatten(1)
-        for layer in self.children():
-            x = layer(x)
-        return x
+        features: Tensor = super().forward(images.flatten(1))  # type: ignore[no-untyped-call]
+        return features
 
 
 def build_cnn(request: BackboneRequest) -> Featurizer:

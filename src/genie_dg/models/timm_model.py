@@ -90,7 +90,7 @@ def build(name: str, request: BackboneRequest) -> Featurizer:
 
 
 def _timm(name: str) -> ModuleType:
-    return need(PREFIX + name, "timm", "timm", "timm")
+    return need(PREFIX + name, "timm", "timm")
 
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any]:
