@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from genie_dg.check import InputError
-from genie_dg.cli.main import build_parser, check_verb
+from genie_dg.cli.main import build_parser, check_verb, main
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("quickstart.md", "use_in_your_loop.md", "own_folder.md")
@@ -163,3 +163,15 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 def test_every_page_is_in_the_menu() -> None:
     menu = set(re.findall(r"(\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.M))
     assert menu == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
+def test_the_page_about_the_frame_runs(tmp_path: Path) -> None:
+    """Its blocks are cells of one notebook; the runs are two short ones."""
+    for optimizer in ("adam", "genie"):
+        words = ["train", "digits", "--test-domain", "0", "--backbone", "mlp", "--steps", "5", "--every", "4"]
+        assert main([*words, "--optimizer", optimizer, "--out", str(tmp_path / "runs")]) == 0
+    cells = [text for _, text in blocks("results.md", "python")]
+    assert len(cells) == 5
+    printed = run_python("\n".join(cells), tmp_path)
+    assert "ERM + genie" in printed
+    assert "### digits: accuracy on the test domain" in printed

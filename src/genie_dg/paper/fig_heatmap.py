@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from genie_dg.diagnostics import UpdateRecorder
+from genie_dg.diagnostics.updates import UpdateRecorder
 from genie_dg.report.figures import HeatmapData, Row, heatmap_data, plot_update_heatmap
 
 from .figure_setup import FigureSetup, figure_setup, panels, save

@@ -16,7 +16,7 @@ from statistics import median, stdev
 from typing import TYPE_CHECKING
 
 from genie_dg._types import MAIN
-from genie_dg.diagnostics import Monitor, every, watch_osgr
+from genie_dg.diagnostics.monitor import Monitor, every, watch_osgr
 from genie_dg.report.figures import CurveData, Record, Row, curve_data, plot_curves
 from genie_dg.student_t import t_quantile
 

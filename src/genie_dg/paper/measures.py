@@ -19,10 +19,13 @@ from genie_dg.bench.step import take_step
 from genie_dg.bench.train import batch_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
-from genie_dg.diagnostics import UpdateRecorder, measure_osgr, osgr_of_batch, preconditioner
 from genie_dg.diagnostics.claims import counterexample
 from genie_dg.diagnostics.convergence import average_gradient_norm, rate_slope, step_size
+from genie_dg.diagnostics.measured import measure_osgr
+from genie_dg.diagnostics.osgr import osgr_of_batch
 from genie_dg.diagnostics.pac_bayes import kl_divergence, kl_gradient
+from genie_dg.diagnostics.preconditioners import preconditioner
+from genie_dg.diagnostics.updates import UpdateRecorder
 from genie_dg.optim.genie import GENIE
 from genie_dg.runs.record import RunConfig
 

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from genie_dg.check import InputError
+from genie_dg.check import InputError, is_number
 from genie_dg.files import read_lines
 
 from . import folder as names
@@ -373,7 +373,8 @@ def watched(folder: str) -> list[dict[str, Any]]:
 def seconds(folder: str) -> dict[int, float]:
     """Seconds that each record took, with the steps before it, by step; the last time counts."""
     lines, _ = read_lines(f"{folder}/{names.TIMINGS}")
-    return {line["step"]: float(line["seconds"]) for line in lines if line.keys() >= {"step", "seconds"}}
+    timed = [(line.get("step"), line.get("seconds")) for line in lines]
+    return {step: float(spent) for step, spent in timed if type(step) is int and step >= 0 and is_number(spent)}
 
 
 def versions(folders: Iterable[str]) -> Iterator[dict[str, Any]]:
