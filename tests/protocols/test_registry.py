@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,11 @@ def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> Non
     profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
     with pytest.raises(InputError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
         check_names(profile, *ROWS)
+
+
+def test_a_protocol_says_how_long_runs_on_any_set_are() -> None:
+    for key in ("steps", "checkpoint_every"):
+        with pytest.raises(
+            InputError, match=rf"^mine has no {key} for data sets in general; name 'default', too\.$"
+        ):
+            replace(DOMAINBED, name="mine", **{key: {"PACS": 5}})

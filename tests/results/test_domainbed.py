@@ -279,3 +279,11 @@ def test_a_wrong_folder_is_refused(tmp_path: Path) -> None:
         import_domainbed(tmp_path / "nowhere", tmp_path / "runs")
     with pytest.raises(ResultsError, match=r"has no results\.jsonl"):
         import_domainbed(tmp_path, tmp_path / "runs")
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    folder(tmp_path / "db", "x", arguments([0]), [0.2])
+    (tmp_path / "file").touch()
+    done = import_domainbed(tmp_path / "db", tmp_path / "file")
+    assert done.written == 0
+    assert "cannot be written (Not a directory); choose another --out." in done.problems[0]

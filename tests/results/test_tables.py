@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genie_dg.results.frame import ResultsError
+from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.select import Choice
 from genie_dg.results.tables import Cell, Row, Table, average, cell_of, check_protocols, gather, tables
 
-from .build import PACS, Run, frame_of, record, run
+from .build import PACS, Run, frame_of, lines, record, run, write
 
 
 def flat(test: int | tuple[int, ...], score: float, trial: int = 0, draw: int = 0, **more: Any) -> Run:
@@ -66,8 +67,19 @@ def test_an_average_has_no_error_and_needs_all() -> None:
 def test_a_table_by_domain() -> None:
     text = render([by_kind(whole(THREE), "domains")])
     heads, row = (numbers(text, name) for name in ("algorithm", "ERM"))
-    assert heads == ["algorithm", "optimizer", *PACS, "Avg", "trials", "draws"]
-    expected = ["ERM", "adam", "20.0 +/- 4.7", "20.0 +/- 0.0", "50.0 +/- 9.4", "40.0 +/- 0.0", "32.5", "3", "1"]
+    assert heads == ["algorithm", "optimizer", *PACS, "Avg", "trials", "draws", "s/step"]
+    expected = [
+        "ERM",
+        "adam",
+        "20.0 +/- 4.7",
+        "20.0 +/- 0.0",
+        "50.0 +/- 9.4",
+        "40.0 +/- 0.0",
+        "32.5",
+        "3",
+        "1",
+        "-",
+    ]
     assert row == expected
     assert text.startswith("### PACS: accuracy on the test domain, training-domain selection\n")
 
@@ -123,7 +135,7 @@ def test_a_row_without_runs_of_a_data_set_is_missing_there_only() -> None:
 def test_draws_are_counted() -> None:
     runs = whole(THREE) + [flat(0, 0.9, trial, draw=1) for trial in range(3)]
     text = render([by_kind(runs, "domains")])
-    assert numbers(text)[-1] == "1-2"
+    assert numbers(text)[-2] == "1-2"
     assert numbers(text)[2] == "90.0 +/- 0.0"  # at a tie the largest seed
 
 
@@ -236,6 +248,21 @@ def test_the_oracle_says_which_record_it_saw(protocol: str, oracle: str, rule: s
     assert titles(runs) == {f"oracle selection ({rule} checkpoint)"}
     cells = by_kind(runs, "domains", "oracle").lines[0].cells
     assert {cell.mean for cell in cells} == {0.25 if rule == "best" else 0.75}
+
+
+def test_seconds_per_step_are_those_of_the_chosen_runs(tmp_path: Path) -> None:
+    """Run k takes k + 1 seconds a step, evaluations included; the better draw of domain 0 takes 7."""
+    runs = whole([[0.5] * 4])
+    faster = run([0], [record(0, [0.9] * 4, [0.9] * 4)], draw=1)
+    for one, pace in zip([*runs, faster], (1, 2, 3, 4, 7), strict=True):
+        timings = [{"step": 0, "seconds": pace}, {"step": 9, "seconds": 9 * pace}]
+        (write(tmp_path, one) / "timings.jsonl").write_text(lines(timings))
+    listed = tables(load(tmp_path))
+    assert [table.lines[0].pace for table in listed] == [(7 + 2 + 3 + 4) / 4] * 2
+    assert numbers(render(listed[:1]))[-1] == "4"
+    for path in tmp_path.glob("*/timings.jsonl"):
+        path.write_text('{"step": "x", "seconds": 1}\n{')
+    assert [table.lines[0].pace for table in tables(load(tmp_path))] == [None] * 2
 
 
 def test_the_oracle_of_several_rules_says_so() -> None:

@@ -210,6 +210,15 @@ def test_a_file_that_is_too_large_counts_as_missing(tmp_path: Path, monkeypatch:
     assert "records.jsonl cannot be read (it has more than 0 MB); it counts as missing." in runs.problems[0]
 
 
+def test_a_file_that_cannot_be_opened_counts_as_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, run([0], [GOOD]))
+    (path / "records.jsonl").unlink()
+    (path / "records.jsonl").symlink_to(path / "records.jsonl")
+    runs = read_runs([str(path)])
+    assert (runs.count, len(runs.problems)) == ([0], 1)
+    assert "cannot be read (Too many levels of symbolic links); it counts as missing." in runs.problems[0]
+
+
 def test_run_folders(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         (tmp_path / name).mkdir()
@@ -267,6 +276,10 @@ def test_seconds_by_step(tmp_path: Path) -> None:
         [{"step": 0, "seconds": 1}, {"step": 5, "seconds": 2.5}, {"step": 5, "seconds": 4.0}, {"step": 6}]
     )
     (tmp_path / "timings.jsonl").write_text(text)
+    assert seconds(str(tmp_path)) == {0: 1.0, 5: 4.0}
+    broken = [("7", 1), (None, 1), (-1, 1), (True, 1), (8, "1"), (8, None), (8, float("nan")), ([1], 1)]
+    with (tmp_path / "timings.jsonl").open("a") as file:
+        file.write(lines([{"step": step, "seconds": spent} for step, spent in broken]))
     assert seconds(str(tmp_path)) == {0: 1.0, 5: 4.0}
 
 

@@ -373,7 +373,7 @@ def watched(folder: str) -> list[dict[str, Any]]:
 def seconds(folder: str) -> dict[int, float]:
     """Seconds that each record took, with the steps before it, by step; the last time counts."""
     lines, _ = read_lines(f"{folder}/{names.TIMINGS}")
-    timed = [(line.get("step"), line.get("seconds")) for line in lines]
+    timed: list[tuple[Any, Any]] = [(line.get("step"), line.get("seconds")) for line in lines]
     return {step: float(spent) for step, spent in timed if type(step) is int and step >= 0 and is_number(spent)}
 
 
