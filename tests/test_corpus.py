@@ -60,7 +60,8 @@ def test_the_answer_is_as_before(
     told = capsys.readouterr()
     assert str(code) == before(case, "exit", str(case["exit"])), told.err
     if code == 0:
-        assert plain(told.out) == before(case, "stdout", case["stdout"])
+        padded = squeezed if case["argv"][0] == "paper" else str  # its tables have columns of one width now
+        assert padded(plain(told.out)) == padded(before(case, "stdout", case["stdout"]))
         assert len(told.err.splitlines()) == len(before(case, "stderr", case["stderr"]).splitlines()), told.err
         check_written(case, corpus)
 
@@ -72,19 +73,32 @@ def before(case: Case, part: str, text: str) -> str:
 
 def check_written(case: Case, corpus: Path) -> None:
     """Compare what a command wrote into the folder it ran in."""
+    padded = squeezed if case["argv"][0] == "paper" else str
     for name, text in case.get("files", {}).items():
-        assert plain(Path(name).read_text(encoding="utf-8")) == before(case, f"file {name}", text)
+        assert padded(plain(Path(name).read_text(encoding="utf-8"))) == padded(
+            before(case, f"file {name}", text)
+        )
     for out, same in case.get("trees", {}).items():
         found, known = tree(Path(out)), tree(corpus / same)
         assert sorted(found) == sorted(known)
         for name, text in known.items():
-            assert found[name] == before(case, f"file {name}", text), name
+            assert padded(found[name]) == padded(before(case, f"file {name}", text)), name
     if "numbers" in case:
         numbers, tables = read_page(Path(PAGE).read_text(encoding="utf-8"))
         known_numbers = json.loads(before(case, "numbers", json.dumps(case["numbers"], ensure_ascii=False)))
         assert only(numbers, known_numbers) == known_numbers
         for table in json.loads(before(case, "tables", json.dumps(case["tables"], ensure_ascii=False))):
             assert table in [cut(t, table) for t in tables if t["caption"] == table["caption"]]
+
+
+def squeezed(text: str) -> str:
+    """Markdown tables without what only aligns them.
+
+    >>> squeezed("| a   |   b |\\n| --- | --: |")
+    '|a|b|\\n|-|-:|'
+    """
+    lines = text.split("\n")
+    return "\n".join(re.sub(r" *\| *", "|", re.sub("-{2,}", "-", x)) if x[:1] == "|" else x for x in lines)
 
 
 def cut(table: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
