@@ -165,6 +165,7 @@ def test_nothing_complete() -> None:
 def test_single_sources_have_a_matrix() -> None:
     runs = sweep(tests=[(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)])
     text = report(runs)
+    assert "ERM + genie has the highest average of 2 rows over sources" in text
     assert "PACS: from one source to each target, training-domain selection; ERM + adam (%)" in text
     assert text.count('class="heat"') == 2 * 2 * 12  # selections, rows, cells
 
@@ -345,7 +346,9 @@ def test_the_verdict_says_better_only_where_the_interval_excludes_zero() -> None
     assert "ERM + adam has the highest average of 2 rows" in baseline
     assert "is 10.0 points above ERM + genie over 8 splits, 95 % interval +10.0 to +10.0: better." in baseline
     assert "undecided" in data_of(sweep(trials=1, draws=1)).verdict
-    assert data_of([run([0], [], done=False)]).verdict == "No row is complete, so there is no verdict yet."
+    assert data_of([run([0], [], done=False)]).verdict == (
+        "No row has an average over everything it was asked for, so there is no verdict."
+    )
 
 
 def test_name_and_date_stand_on_top(tmp_path: Path) -> None:

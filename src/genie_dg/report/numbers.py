@@ -187,13 +187,15 @@ def verdict(frame: pl.DataFrame, averages: Selection, sets: Sequence[DataSet]) -
     """The page in one sentence: the row with the best average, against what it is compared with."""
     if frame["protocol"].n_unique() > 1:
         return "These runs follow several protocols, whose numbers do not compare, so there is no verdict."
-    means = {line.label: line.cells[-1].mean for table in averages.tables for line in table.lines}
+    sources = [t for one in sets for t in one.selections[0].tables if t.kind == "sources"]
+    listed = averages.tables or (sources if len(sets) == 1 else [])
+    means = {line.label: line.cells[-1].mean for table in listed for line in table.lines}
     known = {label: mean for label, mean in means.items() if mean is not None}
     if not known:
-        return "No row is complete, so there is no verdict yet."
+        return "No row has an average over everything it was asked for, so there is no verdict."
     best = max(known, key=lambda label: known[label])
     average = f"{100 * known[best]:.1f} %"
-    over = "test domains" if len(sets) == 1 else "data sets"
+    over = "data sets" if len(sets) > 1 else "test domains" if averages.tables else "sources"
     if len(means) == 1:
         return f"{best} has an average of {average} over its {over}; there is no other row to compare it with."
     lead = f"{best} has the highest average of {len(known)} rows over {over} ({average})"
