@@ -1,1 +1,1 @@
-"""From parts to runs: the one room where data, models, algorithms and optimizers meet."""
+"""From parts to runs: the one package where data, models, algorithms and optimizers meet."""

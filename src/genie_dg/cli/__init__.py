@@ -1,1 +1,1 @@
-"""The command line: ``genie-dg <verb>``. One file per verb; nothing imports this room."""
+"""The command line: ``genie-dg <verb>``. One file per verb; nothing imports this package."""
