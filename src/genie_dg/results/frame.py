@@ -25,12 +25,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError
-from genie_dg.files import FileError, write_whole
 from genie_dg.runs import folder as names
 from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
 
 INDEX = "frame.arrow"
 """The consolidated file in a folder of runs."""
+CHECK = ".crc32"
+"""The ending of the file beside it that holds its checksum."""
 INDEXED = 200
 """A folder with fewer runs is read quickly enough without."""
 
@@ -281,12 +282,13 @@ def _stamps(paths: Sequence[str]) -> list[int]:
 
 def _read_index(folder: str) -> pl.DataFrame | None:
     """The index of a folder; one that is damaged, or of another version, is one that is not there."""
+    path = Path(folder) / INDEX
     try:
-        data = memoryview((Path(folder) / INDEX).read_bytes())
-        if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        data = path.read_bytes()
+        if path.with_suffix(CHECK).read_text(encoding="ascii") != f"{zlib.crc32(data):08x}":
             return None
-        index = pl.read_ipc(io.BytesIO(data[:-4]))
-    except (pl.exceptions.PolarsError, OSError):
+        index = pl.read_ipc(data)
+    except (pl.exceptions.PolarsError, OSError, ValueError):
         return None
     wanted = {**{name: dtype for name, (dtype, _) in COLUMNS.items()}, "stamp": pl.Int64}
     return index if index.schema == pl.Schema(wanted) else None
@@ -295,10 +297,17 @@ def _read_index(folder: str) -> pl.DataFrame | None:
 def _write_index(folder: str, frame: pl.DataFrame) -> None:
     """Keep the complete runs, with a checksum; a folder that cannot be written is read in full every time."""
     done = frame.filter(pl.col("done"))
-    stamps = pl.Series(_stamps(done["folder"].to_list()), dtype=pl.Int64)
+    stamps = pl.Series(in_parallel(_stamps, done["folder"].to_list()), dtype=pl.Int64)
     done = done.with_columns(folder=pl.col("folder").str.split(os.sep).list.last(), stamp=stamps)
-    data = io.BytesIO()
+    data, path = io.BytesIO(), Path(folder) / INDEX
     done.write_ipc(data, compression="uncompressed")
-    check = zlib.crc32(data.getbuffer()).to_bytes(4, "little")
-    with suppress(FileError):
-        write_whole(Path(folder) / INDEX, data.getvalue() + check)
+    check = f"{zlib.crc32(data.getbuffer()):08x}".encode("ascii")
+    for name, contents in ((path, data.getbuffer()), (path.with_suffix(CHECK), check)):
+        part = name.with_name(f"{name.name}.{os.getpid()}.part")
+        try:  # not synced: an index that is lost or torn is made again
+            part.write_bytes(contents)
+            part.replace(name)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            return
