@@ -150,15 +150,16 @@ def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
     """A set by its name, or the user's own by its path.
 
     Args:
-        what: a name of `SETS`, a folder ``<domain>/<class>/<picture>``, or a CSV, JSON or JSONL list.
+        what: a name of `SETS`, or the set's name in runs and tables; a folder ``<domain>/<class>/<picture>``; or
+            a CSV, JSON or JSONL list.
         root: for published sets, the folder that holds them.
 
     >>> [domain.name for domain in open_data("digits").domains][:2]
     ['0 degrees', '15 degrees']
     """
     path = Path(what)
-    if str(what) in SETS:
-        return SETS[str(what)].open(None if root is None else Path(root))
+    if (row := row_of(str(what))) is not None:
+        return row.open(None if root is None else Path(root))
     if path.is_dir():
         return open_folder(path)
     if path.is_file():

@@ -26,7 +26,7 @@ from genie_dg.results.frame import ResultsError
 from genie_dg.results.select import METHODS, Choice, best_records, select
 from genie_dg.results.tables import Table, by_dataset, cell_of, check_protocols
 from genie_dg.runs import folder as names
-from genie_dg.runs.read import PER_RECORD, seconds, versions, watched
+from genie_dg.runs.read import PER_RECORD, seconds_per_step, versions, watched
 
 from .figures import Curve, CurveData, HeatmapData
 from .rerun import Again, again, remembered
@@ -303,12 +303,6 @@ def settings_of(config: str) -> dict[str, Any]:
     data = json.loads(config)
     own = {"batch_size": data["batch_size"], HEAD_DROPOUT: data["dropout"]}
     return {**data["algorithm_settings"], **data["optimizer_settings"], **own}
-
-
-def seconds_per_step(folder: str) -> float | None:
-    """Seconds of a step, with its part of the evaluations; ``None`` where nothing was timed."""
-    times = seconds(folder)
-    return sum(times.values()) / (max(times) + 1) if times else None
 
 
 def varying(draws: Mapping[str, Sequence[Draw]]) -> list[str]:

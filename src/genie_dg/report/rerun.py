@@ -32,8 +32,6 @@ OVERRIDES = (
 """The fields of a run that ``[overrides]`` of a sweep can fix."""
 UNTOUCHED = {f.name: f.default for f in fields(RunConfig) if f.name in ("swad", "precision", "augment")}
 """Fields that no protocol sets, and what they are unless overridden."""
-OPENED_AS = {"ColouredDigits": "coloured-digits", "StyleShapes": "styleshapes"}
-"""Sets that are opened by another name than the one their runs carry."""
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 COMMANDS = 50
 """The most command lines of one row."""
@@ -157,7 +155,7 @@ def sweep_text(
     head: dict[str, Any] = {
         "name": name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) else "again",
         "protocol": protocol,
-        "datasets": [OPENED_AS.get(name, name) for name in sets],
+        "datasets": list(sets),
         "algorithms": list(dict.fromkeys(config.algorithm for config in configs)),
         "optimizers": list(dict.fromkeys(config.optimizer for config in configs)),
         "test_domains": _tests(configs, [domains.get(dataset, ()) for dataset in sets]),
@@ -239,7 +237,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
 --precision float32 --trial 0 --set optimizer.rho=0.1
     """
     c = config
-    words = ["genie-dg", "train", OPENED_AS.get(c.dataset, c.dataset)]
+    words = ["genie-dg", "train", c.dataset]
     for k in c.test_domains:
         words += ["--test-domain", domains[k]]
     words += ["--algorithm", c.algorithm, "--optimizer", c.optimizer, "--backbone", c.backbone]

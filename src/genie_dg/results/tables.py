@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from genie_dg.runs.read import seconds
+from genie_dg.runs.read import seconds_per_step
 
 from .frame import ResultsError
 from .select import METHODS, Case, Choice, select
@@ -223,8 +223,8 @@ class _DataSet:
     def pace(self, row: Row, tests: Sequence[tuple[int, ...]], trials: Sequence[int]) -> float | None:
         """The mean over what was chosen of seconds per step."""
         chosen = [choice for test in tests for trial in trials if (choice := self.ask(row, test)(trial)).folder]
-        timed = [spent for choice in chosen if (spent := seconds(choice.folder))]
-        return sum(sum(t.values()) / (max(t) + 1) for t in timed) / len(timed) if timed else None
+        timed = [pace for choice in chosen if (pace := seconds_per_step(choice.folder)) is not None]
+        return sum(timed) / len(timed) if timed else None
 
     def _lines_by_domain(self) -> list[Line]:
         lines, shown = [], self.left_out()

@@ -377,6 +377,12 @@ def seconds(folder: str) -> dict[int, float]:
     return {step: float(spent) for step, spent in timed if type(step) is int and step >= 0 and is_number(spent)}
 
 
+def seconds_per_step(folder: str) -> float | None:
+    """Seconds of a step, with its part of the evaluations; ``None`` where nothing was timed."""
+    times = seconds(folder)
+    return sum(times.values()) / (max(times) + 1) if times else None
+
+
 def versions(folders: Iterable[str]) -> Iterator[dict[str, Any]]:
     """What each ``meta.json`` says besides the domains; one that cannot be read says nothing."""
     for path in folders:
