@@ -150,7 +150,7 @@ def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
     """A set by its name, or the user's own by its path.
 
     Args:
-        what: a name of `SETS`, or the set's name in runs and tables; a folder ``<domain>/<class>/<picture>``; or
+        what: a name of `SETS`, or the set's name in runs; a folder ``<domain>/<class>/<picture>``; or
             a CSV, JSON or JSONL list.
         root: for published sets, the folder that holds them.
 
