@@ -30,8 +30,8 @@ from genie_dg.runs.record import canonical, from_mapping
 FOLDER = Path(__file__).parents[2] / "experiments"
 FACTS = Facts(
     {name: row.domains for name, row in SETS.items()},
-    {name: row.space for name, row in ALGORITHMS.items()},
-    {name: row.space for name, row in OPTIMIZERS.items()},
+    ALGORITHMS,
+    OPTIMIZERS,
 )
 COUNTS = {
     "optimizers": 22 * 10 * 60,
