@@ -212,11 +212,11 @@ ONE = torch.ones(2)
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "shapes of the divergence": (
         lambda: pac_bayes.kl_divergence(ONE, ONE, ONE, torch.ones(3)),
-        "The four tensors have shapes [(2,), (3,)]; give next_mean, mean, q and variance of one shape.",
+        "Got the shapes {'next_mean': (2,), 'mean': (2,), 'q': (2,), 'variance': (3,)}; give tensors of one shape.",
     ),
     "shapes of the gradient": (
         lambda: pac_bayes.kl_gradient(ONE, ONE, torch.ones(3)),
-        "gradient, q and variance have shapes (2,), (2,) and (3,); give three tensors of one shape.",
+        "Got the shapes {'gradient': (2,), 'q': (2,), 'variance': (3,)}; give tensors of one shape.",
     ),
     "q": (
         lambda: pac_bayes.kl_divergence(ONE, ONE, 0 * ONE, ONE),

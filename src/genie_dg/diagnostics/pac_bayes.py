@@ -31,7 +31,7 @@ def kl_divergence(next_mean: Tensor, mean: Tensor, q: Tensor, variance: Tensor) 
     With a step size :math:`\alpha` both standard deviations become :math:`\alpha \rho`, the divergence stays,
     and its gradient is :math:`q g / (\alpha \rho^2)`.
     """
-    _check(q, variance, next_mean, mean)
+    _check(q, variance, next_mean=next_mean, mean=mean)
     return ((q.square() + (next_mean - mean).square() / variance - 1 - q.square().log()) / 2).sum()
 
 
@@ -51,14 +51,14 @@ def kl_gradient(gradient: Tensor, q: Tensor, variance: Tensor) -> Tensor:
         >>> kl_gradient(torch.tensor([3.0]), torch.tensor([0.5]), torch.tensor([4.0]))
         tensor([0.3750])
     """
-    _check(q, variance, gradient)
+    _check(q, variance, gradient=gradient)
     return q * gradient / variance
 
 
-def _check(q: Tensor, variance: Tensor, *others: Tensor) -> None:
-    shapes = sorted({tuple(x.shape) for x in (q, variance, *others)})
-    if len(shapes) != 1:
-        raise MeasurementError(f"The tensors have shapes {shapes}; give all of them one shape.")
+def _check(q: Tensor, variance: Tensor, **others: Tensor) -> None:
+    shapes = {name: tuple(x.shape) for name, x in {**others, "q": q, "variance": variance}.items()}
+    if len(set(shapes.values())) != 1:
+        raise MeasurementError(f"Got the shapes {shapes}; give tensors of one shape.")
     if not ((q > 0).all() and (variance > 0).all()):
         raise MeasurementError(
             "q or variance has an entry that is not above 0; give positive factors and variances, because the "

@@ -245,10 +245,8 @@ def per_sample_gradients(
     """For each parameter a tensor ``[samples, *shape]``; takes samples times the memory of the model."""
     _unit("sample", None, chunk, mode)
     with undisturbed(model, mode, seed):
-        chunks = list(_chunks(model, loss, batch, chunk))
-    return {
-        name: torch.cat(rows) for name, rows in zip(trainable(model), zip(*chunks, strict=True), strict=True)
-    }
+        columns = zip(*_chunks(model, loss, batch, chunk), strict=True)
+        return {name: torch.cat(rows) for name, rows in zip(trainable(model), columns, strict=True)}
 
 
 def _check(moments: GradientMoments) -> None:
