@@ -212,7 +212,8 @@ ONE = torch.ones(2)
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "shapes of the divergence": (
         lambda: pac_bayes.kl_divergence(ONE, ONE, ONE, torch.ones(3)),
-        "Got the shapes {'next_mean': (2,), 'mean': (2,), 'q': (2,), 'variance': (3,)}; give tensors of one shape.",
+        "Got the shapes {'next_mean': (2,), 'mean': (2,), 'q': (2,), 'variance': (3,)}; "
+        "give tensors of one shape.",
     ),
     "shapes of the gradient": (
         lambda: pac_bayes.kl_gradient(ONE, ONE, torch.ones(3)),

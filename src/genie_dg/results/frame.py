@@ -118,12 +118,20 @@ def from_runs(runs: Runs) -> pl.DataFrame:
     sizes = np.array([len(domains) for domains in runs.runs["domains"]], dtype=np.int64)
     flat = {name: _joined(getattr(runs, name)) for name in ("in_acc", "out_acc")}
     columns: dict[str, Any] = {name: runs.runs[name] for name in PER_RUN}
+    for name in ("domains", "test_domains", "failures"):
+        columns[name] = _repeated(columns[name], COLUMNS[name][0])
     columns |= {name: _lists(_joined(runs.records[name]), counts) for name in PER_RECORD}
     columns["step"] = columns["step"].cast(pl.List(pl.Int64))
     columns |= {name: _lists(values, counts * sizes) for name, values in flat.items()}
     columns |= {name: _lists(x, counts) for name, x in _means(runs, counts, sizes, flat).items()}
     columns["row"] = [""] * len(counts)
     return pl.DataFrame(columns, schema={name: dtype for name, (dtype, _) in COLUMNS.items()})
+
+
+def _repeated(values: Sequence[tuple[Any, ...]], dtype: Any) -> pl.Series:
+    """Lists of which there are few different ones: each is made once."""
+    places = {value: at for at, value in enumerate(dict.fromkeys(values))}
+    return pl.Series([list(value) for value in places], dtype=dtype)[[places[value] for value in values]]
 
 
 def _joined(parts: Sequence[Numbers]) -> Numbers:
@@ -239,8 +247,9 @@ def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
             reading = reader.submit(_read_index, folder)
             stamps = in_parallel(_stamps, paths)
             index = reading.result()
-        known = {} if index is None else dict(index.select("folder", "stamp").iter_rows())
-        stale = [p for p, s in zip(paths, stamps, strict=True) if not s or known.get(os.path.basename(p)) != s]
+        named = [] if index is None else _at(index, folder)["folder"].to_list()
+        known = {} if index is None else dict(zip(named, index["stamp"].to_list(), strict=True))
+        stale = [p for p, s in zip(paths, stamps, strict=True) if not s or known.get(p) != s]
     runs = read_runs(stale)
     problems += runs.problems
     fresh = from_runs(runs)

@@ -21,7 +21,7 @@ import polars as pl
 from genie_dg.runs.read import seconds_per_step
 
 from .frame import ResultsError
-from .select import METHODS, Case, Choice, select
+from .select import CASE, METHODS, Case, Choice, select
 
 
 class Row(NamedTuple):
@@ -131,7 +131,8 @@ def tables(frame: pl.DataFrame, method: str = "training-domain", *, mix: bool = 
         raise ResultsError("There are no runs; name a folder that holds the folders of runs.")
     check_protocols(frame, mix)
     choices = select(frame, method)
-    sets = [_DataSet(part, method, choices) for part in by_dataset(frame)]
+    needed = frame.select(*CASE, "row", "oracle", "config")  # records are not looked at again
+    sets = [_DataSet(part, method, choices) for part in by_dataset(needed)]
     listed: list[Table] = []
     for one in sets:
         listed += one.by_domain()
