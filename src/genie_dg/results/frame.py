@@ -105,9 +105,10 @@ def records(frame: pl.DataFrame) -> pl.DataFrame:
     lengths = np.repeat(
         some["domains"].list.len().to_numpy().astype(np.int64), some["step"].list.len().to_numpy()
     )
-    split = {name: _lists(some[name].explode().to_numpy(), lengths) for name in ("in_acc", "out_acc")}
+    flat = {name: some[name].explode(empty_as_null=False).to_numpy() for name in ("in_acc", "out_acc")}
+    split = {name: _lists(values, lengths) for name, values in flat.items()}
     tidy = some.drop("in_acc", "out_acc").with_columns(at=pl.int_ranges(count), last=count - 1)
-    tidy = tidy.explode(*PER_RECORD, *PER_RECORD_MEANS, "at").with_columns(**split)
+    tidy = tidy.explode(*PER_RECORD, *PER_RECORD_MEANS, "at", empty_as_null=False).with_columns(**split)
     tidy = tidy.with_columns(averaged=pl.col("averaged") & (pl.col("at") == pl.col("last")))
     return tidy.select(list(COLUMNS))
 
