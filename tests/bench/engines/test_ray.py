@@ -255,6 +255,7 @@ def test_a_run_that_another_launcher_holds_is_waited_for(hard: Hard) -> None:
     assert busy == [hard.jobs[3].config.run_id]
 
 
+@pytest.mark.slow  # a cluster of its own; the killed worker above is the quick half of this
 @pytest.mark.usefixtures("stays_connected")
 def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     cluster: Any, undisturbed: dict[str, Print], tmp_path: Path
