@@ -76,6 +76,18 @@ class StepContext:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """A fresh start of an optimizer: its state is dropped before the step.
+
+    Args:
+        lr: the learning rate from then on, as it would be for Adam, whose default in DomainBed is 5e-5; another
+            optimizer takes the same multiple of its own default. ``None``: as before.
+    """
+
+    lr: float | None = None
+
+
+@dataclass(frozen=True)
 class Objective:
     """A loss for the parameters of one role.
 
@@ -87,6 +99,8 @@ class Objective:
 
     role: str
     loss: Callable[[], Tensor]
+    restart: Restart | None = None
+    """Where given, the role's optimizer starts afresh before this step."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,7 @@ class Network(nn.Module, ABC):
 
     Attributes:
         featurizer: images to vectors of ``feature_size``.
-        head: vectors to ``classes`` logits, with dropout before the linear layer where asked for.
+        head: features to ``classes`` logits.
         points: names of the feature points inside the featurizer, in the order of the forward pass.
         point_channels: the channels of the activation at each point (its dimension 1).
     """
@@ -140,7 +154,10 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
-        """The feature vectors; ``edits`` are applied to the activations at the points they name."""
+        """The feature vectors, with dropout while training where the network has it.
+
+        ``edits`` are applied to the activations at the points they name.
+        """
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))

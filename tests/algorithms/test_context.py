@@ -44,7 +44,7 @@ class MTLTwin:
     def __init__(self, algorithm: mtl.MTL) -> None:
         self.ema = algorithm.mtl_ema
         self.featurizer = copy.deepcopy(algorithm.network.featurizer)
-        linear = copy.deepcopy(algorithm.head[1])
+        linear = copy.deepcopy(algorithm.head)
         self.weight, self.bias = linear.weight, linear.bias
         self.averages: list[Tensor] = []
 
@@ -125,13 +125,6 @@ def test_the_state_dict_of_mtl_is_its_whole_state() -> None:
     other.load_state_dict(one.state_dict())
     losses = [next(a.objectives(batch(seed=7), StepContext(1))).loss().item() for a in (one, other)]
     assert losses[0] == losses[1]
-
-
-def test_mtl_takes_over_the_dropout_of_the_head() -> None:
-    network = small_network()
-    assert mtl.MTL(network, 3).head[0].p == 0.0
-    network.head = nn.Sequential(nn.Dropout(0.3), nn.Linear(6, 3))
-    assert mtl.MTL(network, 3).head[0].p == 0.3
 
 
 class ARMTwin:

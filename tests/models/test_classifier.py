@@ -184,19 +184,16 @@ def test_freeze_statistics_alone() -> None:
     assert [part.training for part in net.modules()] == [True, True, False, False, False, True]
 
 
-def test_dropout_before_the_linear_layer() -> None:
-    network, plain = tiny(dropout=0.5), tiny()
-    assert isinstance(plain.head, nn.Linear)
-    assert isinstance(network.head, nn.Sequential)
-    linear: Any = network.head[1]
-    features = torch.ones(2000, 6)
-    with torch.no_grad():
-        linear.weight.fill_(1.0)
-        linear.bias.zero_()
-        assert torch.equal(network.eval().head(features), torch.full((2000, 3), 6.0))
-        dropped = network.train().head(features)
-    assert set(dropped.unique().tolist()) <= {0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0}
-    assert abs(dropped.mean().item() - 6) < 0.3
+def test_dropout_belongs_to_the_features() -> None:
+    network = build_network("cnn", classes=3, channels=1, image_size=8, dropout=0.5)
+    inputs = images(40, channels=1, size=8)
+    whole = network.eval().features(inputs)
+    network.train()
+    torch.manual_seed(0)
+    seen = network.features(inputs)
+    assert set((seen / whole).detach().round(decimals=4).unique().tolist()) == {0.0, 2.0}
+    torch.manual_seed(0)
+    assert torch.equal(network(inputs), network.head(seen))
 
 
 def test_functional_call_takes_other_weights() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Restart, Role, StepContext
 from genie_dg.check import InputError, whole_number
 from genie_dg.search_space import Space
 
@@ -57,13 +57,31 @@ class OneLoss(Algorithm):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         """The scalar that the role ``"main"`` lowers."""
 
+    def restart(self, step: int) -> Restart | None:
+        """Whether the optimizer starts afresh before this step, for example because a penalty sets in."""
+        return None
+
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         if min(batch.sizes) < self.least_samples:
             raise InputError(
                 f"{type(self).__name__} got a batch with {batch.sizes} samples per domain; expected "
                 f"{self.least_samples} or more of each, so raise the batch size."
             )
-        yield Objective(MAIN, partial(self.loss, batch, context))
+        yield Objective(MAIN, partial(self.loss, batch, context), self.restart(context.step))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How an update compares with that of DomainBed's code, at the same weights, batches and random numbers.
+
+    Args:
+        tolerance: the largest relative difference of a weight after 20 steps in float64; ``None`` where the
+            two differ on purpose.
+        differs: each difference that changes results, a sentence each, with the side that the paper takes.
+    """
+
+    tolerance: float | None = None
+    differs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,10 @@ class AlgorithmRow:
         build: the class, or any function with its signature ``(network, domains, **settings)``.
         paper: authors, title, venue.
         space: its hyper-parameters; their names are the keywords of ``build``.
+        by_set: rules and defaults that public code has for some data sets only, by the name of the set, or for
+            all sets of ``"small"`` or of ``"large"`` images; they replace those of ``space`` and those of lr,
+            batch_size and weight_decay, which all algorithms share.
+        domainbed: how its update compares with DomainBed's; ``None`` when DomainBed does not have it.
         one_source: what becomes of it with a single training domain; empty when nothing special happens.
         sample_mean: its loss is a mean over samples, so several processes can share a batch.
         inner_gradients: it computes gradients of its own, besides those of its objectives.
@@ -89,6 +111,8 @@ class AlgorithmRow:
     build: Callable[..., Algorithm]
     paper: str
     space: Space = field(default_factory=dict)
+    by_set: Mapping[str, Space] = field(default_factory=dict)
+    domainbed: Agreement | None = None
     one_source: str = ""
     sample_mean: bool = False
     inner_gradients: bool = False

@@ -141,12 +141,12 @@ MMD_ROW = AlgorithmRow(
     MMD,
     "Li et al., Domain Generalization with Adversarial Feature Learning, CVPR 2018",
     _SPACE,
-    _ONE_SOURCE.format("MMD"),
+    one_source=_ONE_SOURCE.format("MMD"),
 )
 CORAL_ROW = AlgorithmRow(
     "CORAL",
     CORAL,
     "Sun, Saenko, Deep CORAL: Correlation Alignment for Deep Domain Adaptation, ECCV Workshops 2016",
     _SPACE,
-    _ONE_SOURCE.format("CORAL"),
+    one_source=_ONE_SOURCE.format("CORAL"),
 )

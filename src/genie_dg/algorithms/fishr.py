@@ -15,6 +15,7 @@ from genie_dg.check import InputError, number
 from genie_dg.search_space import LogUniform, Setting, Uniform
 
 from .algorithm import Algorithm, AlgorithmRow
+from .risk_penalties import restart_at
 
 
 def gradient_variances(inputs: Tensor, logits: Tensor, labels: Tensor, bias: bool) -> Tensor:
@@ -88,7 +89,8 @@ class Fishr(Algorithm):
     Differs from the paper in the mean over the P entries (the paper has the squared norm) and in the average
     divided by :math:`1 - \gamma`; both are as in the public code (DomainBed), for which the published settings
     were chosen. Differs from that code in: gradients of single samples are written out instead of taken from
-    BackPACK; the optimizer is not made anew when the penalty sets in; the average is part of the state dict.
+    BackPACK; the average is part of the state dict. As there, the optimizer starts afresh when the penalty sets
+    in.
     """
 
     variances: Tensor
@@ -125,7 +127,7 @@ class Fishr(Algorithm):
             averages.append(average.detach())
             return cross_entropy(logits, labels) + weight * penalty
 
-        yield Objective(MAIN, loss)
+        yield Objective(MAIN, loss, restart_at(context.step, self.penalty_anneal_iters))
         if averages:
             self.variances.copy_(averages[0])
 

@@ -15,15 +15,6 @@ from genie_dg.search_space import Choice, Setting
 from .algorithm import Algorithm, AlgorithmRow
 
 
-def dropout_of(head: nn.Module) -> float:
-    """The dropout that a head applies before its linear layer; 0 when it has none.
-
-    >>> dropout_of(nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))), dropout_of(nn.Linear(2, 2))
-    (0.5, 0.0)
-    """
-    return next((module.p for module in head.modules() if isinstance(module, nn.Dropout)), 0.0)
-
-
 class MTL(Algorithm):
     r"""Classify :math:`(z, m_d)`: the features of a sample and the mean features of its domain.
 
@@ -31,10 +22,10 @@ class MTL(Algorithm):
         m_d^t = (1 - \rho)\, m_d^{t-1} + \rho\, \frac1{n_d} \sum_{i \in d} z_i, \qquad
         L = \frac1N \sum_i \ell\big(h([z_i, m_{d(i)}^t]), y_i\big)
 
-    z are the network's features, h a linear head of its own on ``2 * feature_size`` numbers (with the dropout
-    of the network's head, which is not used), ``mtl_ema`` is rho. The batch's part of m carries a gradient, the
-    old part does not. In the first step of the run m is the batch mean itself. The averages are stored once a
-    step, those of the first evaluation. Each domain is a forward pass of its own.
+    z are the network's features, h a linear head of its own on ``2 * feature_size`` numbers (the network's head
+    is not used), ``mtl_ema`` is rho. The batch's part of m carries a gradient, the old part does not. In the
+    first step of the run m is the batch mean itself. The averages are stored once a step, those of the first
+    evaluation. Each domain is a forward pass of its own.
 
     `predict` takes the images it is given as a sample of one unseen domain: m is the mean of their features, so
     a prediction depends on the batch it is made in.
@@ -57,8 +48,7 @@ class MTL(Algorithm):
         super().__init__(network, domains)
         self.mtl_ema = number("mtl_ema", mtl_ema, 0, 1)
         size, like = network.feature_size, next(network.parameters())
-        linear = nn.Linear(2 * size, network.classes, dtype=like.dtype, device=like.device)
-        self.head = nn.Sequential(nn.Dropout(dropout_of(network.head)), linear)
+        self.head = nn.Linear(2 * size, network.classes, dtype=like.dtype, device=like.device)
         self.register_buffer("embeddings", torch.zeros(domains, size, dtype=like.dtype, device=like.device))
         self.register_buffer("started", torch.zeros((), dtype=torch.bool, device=like.device))
 

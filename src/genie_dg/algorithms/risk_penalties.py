@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import DomainBatch, Network, StepContext
+from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
@@ -22,6 +22,11 @@ def two_stage_weight(step: int, first_steps: float, final: float) -> float:
     [1.0, 1.0, 100.0, 100.0]
     """
     return final if step >= first_steps else 1.0
+
+
+def restart_at(step: int, first_steps: float) -> Restart | None:
+    """The optimizer starts afresh where the weight of a penalty jumps: its averages belong to another loss."""
+    return Restart() if step == first_steps else None
 
 
 def by_domain(logits: Tensor, batch: DomainBatch) -> list[tuple[Tensor, Tensor]]:
@@ -75,8 +80,8 @@ class IRM(OneLoss):
         irm_penalty_anneal_iters: how many first steps have :math:`\lambda_t = 1`, not 0.
 
     Differs from the paper (appendix D) in that domains are averaged, not summed, and that the loss is not
-    divided by the weight where the weight is large. Differs from the public code (DomainBed) in that the
-    optimizer, which no algorithm owns, is not reset at step ``irm_penalty_anneal_iters``.
+    divided by the weight where the weight is large; instead the optimizer starts afresh at step
+    ``irm_penalty_anneal_iters``. Both as in DomainBed.
     """
 
     least_samples = 2
@@ -94,6 +99,9 @@ class IRM(OneLoss):
         penalties = torch.stack([irm_penalty(z, y) for z, y in by_domain(logits, batch)])
         return losses_of_domains(logits, batch).mean() + weight * penalties.mean()
 
+    def restart(self, step: int) -> Restart | None:
+        return restart_at(step, self.irm_penalty_anneal_iters)
+
 
 @final
 class VREx(OneLoss):
@@ -108,8 +116,8 @@ class VREx(OneLoss):
         vrex_lambda: :math:`\lambda_t` after the first steps (the paper's beta).
         vrex_penalty_anneal_iters: how many first steps have :math:`\lambda_t = 1`, not 0.
 
-    Differs from the paper in that the losses of the domains are averaged, not summed, and from the public code
-    (DomainBed) as `IRM` does: the optimizer is not reset.
+    Differs from the paper in that the losses of the domains are averaged, not summed, and in that the optimizer
+    starts afresh at step ``vrex_penalty_anneal_iters``. Both as in DomainBed.
     """
 
     def __init__(
@@ -123,6 +131,9 @@ class VREx(OneLoss):
         weight = two_stage_weight(context.step, self.vrex_penalty_anneal_iters, self.vrex_lambda)
         losses = losses_of_domains(self.network(batch.all_images), batch)
         return losses.mean() + weight * (losses - losses.mean()).square().mean()
+
+    def restart(self, step: int) -> Restart | None:
+        return restart_at(step, self.vrex_penalty_anneal_iters)
 
 
 IRM_ROW = AlgorithmRow(

@@ -61,8 +61,7 @@ class RSC(OneLoss):
 
     Differs from the paper (equations 1 to 5) in: features are muted as in DomainBed, in the final vector; the
     paper mutes whole channels or places of the last activation map, one of the two by chance in each step.
-    Differs from DomainBed's code in: quantiles stay on the device. A head with dropout draws a new mask in each
-    of its three calls here; there dropout belongs to the featurizer and is drawn once.
+    Differs from DomainBed's code in nothing but that quantiles stay on the device.
     """
 
     def __init__(

@@ -198,6 +198,15 @@ def _with_noise_seed(config: RunConfig, role: str) -> dict[str, object]:
     return settings
 
 
+def usual_lr(config: RunConfig) -> float:
+    """The default learning rate of the optimizer that takes the steps of a run."""
+    space = OPTIMIZERS[config.optimizer].space
+    if "base" in space:
+        base = config.optimizer_settings.get("base", space["base"].default)
+        space = OPTIMIZERS[str(base)].space
+    return float(space["lr"].default)
+
+
 def create_graph(config: RunConfig) -> bool:
     return OPTIMIZERS[config.optimizer].create_graph
 

@@ -9,13 +9,15 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from genie_dg._types import DomainBatch, Objective, StepContext
+from genie_dg._types import DomainBatch, Objective, Restart, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.optim.passes import Passes
 
 from .parallel import World
 
 ALONE = World()
+ADAM_LR = 5e-5
+"""DomainBed's default learning rate of Adam, in whose scale a `Restart` names its own."""
 
 
 def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
@@ -41,6 +43,7 @@ def take_step(
     autocast: torch.dtype | None = None,
     scaler: GradScaler | None = None,
     world: World = ALONE,
+    default_lr: float = ADAM_LR,
 ) -> dict[str, float]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
@@ -54,12 +57,31 @@ def take_step(
         autocast: the type of the forward pass; ``None`` computes in the type of the weights.
         scaler: for float16: scales losses before, and gradients after, the backward pass.
         world: the processes among which the batch is shared; its gradients are averaged over them.
+        default_lr: the default learning rate of the run's optimizer.
     """
     losses: dict[str, float] = {}
     for objective in algorithm.objectives(batch, context):
+        if objective.restart is not None:
+            start_afresh(optimizers[objective.role], objective.restart, default_lr)
         loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler, world)
         losses.setdefault(objective.role, loss)
     return losses
+
+
+def start_afresh(optimizer: Optimizer, restart: Restart, default_lr: float = ADAM_LR) -> None:
+    """Drop the state of an optimizer and, where the restart says so, change its learning rate.
+
+    >>> optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))], lr=1e-3)
+    >>> start_afresh(optimizer, Restart(lr=1e-6))
+    >>> optimizer.param_groups[0]["lr"], len(optimizer.state)
+    (1e-06, 0)
+    """
+    state = optimizer.state_dict()
+    optimizer.load_state_dict({**state, "state": {}})
+    if restart.lr is not None:
+        lr = restart.lr if default_lr == ADAM_LR else restart.lr * default_lr / ADAM_LR
+        for group in optimizer.param_groups:
+            group["lr"] = lr
 
 
 def step_objective(

@@ -24,7 +24,7 @@ from genie_dg.optim.swad import SWAD
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record
 
-from .assemble import Parts
+from .assemble import Parts, usual_lr
 from .evaluate import score
 from .seeds import seed_of
 from .step import take_step
@@ -106,13 +106,16 @@ def take_steps(
     Torch's global random stream is set in every step; ``torch.random.fork_rng`` around the loop keeps it.
     """
     config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
+    default_lr = usual_lr(config)
     parts.algorithm.train()
     for step in range(start, config.steps):
         batch = world.share(batch_of(parts.training.at(step), parts.device))
         torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
         context = StepContext(step, seed, parts.create_graph)
         autocast = AUTOCAST[config.precision]
-        loss = take_step(parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world).get(MAIN)
+        loss = take_step(
+            parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr
+        ).get(MAIN)
         if loss is not None and not math.isfinite(loss):
             raise NotFinite(
                 f"The loss of step {step} is {loss}; lower the learning rate of {config.optimizer} "

@@ -36,7 +36,10 @@ def freeze_statistics(module: nn.Module) -> nn.Module:
 
 @final
 class Classifier(Network):
-    """A featurizer and a linear head, with dropout before it where asked for.
+    """A featurizer and a linear head, with dropout of the features between them where asked for.
+
+    As in DomainBed, dropout belongs to the features: what an algorithm compares or shows to an adversary is
+    what the head sees.
 
     Args:
         backbone: makes the features.
@@ -49,16 +52,16 @@ class Classifier(Network):
         super().__init__()
         whole_number("classes", classes)
         number("dropout", dropout, 0, 1, open_high=True)
-        linear = nn.Linear(backbone.size, classes)
         self.featurizer = backbone.module
-        self.head = nn.Sequential(nn.Dropout(dropout), linear) if dropout else linear
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(backbone.size, classes)
         self.feature_size, self.classes, self.frozen = backbone.size, classes, frozen
         self.points, self.point_channels = tuple(backbone.points), dict(backbone.point_channels)
         self._paths = dict(backbone.points)
         self.train()
 
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
-        """The feature vectors ``[n, feature_size]``.
+        """The feature vectors ``[n, feature_size]``, with dropout while training.
 
         Args:
             images: ``[n, channels, height, width]``.
@@ -68,7 +71,7 @@ class Classifier(Network):
             for point, edit in (edits or {}).items():
                 hook = self._module_at(point).register_forward_hook(_replacing(point, edit))
                 hooks.callback(hook.remove)
-            features: Tensor = self.featurizer(images)
+            features: Tensor = self.dropout(self.featurizer(images))
         return features
 
     def train(self, mode: bool = True) -> Classifier:
@@ -120,7 +123,7 @@ def build_network(
         image_size: height and width of the images.
         pretrained: take the backbone's published weights.
         weights: take the weights of this file instead (a state dict; a head inside it is left out).
-        dropout: before the linear layer; DomainBed's ``resnet_dropout``.
+        dropout: of the features; DomainBed's ``resnet_dropout``.
         freeze_statistics: keep batch-norm statistics as they are, as DomainBed does; ``None`` means so when the
             weights come from a file, and not so when they are drawn.
 

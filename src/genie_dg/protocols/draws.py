@@ -74,6 +74,9 @@ class SearchedAlgorithm(Searched, Protocol):
     @property
     def batch_size(self) -> int | None: ...
 
+    @property
+    def by_set(self) -> Mapping[str, Space]: ...
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -122,7 +125,7 @@ def draw(
             drawn[entry.owner][entry.key] = value
     return Draw(
         batch_size=_batch_size(profile, dataset, algorithm, drawn["run"]["batch_size"]),
-        dropout=drawn["run"]["dropout"],
+        dropout=drawn["run"].get("dropout", 0.0),
         algorithm_settings=drawn["algorithm"],
         optimizer_settings=drawn["optimizer"],
     )
@@ -155,7 +158,8 @@ def _batch_size(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, dr
 
 def entries(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, optimizer: Searched) -> list[Entry]:
     """Everything that is drawn for a run, in order."""
-    shared = _shared(profile, dataset)
+    special = _special(profile, dataset, algorithm)
+    shared = _shared(profile, dataset, special)
     rules = {"lr": LR, "weight_decay": DECAY}
     taken = [key for key, rule in rules.items() if _follows(profile, optimizer, key, rule)]
 
@@ -163,18 +167,19 @@ def entries(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, optimi
         """A value that is the optimizer's lr or weight decay where it takes DomainBed's."""
         if not used or key not in taken:
             return Entry(published, shared[key])
-        default = shared[key].default if profile.is_small(dataset) else optimizer.space[key].default
+        shares = profile.is_small(dataset) or key in special
+        default = shared[key].default if shares else optimizer.space[key].default
         default = profile.defaults.get(key, default)
         default = profile.defaults.get(f"{optimizer.name}.{key}", default)
         return Entry(published, replace(shared[key], default=default), "optimizer", key)
 
     listed = [
-        Entry("resnet_dropout", shared["dropout"], "run", "dropout"),
+        Entry("resnet_dropout", shared["dropout"], "run" if _has_dropout(profile, dataset) else "", "dropout"),
         steps("lr", "lr", not algorithm.adversarial),
         Entry("batch_size", shared["batch_size"], "run", "batch_size"),
         steps("weight_decay", "weight_decay", not algorithm.adversarial),
     ]
-    own = dict(algorithm.space)
+    own = {key: special.get(key, setting) for key, setting in algorithm.space.items()}
     if algorithm.adversarial:
         rival = {"lr_d": shared["lr"]} if own.pop("lr_d", None) is not None else {}
         listed.append(steps("lr_g", "lr", True))
@@ -187,11 +192,24 @@ def entries(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, optimi
     return listed + _searched(profile, optimizer.name, rest, "optimizer")
 
 
-def _shared(profile: Profile, dataset: str) -> dict[str, Setting]:
+def _has_dropout(profile: Profile, dataset: str) -> bool:
+    """Dropout is drawn for every set; the published network for small images has none."""
+    named = "dropout" in profile.search or "dropout" in profile.defaults
+    return named or not profile.is_small(dataset)
+
+
+def _special(profile: Profile, dataset: str, algorithm: SearchedAlgorithm) -> Space:
+    """What an algorithm has for this set only."""
+    size = "small" if profile.is_small(dataset) else "large"
+    return {**algorithm.by_set.get(size, {}), **algorithm.by_set.get(dataset, {})}
+
+
+def _shared(profile: Profile, dataset: str, special: Space) -> dict[str, Setting]:
     """The rows of dropout, lr, batch size and weight decay for a set."""
     rows = dict(SMALL if profile.is_small(dataset) else LARGE)
     if dataset == "DomainNet":
         rows["batch_size"] = DOMAINNET_BATCH
+    rows |= {key: special[key] for key in rows if key in special}
     return {
         key: Setting(profile.defaults.get(key, row.default), profile.search.get(key, row.rule))
         for key, row in rows.items()
