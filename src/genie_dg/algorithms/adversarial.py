@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, 
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import Agreement, Algorithm, AlgorithmRow
 
 DISCRIMINATOR = "discriminator"
 """The role of the adversary."""
@@ -34,6 +34,14 @@ SPACE: Mapping[str, Setting] = {
 ONE_SOURCE = (
     "With one source domain there is nothing to guess: the discriminator's loss is 0, every main step equals a "
     "step of ERM, and the steps given to the discriminator are spent on nothing."
+)
+
+
+ADVERSARY_DIFFERS = (
+    "The discriminator takes the first step; DomainBed counts steps from 1, so with d_steps_per_g_step=1 the "
+    "network begins. The paper steps both at once.",
+    "The network's optimizer is the run's own; DomainBed's is Adam with betas (beta1, 0.9). The paper has SGD "
+    "with momentum.",
 )
 
 
@@ -235,6 +243,7 @@ DANN_ROW = AlgorithmRow(
     space=SPACE,
     one_source=ONE_SOURCE,
     adversarial=True,
+    domainbed=Agreement(1e-10, ADVERSARY_DIFFERS),
 )
 CDANN_ROW = AlgorithmRow(
     "CDANN",
@@ -243,4 +252,13 @@ CDANN_ROW = AlgorithmRow(
     space=SPACE,
     one_source=ONE_SOURCE,
     adversarial=True,
+    domainbed=Agreement(
+        1e-10,
+        (
+            *ADVERSARY_DIFFERS,
+            "The weights of the classes in a batch add up to 1; DomainBed counts classes up to the largest "
+            "label of the batch, so a missing one takes weight away. The paper weighs every class that occurs "
+            "the same.",
+        ),
+    ),
 )

@@ -15,7 +15,7 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import AlgorithmRow, OneLoss
+from .algorithm import Agreement, AlgorithmRow, OneLoss
 
 KERNEL_GAMMAS = tuple(10.0**k for k in range(-3, 4))
 """The widths of `kernel_distance`: 0.001, 0.01, ..., 1000."""
@@ -142,6 +142,7 @@ MMD_ROW = AlgorithmRow(
     "Li et al., Domain Generalization with Adversarial Feature Learning, CVPR 2018",
     _SPACE,
     one_source=_ONE_SOURCE.format("MMD"),
+    domainbed=Agreement(1e-8),
 )
 CORAL_ROW = AlgorithmRow(
     "CORAL",
@@ -149,4 +150,5 @@ CORAL_ROW = AlgorithmRow(
     "Sun, Saenko, Deep CORAL: Correlation Alignment for Deep Domain Adaptation, ECCV Workshops 2016",
     _SPACE,
     one_source=_ONE_SOURCE.format("CORAL"),
+    domainbed=Agreement(1e-10),
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
 from genie_dg.check import InputError
 
-from .algorithm import AlgorithmRow, OneLoss
+from .algorithm import Agreement, Algorithm, AlgorithmRow
 
 HIDDEN = 64
 """Channels between the layers of the context network."""
@@ -46,7 +49,7 @@ def context_network(channels: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-class ARM(OneLoss):
+class ARM(Algorithm):
     r"""Give the network each image with the mean context of its support set (ARM-CML).
 
     .. math::
@@ -57,34 +60,42 @@ class ARM(OneLoss):
     the image's size; in training the support set of an image is its domain's batch; f is the network, whose
     input has one channel more than the images. f and g are trained together, on all domains at once.
 
-    `predict` takes the images it is given as the support set, so a prediction depends on the batch it is made
-    in.
+    `predict` cuts the images it is given into support sets of the size of a training domain's batch, where that
+    size divides their number, and takes them as one set where it does not; so a prediction depends on the batch
+    it is made in. The benchmark evaluates batches of 64, as DomainBed does.
 
     Args:
         network: with one input channel more than the images have; how many they have is read from its first
             convolution.
 
     Differs from the public code (DomainBed): there the context network is not among the parameters that the
-    optimizer steps and stays as it was drawn; and test batches whose size is a multiple of the training batch
-    size are cut into support sets of that size.
+    optimizer steps and stays as it was drawn.
     """
+
+    support_size: Tensor
 
     def __init__(self, network: Network, domains: int) -> None:
         super().__init__(network, domains)
         like = next(network.parameters())
         context = context_network(image_channels(network.featurizer))
         self.context = context.to(device=like.device, dtype=like.dtype)
+        self.register_buffer("support_size", torch.zeros((), dtype=torch.int64))
 
     def roles(self) -> dict[str, Role]:
         """The network and the context network as ``"main"``."""
         return {MAIN: Role((Group((*self.network.parameters(), *self.context.parameters())),))}
 
-    def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
+    def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
+        yield Objective(MAIN, partial(self._loss, batch))
+        self.support_size.fill_(batch.sizes[0])
+
+    def _loss(self, batch: DomainBatch) -> Tensor:
         return cross_entropy(self._logits(batch.all_images, batch.sizes), batch.all_labels)
 
     def predict(self, images: Tensor) -> Tensor:
-        """Logits for images of one domain, which are one another's support set."""
-        return self._logits(images, [len(images)])
+        """Logits for images of one domain, which are one another's support sets."""
+        size, n = int(self.support_size), len(images)
+        return self._logits(images, [n] if size == 0 or n % size else [size] * (n // size))
 
     def _logits(self, images: Tensor, sizes: list[int]) -> Tensor:
         """For images that are support sets of ``sizes``, one after the other."""
@@ -106,4 +117,10 @@ ROW = AlgorithmRow(
     one_source="With one source domain ARM sees one kind of context only; it cannot learn to adapt to another.",
     extra_channels=1,
     batch_size=8,
+    domainbed=Agreement(
+        differs=(
+            "The context network is trained, as in the paper; DomainBed leaves it as it was drawn, because its "
+            "optimizer does not have it.",
+        )
+    ),
 )

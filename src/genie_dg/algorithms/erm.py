@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
 
-from .algorithm import AlgorithmRow, OneLoss
+from .algorithm import Agreement, AlgorithmRow, OneLoss
 
 
 class ERM(OneLoss):
@@ -17,4 +17,6 @@ class ERM(OneLoss):
         return cross_entropy(self.network(batch.all_images), batch.all_labels)
 
 
-ROW = AlgorithmRow("ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998", sample_mean=True)
+ROW = AlgorithmRow(
+    "ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998", sample_mean=True, domainbed=Agreement(1e-10)
+)

@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import Agreement, Algorithm, AlgorithmRow
 from .gradients import gradients_of, trainable, with_gradient
 
 
@@ -98,4 +98,14 @@ ROW = AlgorithmRow(
     },
     one_source="With one source domain the inner loop is one step: Fish is ERM with gradients times meta_lr.",
     inner_gradients=True,
+    domainbed=Agreement(
+        differs=(
+            "Inner steps are plain gradient descent, as in the paper's algorithm; DomainBed takes them with "
+            "an Adam whose state goes on from step to step.",
+            "The order of the domains is drawn anew in each step, as in the paper; DomainBed always takes "
+            "them in the order of the data set.",
+            "The outer step is taken by the run's optimizer; DomainBed and the paper interpolate weights, "
+            "which plain SGD at the inner rate does here.",
+        )
+    ),
 )

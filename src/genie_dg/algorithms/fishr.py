@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import InputError, number
 from genie_dg.search_space import LogUniform, Setting, Uniform
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import Agreement, Algorithm, AlgorithmRow
 from .risk_penalties import restart_at
 
 
@@ -169,4 +169,5 @@ ROW = AlgorithmRow(
         "ema": Setting(0.95, Uniform(0.90, 0.99), "DomainBed"),
     },
     one_source="With one source domain there is nothing to compare and the penalty is zero: Fishr equals ERM.",
+    domainbed=Agreement(1e-10),
 )

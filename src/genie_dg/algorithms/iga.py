@@ -10,7 +10,7 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import AlgorithmRow, OneLoss
+from .algorithm import Agreement, AlgorithmRow, OneLoss
 from .gradients import domain_gradients, trainable
 
 
@@ -54,4 +54,11 @@ ROW = AlgorithmRow(
     space={"penalty": Setting(1000.0, LogUniform(1, 5), "DomainBed")},
     one_source="With one source domain the variance over domains is zero: IGA equals ERM.",
     inner_gradients=True,
+    domainbed=Agreement(
+        1e-10,
+        (
+            "The penalty is the variance over domains, as in the paper; DomainBed sums over domains, so the "
+            "same penalty weighs D times less here.",
+        ),
+    ),
 )

@@ -13,7 +13,7 @@ from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
 from ._mixing import beta
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import Agreement, Algorithm, AlgorithmRow
 
 Pair = tuple[Tensor, Tensor, Tensor, float]
 """Mixed images, the labels of the first and of the second domain, and the weight of the first."""
@@ -98,4 +98,11 @@ ROW = AlgorithmRow(
         "mixup_alpha": Setting(0.2, LogUniform(-1, 1), "10^U(-1, 1); the public code of 2020 always gives 0.1")
     },
     one_source="With one source domain Mixup mixes that domain's samples with one another.",
+    domainbed=Agreement(
+        1e-10,
+        (
+            "A single domain is mixed with a shuffled copy of itself; DomainBed mixes each sample with "
+            "itself, which is ERM. The paper mixes different samples.",
+        ),
+    ),
 )

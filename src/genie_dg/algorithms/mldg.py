@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from .algorithm import Algorithm, AlgorithmRow
+from .algorithm import Agreement, Algorithm, AlgorithmRow
 
 
 @final
@@ -40,7 +40,8 @@ class MLDG(Algorithm):
 
     Differs from DomainBed's code in: the inner step is one of plain gradient descent with its own rate (there:
     a fresh Adam with the run's rate and weight decay, whose first step has the size of the rate in every
-    weight); second derivatives are kept; there is one split a step (there: several, averaged).
+    weight); second derivatives are kept (there the gradients before and after the inner step are added); one
+    inner step goes along F (there each meta-train domain has its own, and is paired with one meta-test domain).
     """
 
     def __init__(
@@ -103,4 +104,15 @@ ROW = AlgorithmRow(
     },
     one_source="There is no domain to hold out: MLDG with one source domain equals ERM.",
     inner_gradients=True,
+    domainbed=Agreement(
+        differs=(
+            "The gradient goes through the inner step (second order), as in the paper; DomainBed adds the "
+            "gradients before and after the inner step (first order).",
+            "The inner step is plain gradient descent with a rate of its own, as in the paper; DomainBed "
+            "takes it with a fresh Adam at the run's rate.",
+            "One inner step on all meta-train domains together, then all meta-test domains, as in the paper; "
+            "DomainBed takes one inner step for each meta-train domain and pairs it with one meta-test "
+            "domain.",
+        )
+    ),
 )

@@ -12,7 +12,7 @@ from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import AlgorithmRow, OneLoss
+from .algorithm import Agreement, AlgorithmRow, OneLoss
 
 
 def two_stage_weight(step: int, first_steps: float, final: float) -> float:
@@ -146,6 +146,7 @@ IRM_ROW = AlgorithmRow(
     },
     one_source="With one source domain IRM's penalty is that domain's own; "
     "nothing is compared between domains.",
+    domainbed=Agreement(1e-10),
 )
 VREX_ROW = AlgorithmRow(
     "VREx",
@@ -156,4 +157,5 @@ VREX_ROW = AlgorithmRow(
         "vrex_penalty_anneal_iters": Setting(500, LogUniform(0, 4, whole=True)),
     },
     one_source="With one source domain VREx equals ERM: the variance of a single loss is 0.",
+    domainbed=Agreement(1e-10),
 )

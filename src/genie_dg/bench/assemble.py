@@ -35,6 +35,9 @@ from .parallel import World
 from .seeds import seed_of
 from .step import ALONE
 
+EVALUATION_BATCH = 64
+"""Pictures in a batch of an evaluation, as in DomainBed: MTL and ARM adapt to the batch that they predict."""
+
 
 class DegenerateWarning(UserWarning):
     """An algorithm was asked for that says little or nothing with the domains it got."""
@@ -284,9 +287,11 @@ def _evaluation(
         cache = _cache(domain, TrainSpec(), options, progress)
         seed = seed_of("evaluation", config)
         recipe = Recipe(size=config.image_size)
-        return AugmentedEvaluation(domain, rows, recipe, seed=seed, index=index, cache=cache)
+        return AugmentedEvaluation(
+            domain, rows, recipe, seed=seed, index=index, cache=cache, batch_size=EVALUATION_BATCH
+        )
     cache = _cache(domain, EvalSpec(config.image_size), options, progress)
-    return Evaluation(domain, rows, size=config.image_size, cache=cache)
+    return Evaluation(domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH)
 
 
 def _shape(domain: Domain, image_size: int) -> tuple[int, int]:
