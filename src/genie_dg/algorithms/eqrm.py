@@ -138,7 +138,8 @@ ROW = AlgorithmRow(
             "in which every domain has a part, as in the paper's algorithm. The value is the same.",
             "DomainBed starts Adam afresh at a step equal to eqrm_burnin_iters, which random search draws as a "
             "fraction that no step equals, so that eqrm_lr has an effect with the default only; here it has "
-            "one from the first step after the burn-in on, which is what the setting is for.",
+            "one from the first step after the burn-in on, which is what the setting is for. With the gradient "
+            "put right there and whole burn-ins, the updates are the same.",
         )
     ),
     one_source="With one source domain EQRM equals ERM with a fresh start: the quantile of a single risk is "

@@ -106,8 +106,9 @@ class TRM(Algorithm):
         groupdro_eta: :math:`\eta`; 0 keeps the weights equal.
 
     :math:`\lambda` and the factor :math:`\alpha_{qp}` in the exponent are as in DomainBed and in the authors'
-    code. Differs from DomainBed's code in Neumann's series, see the row; in that weights and classifiers are
-    part of the state dict; and in that its option for unbalanced classes (off by default) is left out.
+    code. Differs from DomainBed's code in Neumann's series and in the weights of the gradient, see the row; in
+    that weights and classifiers are part of the state dict; and in that its option for unbalanced classes (off
+    by default) is left out.
     """
 
     weights: Tensor
@@ -185,11 +186,14 @@ ROW = AlgorithmRow(
         "groupdro_eta": Setting(1e-2, LogUniform(-3, -1), "DomainBed"),
     },
     domainbed=Agreement(
-        tolerance=1e-10,
         differs=(
             "DomainBed's series for the inverse Hessian changes its first term in place, so that the term of "
             "power 0 is lost and that of power 1 counts twice; here every term counts once, which makes it the "
-            "paper's inverse. With the series put right there, the two agree.",
+            "paper's inverse.",
+            "DomainBed raises the weights in place before the backward pass, so that the gradient of the other "
+            "domains' risks has weights that are raised and do not sum to 1; here it has those that the loss "
+            "was computed with, as the paper's objective has. With both put right there, the updates are the "
+            "same.",
         ),
     ),
     one_source="With one source domain TRM equals ERM: there is no other domain to transfer to.",
