@@ -48,16 +48,17 @@ def smoothed_quantile(risks: Tensor, level: float) -> Tensor:
     >>> smoothed_quantile(torch.tensor([2.0, 2.0, 2.0]), 0.9).item()
     2.0
     """
-    mean, n = risks.mean(), len(risks)
-    if n == 1 or float(risks.detach().std()) <= torch.finfo(risks.dtype).tiny:
-        return mean
-    s = risks.std()
-    u, width = (risks - mean) / s, 1.06 * n**-0.2
+    n, centre = len(risks), risks.detach().mean()
+    apart = risks - centre  # exact where risks are close, so that their differences keep their digits
+    if n == 1 or float(apart.detach().std()) <= torch.finfo(risks.dtype).tiny:
+        return risks.mean()
+    mean, s, width = apart.mean(), apart.std(), 1.06 * n**-0.2
+    u = (apart - mean) / s
     normal = torch.distributions.Normal(u, torch.full_like(u, width), validate_args=False)
     q = u.new_tensor(_bisected(u.tolist(), width, level))
     for _ in range(2):
         q = q - (normal.cdf(q).mean() - level) / normal.log_prob(q).exp().mean()
-    return mean + s * q
+    return centre + (mean + s * q)
 
 
 def _bisected(centres: list[float], width: float, level: float) -> float:

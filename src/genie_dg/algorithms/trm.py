@@ -158,7 +158,7 @@ class TRM(Algorithm):
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """The second part of L, and the classifiers and weights for the next step."""
         parts, rows = [], []
-        for q, alpha in enumerate(self.alpha):
+        for q, alpha in enumerate(self.alpha.clone()):  # a backward pass may come after the next are stored
             with torch.no_grad():
                 weight, bias = fitted(self.weights[q], self.biases[q], features[q], labels[q])
             logits = [linear(z, weight, bias) for z in features]
