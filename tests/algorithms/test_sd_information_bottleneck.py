@@ -149,9 +149,20 @@ def test_equal_features_have_no_variance_and_a_finite_gradient() -> None:
 
 
 def test_the_variance_is_not_computed_in_half_precision() -> None:
-    z = torch.tensor([[100.0], [101.0], [102.0]]).bfloat16()
+    z = torch.tensor([[100.0], [101.0], [103.0]]).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         assert ib.feature_variance(z, [3]).item() == z.float().var().item() > 0
+
+
+def test_the_squares_are_not_computed_in_half_precision() -> None:
+    algorithm = sd.SD(small_network(dtype=torch.float32), 2, sd_reg=1.0)
+    data = batch(2, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = algorithm.network(data.all_images)
+        (loss,) = [objective.loss() for objective in algorithm.objectives(data, StepContext(0))]
+    assert logits.dtype == torch.bfloat16
+    expected = mean_loss(logits.double(), data.all_labels) + logits.double().square().mean()
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
 
 
 def test_the_spaces_are_the_published_ones() -> None:

@@ -85,9 +85,7 @@ class RDM(OneLoss):
         self.rdm_lr = number("rdm_lr", rdm_lr, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        logits = self.network(batch.all_images)
-        full = logits.float() if logits.dtype.itemsize < 4 else logits
-        losses = cross_entropy(full, batch.all_labels, reduction="none")
+        losses = cross_entropy(self.network(batch.all_images), batch.all_labels, reduction="none")
         parts = torch.split(losses, batch.sizes)
         means = torch.stack([part.mean() for part in parts])
         if context.step < self.rdm_penalty_anneal_iters:

@@ -35,7 +35,7 @@ class SD(OneLoss):
         self.sd_reg = number("sd_reg", sd_reg, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        logits = self.network(batch.all_images)
+        logits: Tensor = self.network(batch.all_images)
         full = logits.float() if logits.dtype.itemsize < 4 else logits
         return cross_entropy(full, batch.all_labels) + self.sd_reg * full.square().mean()
 
