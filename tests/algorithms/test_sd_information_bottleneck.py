@@ -1,0 +1,187 @@
+"""SD, IB-ERM and IB-IRM against slow float64 twins: losses, gradients and whole updates."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import MAIN, DomainBatch, Network, Restart, StepContext
+from genie_dg.algorithms import information_bottleneck as ib
+from genie_dg.algorithms import sd
+from genie_dg.algorithms.algorithm import Algorithm
+from genie_dg.bench.step import take_step
+from genie_dg.search_space import LogUniform
+
+from .networks import batch, small_network
+from .test_penalties import SIZES, check, cut, domain_losses, irm_twin, mean_loss
+
+Twin = Callable[[Network, DomainBatch], Tensor]
+ROWS = [sd.ROW, ib.IB_ERM_ROW, ib.IB_IRM_ROW]
+
+
+def sd_twin(weight: float) -> Twin:
+    """Sample by sample, logit by logit."""
+
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        logits, labels = network(torch.cat(data.images)), torch.cat(data.labels)
+        squares = [z**2 for row in logits for z in row]
+        return mean_loss(logits, labels) + weight * sum(squares, torch.zeros(())) / len(squares)
+
+    return loss
+
+
+def variance_twin(network: Network, data: DomainBatch) -> Tensor:
+    """Domain by domain, feature by feature."""
+    total = torch.zeros((), dtype=torch.float64)
+    for x in data.images:
+        columns = network.features(x).T
+        for column in columns:
+            mean = sum(column, torch.zeros(())) / len(column)
+            variance = sum(((z - mean) ** 2 for z in column), torch.zeros(())) / (len(column) - 1)
+            total = total + variance / len(columns)
+    return total / len(data)
+
+
+def ib_erm_twin(weight: float) -> Twin:
+    def loss(network: Network, data: DomainBatch) -> Tensor:
+        losses = domain_losses(network, data)
+        return sum(losses, torch.zeros(())) / len(losses) + weight * variance_twin(network, data)
+
+    return loss
+
+
+def ib_irm_twin(irm: float, weight: float) -> Twin:
+    return lambda network, data: irm_twin(irm)(network, data) + weight * variance_twin(network, data)
+
+
+def follow(algorithm: Algorithm, twin: Callable[[int], Twin], starts: dict[int, float | None]) -> None:
+    """Adam by hand, with its fresh starts (a new learning rate, or None for the old one), gives the weights."""
+    copy = small_network()
+    optimizer = torch.optim.Adam(algorithm.roles()[MAIN].parameters, lr=0.01, eps=1e-3)
+    lr, t = 0.01, 0
+    m = [torch.zeros_like(p) for p in copy.parameters()]
+    v = [torch.zeros_like(p) for p in copy.parameters()]
+    for step in range(6):
+        data = batch(seed=step)
+        take_step(algorithm, {MAIN: optimizer}, data, StepContext(step))
+        if step in starts:
+            new = starts[step]
+            lr, t = lr if new is None else new, 0
+            m, v = [0 * x for x in m], [0 * x for x in v]
+        t += 1
+        gradients = torch.autograd.grad(twin(step)(copy, data), list(copy.parameters()))
+        with torch.no_grad():
+            for k, (p, g) in enumerate(zip(copy.parameters(), gradients, strict=True)):
+                m[k], v[k] = 0.9 * m[k] + 0.1 * g, 0.999 * v[k] + 0.001 * g * g
+                p -= lr * (m[k] / (1 - 0.9**t)) / ((v[k] / (1 - 0.999**t)).sqrt() + 1e-3)
+        torch.testing.assert_close(
+            list(algorithm.network.parameters()), list(copy.parameters()), rtol=1e-10, atol=1e-12
+        )
+
+
+def test_docstring_examples() -> None:
+    assert doctest.testmod(ib) == (0, 2)
+
+
+@pytest.mark.parametrize("sizes", [*SIZES, (6, 1)])
+def test_sd(sizes: tuple[int, ...]) -> None:
+    check(sd.SD(small_network(), len(sizes), sd_reg=0.7), cut(sizes), sd_twin(0.7))
+    check(sd.SD(small_network(), len(sizes), sd_reg=0.0), cut(sizes), sd_twin(0.0))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(("step", "weight"), [(6, 0.0), (7, 30.0)])
+def test_ib_erm_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step: int, weight: float) -> None:
+    algorithm = ib.IBERM(small_network(), len(sizes), ib_lambda=30.0, ib_penalty_anneal_iters=7)
+    check(algorithm, cut(sizes), ib_erm_twin(weight), step)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(
+    ("step", "irm", "weight"), [(3, 1.0, 0.0), (4, 1.0, 30.0), (6, 1.0, 30.0), (7, 20.0, 30.0)]
+)
+def test_ib_irm_on_both_sides_of_both_changes_of_weight(
+    sizes: tuple[int, ...], step: int, irm: float, weight: float
+) -> None:
+    algorithm = ib.IBIRM(
+        small_network(),
+        len(sizes),
+        irm_lambda=20.0,
+        irm_penalty_anneal_iters=7,
+        ib_lambda=30.0,
+        ib_penalty_anneal_iters=4,
+    )
+    check(algorithm, cut(sizes), ib_irm_twin(irm, weight), step)
+
+
+def test_whole_updates() -> None:
+    follow(sd.SD(small_network(), 3, sd_reg=0.7), lambda step: sd_twin(0.7), {})
+    follow(
+        ib.IBERM(small_network(), 3, ib_lambda=5.0, ib_penalty_anneal_iters=3),
+        lambda step: ib_erm_twin(5.0 if step >= 3 else 0.0),
+        {3: None},
+    )
+    settings = {"irm_lambda": 9.0, "irm_penalty_anneal_iters": 2}
+    follow(
+        ib.IBIRM(small_network(), 3, **settings, ib_lambda=5.0, ib_penalty_anneal_iters=4),
+        lambda step: ib_irm_twin(9.0 if step >= 2 else 1.0, 5.0 if step >= 4 else 0.0),
+        {2: None, 4: None},
+    )
+
+
+def test_fresh_starts_are_where_a_weight_changes() -> None:
+    both = ib.IBIRM(small_network(), 2, irm_penalty_anneal_iters=2, ib_penalty_anneal_iters=4)
+    assert [step for step in range(8) if both.restart(step) == Restart()] == [2, 4]
+    one = ib.IBERM(small_network(), 2, ib_penalty_anneal_iters=5)
+    assert [step for step in range(8) if one.restart(step) == Restart()] == [5]
+    assert sd.SD(small_network(), 2).restart(0) is None
+
+
+def test_equal_features_have_no_variance_and_a_finite_gradient() -> None:
+    data = batch(2)
+    same = DomainBatch(tuple(x[:1].expand_as(x) for x in data.images), data.labels)
+    algorithm = ib.IBERM(small_network(), 2, ib_penalty_anneal_iters=0)
+    check(algorithm, same, lambda network, d: sum(domain_losses(network, d), torch.zeros(())) / 2)
+
+
+def test_the_variance_is_not_computed_in_half_precision() -> None:
+    z = torch.tensor([[100.0], [101.0], [103.0]]).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ib.feature_variance(z, [3]).item() == z.float().var().item() > 0
+
+
+def test_the_squares_are_not_computed_in_half_precision() -> None:
+    algorithm = sd.SD(small_network(dtype=torch.float32), 2, sd_reg=1.0)
+    data = batch(2, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = algorithm.network(data.all_images)
+        (loss,) = [objective.loss() for objective in algorithm.objectives(data, StepContext(0))]
+    assert logits.dtype == torch.bfloat16
+    expected = mean_loss(logits.double(), data.all_labels) + logits.double().square().mean()
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+
+
+def test_the_spaces_are_the_published_ones() -> None:
+    weights, steps = LogUniform(-1, 5), LogUniform(0, 4, whole=True)
+    found = [{name: s.rule for name, s in row.space.items()} for row in ROWS]
+    ib_rules = {"ib_lambda": weights, "ib_penalty_anneal_iters": steps}
+    irm_rules = {"irm_lambda": weights, "irm_penalty_anneal_iters": steps}
+    assert found == [{"sd_reg": LogUniform(-5, -1)}, ib_rules, {**irm_rules, **ib_rules}]
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan")])
+def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
+    for row in ROWS:
+        for name in row.space:
+            with pytest.raises(ValueError, match=rf"^got {name}={bad}; expected a number .*\.$"):
+                row.build(small_network(), 2, **{name: bad})
+
+
+@pytest.mark.parametrize("row", ROWS[1:], ids=lambda row: row.name)
+def test_a_domain_with_one_sample_is_refused(row: object) -> None:
+    with pytest.raises(ValueError, match=r"got a batch with \[6, 1\] samples .*; expected 2 or more"):
+        next(row.build(small_network(), 2).objectives(cut((6, 1)), StepContext(0)))
