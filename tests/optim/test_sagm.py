@@ -45,8 +45,8 @@ def test_alpha_shortens_the_way_up() -> None:
     assert places[1] == pytest.approx([w + by * x for w, x in zip(places[0], g, strict=True)], rel=1e-12)
 
 
-def test_to_first_order_it_lowers_both_losses_and_aligns_their_gradients() -> None:
-    """Along any direction the gradient is the derivative of L / 2 + L_p(w - alpha g) / 2 with the move fixed."""
+def test_it_lowers_both_losses() -> None:
+    """The gradient is the derivative of (L(w) + L_p(w - alpha g)) / 2, the move held fixed."""
     params = parameters()
     optimizer = SAGM(torch.optim.SGD(params), rho=0.3, alpha=0.2)
     gradient = gathered(optimizer, params).tolist()

@@ -1,4 +1,4 @@
-"""Slow twins of SAM, GAM, FAD and SAGM: plain Python floats in flat lists, formulas written out, gradients by hand.
+"""Slow twins of SAM, GAM, FAD and SAGM: plain Python floats in flat lists, formulas and gradients written out.
 
 The loss is a sum over samples of a small network without hidden layers, so its gradient can be written down:
 L(w) = sum_k softplus(-y_k u_k) + sum_j sin(w_j)^2 / 10 + w_j^4 / 40 with u_k = tanh(x_k . w). All weights of
