@@ -130,8 +130,8 @@ def _agreed(gradients: list[Tensor], noise: list[Tensor]) -> list[Tensor]:
 ROW = AlgorithmRow(
     "PCGrad",
     PCGrad,
-    paper="Yu et al., Gradient Surgery for Multi-Task Learning, NeurIPS 2020; between domains: Mansilla et al., "
-    "Domain Generalization via Gradient Surgery, ICCV 2021",
+    paper="Yu et al., Gradient Surgery for Multi-Task Learning, NeurIPS 2020; Mansilla et al., Domain "
+    "Generalization via Gradient Surgery, ICCV 2021",
     space={"surgery": Setting("pcgrad", None, "Yu et al.")},
     one_source="With one source domain there is nothing to conflict with: PCGrad equals ERM.",
     inner_gradients=True,
