@@ -5,6 +5,7 @@ from __future__ import annotations
 from genie_dg.registry import Registry
 
 from . import (
+    adrmx,
     adversarial,
     alignment,
     arm,
@@ -34,7 +35,7 @@ ALGORITHMS = Registry(
         alignment.CORAL_ROW, adversarial.DANN_ROW, adversarial.CDANN_ROW, mtl.ROW, sagnet.ROW, arm.ROW,
         risk_penalties.VREX_ROW, rsc.ROW, mixstyle.ROW, miro.ROW, fish.ROW, fishr.ROW, masks.AND_ROW,
         masks.SAND_ROW, iga.ROW, masks.GSNR_DROPOUT_ROW,
-        pcgrad.ROW, erm_plus_plus.ROW,
+        pcgrad.ROW, erm_plus_plus.ROW, adrmx.ROW,
     ],
     AlgorithmRow,
     "genie_dg.algorithms",
