@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms.pcgrad import PCGrad, agreeing, projection_weights
+from genie_dg.algorithms.pcgrad import PCGrad, _agreed, agreeing, projection_weights
 from genie_dg.bench.step import take_step
 
 from .networks import batch, small_network
@@ -154,6 +154,14 @@ def test_opposite_and_zero_gradients_give_numbers() -> None:
     assert weights.isfinite().all()
     assert (weights @ g).tolist() == [0.0, 0.0]
     assert agreeing(g).tolist() == [0.0, 0.0]
+
+
+def test_noise_goes_where_signs_differ_alone() -> None:
+    ones = [torch.ones(3)]
+    (some,) = _agreed([torch.tensor([[0.0, 1.0, 1.0], [0.0, 3.0, -1.0]])], ones)
+    assert some.tolist() == [0.0, 2.0, 1.0]  # the mean size over those that agree is (0 + 2) / 2
+    (none,) = _agreed([torch.tensor([[1.0, 1.0, 2.0], [-1.0, -1.0, 0.0]])], ones)
+    assert none.tolist() == [0.0, 0.0, 0.0]
 
 
 @EACH
