@@ -1,4 +1,4 @@
-"""SAM, GAM and FAD: against their twins, and what a wrapper of an optimizer owes its user."""
+"""SAM, GAM, FAD and SAGM: against their twins, and what a wrapper of an optimizer owes its user."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from genie_dg import GENIE
 from genie_dg.optim.fad import FAD
 from genie_dg.optim.gam import GAM
 from genie_dg.optim.passes import Passes
+from genie_dg.optim.sagm import SAGM
 from genie_dg.optim.sam import SAM
 from tests.oracle import genie as genie_oracle
 from tests.oracle import passes as oracle
@@ -42,9 +43,10 @@ RULES: dict[str, tuple[type[Passes], dict[str, Any], Callable[..., Any]]] = {
         {"rho": 0.3, "alpha": 0.3, "beta": 0.8},
         lambda w, at: oracle.fad(w, at, 0.3, 0.3, 0.8),
     ),
+    "SAGM": (SAGM, {"rho": 0.3, "alpha": 0.2}, lambda w, at: oracle.sagm(w, at, 0.3, 0.2)),
 }
-PASSES = {"SAM": 2, "ASAM": 2, "GAM": 4, "GAM, beta0 > 1": 4, "FAD": 4}
-EACH = pytest.mark.parametrize("rule", ["SAM", "ASAM", "GAM", "FAD"])
+PASSES = {"SAM": 2, "ASAM": 2, "GAM": 4, "GAM, beta0 > 1": 4, "FAD": 4, "SAGM": 2}
+EACH = pytest.mark.parametrize("rule", ["SAM", "ASAM", "GAM", "FAD", "SAGM"])
 
 
 def data() -> tuple[list[list[float]], list[float]]:
@@ -127,9 +129,9 @@ def test_the_twin_has_the_loss_and_the_slope_of_torch() -> None:
     assert oracle.slope(flat(params), inputs, signs) == pytest.approx(grads, rel=1e-12)
 
 
-RUNS = [(rule, base, torch.float64) for rule in ("SAM", "ASAM", "GAM", "FAD") for base in BASES]
+RUNS = [(rule, base, torch.float64) for rule in ("SAM", "ASAM", "GAM", "FAD", "SAGM") for base in BASES]
 RUNS += [("GAM, beta0 > 1", "momentum", torch.float64)]
-RUNS += [(rule, "momentum", torch.float32) for rule in ("SAM", "ASAM", "GAM", "FAD")]
+RUNS += [(rule, "momentum", torch.float32) for rule in ("SAM", "ASAM", "GAM", "FAD", "SAGM")]
 
 
 @pytest.mark.parametrize(("rule", "base", "dtype"), RUNS)
@@ -167,7 +169,8 @@ def test_the_number_of_passes(rule: str) -> None:
 
 @EACH
 def test_without_a_radius_it_is_the_base(rule: str) -> None:
-    zero = {"rho": 0.0} | ({"rho_prime": 0.0, "gamma": 0.0} if rule == "GAM" else {})
+    more = {"GAM": {"rho_prime": 0.0, "gamma": 0.0}, "SAGM": {"alpha": 0.0}}
+    zero = {"rho": 0.0} | more.get(rule, {})
     wrapped, plain = parameters(torch.float32), parameters(torch.float32)
     optimizer = wrap(rule, torch.optim.Adam(wrapped, lr=0.1), **zero)
     base = torch.optim.Adam(plain, lr=0.1)
@@ -204,7 +207,8 @@ def test_a_scaled_loss_scales_the_gradient_alike(rule: str) -> None:
     for factor in (1.0, 1024.0):
         params = parameters()
         optimizer = wrap(rule, torch.optim.SGD(params))
-        optimizer.gather(closure_of(optimizer, params, factor))
+        scaler = torch.amp.GradScaler("cpu", init_scale=factor) if rule == "SAGM" else None
+        optimizer.gather(closure_of(optimizer, params, factor), scaler)
         gradients.append(torch.cat([p.grad.reshape(-1) for p in params]) / factor)  # type: ignore[union-attr]
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=1e-14)
 
@@ -453,7 +457,7 @@ def test_inside_no_grad() -> None:
 def test_refusals() -> None:
     w = nn.Parameter(torch.ones(3))
     sgd = torch.optim.SGD([w], lr=0.1)
-    with pytest.raises(TypeError, match=r"SAM.step got no closure.*gather\(closure\)"):
+    with pytest.raises(TypeError, match=r"SAM.step got no closure.*gather\(closure, scaler\)"):
         SAM(sgd).step()
     with pytest.raises(TypeError, match=r"GAM got base=list; .*GAM\(torch.optim.SGD"):
         GAM([w])  # type: ignore[arg-type]
@@ -466,6 +470,9 @@ def test_refusals() -> None:
         (GAM, "gamma", -1),
         (FAD, "alpha", 1.01),
         (FAD, "beta", -0.5),
+        (SAGM, "rho", -0.5),
+        (SAGM, "alpha", -0.1),
+        (SAGM, "alpha", math.nan),
     ):
         with pytest.raises(ValueError, match=f"^got {name}=.*; expected a number.*[.]$"):
             kind(sgd, **{name: value})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""SAM, GAM and FAD in mixed precision, with batch norms, compiled, and over several processes."""
+"""SAM, GAM, FAD and SAGM in mixed precision, with batch norms, compiled, and over several processes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from genie_dg import GENIE
 from genie_dg.optim.fad import FAD
 from genie_dg.optim.gam import GAM
 from genie_dg.optim.passes import Passes
+from genie_dg.optim.sagm import SAGM
 from genie_dg.optim.sam import SAM
 
 RULES: dict[str, tuple[Callable[..., Passes], int]] = {
@@ -25,6 +26,7 @@ RULES: dict[str, tuple[Callable[..., Passes], int]] = {
     "ASAM": (lambda base, **more: SAM(base, rho=0.8, adaptive=True, **more), 2),
     "GAM": (lambda base, **more: GAM(base, rho=0.4, rho_prime=0.1, beta1=0.4, gamma=0.3, **more), 4),
     "FAD": (lambda base, **more: FAD(base, rho=0.3, alpha=0.4, beta=0.9, **more), 4),
+    "SAGM": (lambda base, **more: SAGM(base, rho=0.3, alpha=0.2, **more), 2),
 }
 EACH = pytest.mark.parametrize("rule", RULES)
 
@@ -79,7 +81,7 @@ def test_with_a_scaler_the_run_is_the_same(rule: str, base: str) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
     for _ in range(8):
         first = one.step(closure_of(one, plain))
-        second = two.gather(closure_of(two, scaled, scaler.scale))
+        second = two.gather(closure_of(two, scaled, scaler.scale), scaler if rule == "SAGM" else None)
         scaler.step(two.base)
         scaler.update()
         assert second.item() == pytest.approx(first.item(), rel=1e-4)
@@ -108,12 +110,12 @@ def test_overflow_in_any_pass_skips_the_step(rule: str, value: float) -> None:
                 model[0].weight.grad[1, 2] = value  # type: ignore[index, union-attr] # noqa: B023
             return loss
 
-        optimizer.gather(closure)
+        optimizer.gather(closure, scaler)
         scaler.step(optimizer.base)
         scaler.update()
         assert same(weights(model), before)
         assert scaler.get_scale() == 512.0
-        optimizer.gather(inner)
+        optimizer.gather(inner, scaler)
         scaler.step(optimizer.base)
         scaler.update()
         assert not same(weights(model), before)
@@ -257,7 +259,7 @@ def one_of_two(rank: int, folder: str) -> None:
     store = dist.FileStore(str(Path(folder) / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=120))
     results = {}
-    for rule in ("ASAM", "GAM"):
+    for rule in ("ASAM", "GAM", "SAGM"):
         results["ddp", rule] = train(nn.parallel.DistributedDataParallel(network()), rule, [rank])
         sharded = network()
         for part in (sharded[0], sharded[2], sharded):

@@ -31,9 +31,10 @@ NAMES = [
     "sam",
     "gam",
     "fad",
+    "sagm",
     "genie",
 ]
-WITH_BASE = ["sam", "gam", "fad"]
+WITH_BASE = ["sam", "gam", "fad", "sagm"]
 
 
 def weights() -> list[nn.Parameter]:
@@ -236,6 +237,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("sam", {"rho": -1.0}, "rho"),
     ("gam", {"beta1": 2.0}, "beta1"),
     ("fad", {"alpha": 2.0}, "alpha"),
+    ("sagm", {"alpha": -1.0}, "alpha"),
     ("genie", {"dropout": 1.0}, "dropout"),
 ]
 

@@ -1,4 +1,4 @@
-"""Slow twins of SAM, GAM and FAD: plain Python floats in flat lists, formulas written out, gradients by hand.
+"""Slow twins of SAM, GAM, FAD and SAGM: plain Python floats in flat lists, formulas and gradients written out.
 
 The loss is a sum over samples of a small network without hidden layers, so its gradient can be written down:
 L(w) = sum_k softplus(-y_k u_k) + sum_j sin(w_j)^2 / 10 + w_j^4 / 40 with u_k = tanh(x_k . w). All weights of
@@ -76,6 +76,13 @@ def fad(w: Point, at: Slope, rho: float, alpha: float, beta: float) -> Point:
     g3 = at(away(w2, rho, g2))
     h1 = [g3[j] - g2[j] for j in n]
     return [g0[j] + beta * (alpha * h0[j] + (1 - alpha) * h1[j]) for j in n]
+
+
+def sagm(w: Point, at: Slope, rho: float, alpha: float) -> Point:
+    g = at(w)
+    length = norm(g)
+    there = at([a + rho * b / length - alpha * b for a, b in zip(w, g, strict=True)])
+    return [(a + b) / 2 for a, b in zip(g, there, strict=True)]
 
 
 class Momentum:

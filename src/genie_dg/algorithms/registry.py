@@ -5,11 +5,13 @@ from __future__ import annotations
 from genie_dg.registry import Registry
 
 from . import (
+    adrmx,
     adversarial,
     alignment,
     arm,
     eqrm,
     erm,
+    erm_plus_plus,
     fish,
     fishr,
     groupdro,
@@ -22,6 +24,7 @@ from . import (
     mldg,
     mtl,
     rdm,
+    pcgrad,
     risk_penalties,
     rsc,
     sagnet,
@@ -39,6 +42,7 @@ ALGORITHMS = Registry(
         masks.SAND_ROW, iga.ROW, masks.GSNR_DROPOUT_ROW,
         sd.ROW, information_bottleneck.IB_ERM_ROW, information_bottleneck.IB_IRM_ROW,
         eqrm.ROW, trm.ROW, rdm.ROW,
+        pcgrad.ROW, erm_plus_plus.ROW, adrmx.ROW,
     ],
     AlgorithmRow,
     "genie_dg.algorithms",

@@ -118,7 +118,7 @@ def _scaled_step(optimizer: Optimizer, closure: Callable[[], Tensor], scaler: Gr
     """GradScaler takes no closures: gather the scaled gradients first, then let it unscale, check and step."""
     loss: Tensor
     if isinstance(optimizer, Passes):
-        loss = optimizer.gather(closure)
+        loss = optimizer.gather(closure, scaler)
         scaler.step(optimizer.base)
     else:
         loss = closure()

@@ -5,7 +5,8 @@ from .gam import GAM as GAM
 from .genie import GENIE as GENIE
 from .registry import OPTIMIZERS as OPTIMIZERS
 from .registry import build_optimizer as build_optimizer
+from .sagm import SAGM as SAGM
 from .sam import SAM as SAM
 from .swad import SWAD as SWAD
 
-__all__ = ["FAD", "GAM", "GENIE", "OPTIMIZERS", "SAM", "SWAD", "build_optimizer"]
+__all__ = ["FAD", "GAM", "GENIE", "OPTIMIZERS", "SAGM", "SAM", "SWAD", "build_optimizer"]

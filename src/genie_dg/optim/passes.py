@@ -1,4 +1,4 @@
-"""What SAM, GAM and FAD share: gradients at several points, and an optimizer around an optimizer."""
+"""What SAM, GAM, FAD and SAGM share: gradients at several points, and an optimizer around an optimizer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
@@ -49,9 +50,15 @@ class ClosureGradient:
     """
 
     def __init__(
-        self, owner: str, params: list[Tensor], closure: Callable[[], Any], norms: list[_NormBase] | None
+        self,
+        owner: str,
+        params: list[Tensor],
+        closure: Callable[[], Any],
+        norms: list[_NormBase] | None,
+        scaler: GradScaler | None = None,
     ) -> None:
         self.owner, self.params, self.closure, self.norms = owner, params, closure, norms
+        self.scaler = scaler
         self.loss: Any = None
         self._first = True
 
@@ -66,6 +73,11 @@ class ClosureGradient:
         if self._first:
             self.loss, self._first = loss, False
         return [self._gradient(p) for p in self.params]
+
+    @property
+    def scale(self) -> float:
+        """What the loss, and so every gradient, is multiplied by; 1 without a scaler."""
+        return 1.0 if self.scaler is None else self.scaler.get_scale()
 
     def weights(self) -> Vector:
         """The weights themselves."""
@@ -172,7 +184,8 @@ class Passes(Optimizer):
     """An optimizer around another: several passes make one gradient, with which ``base`` steps once.
 
     Parameter groups, state and state dict are those of ``base``; nothing else has to be saved. A subclass gives
-    `combined`, which must be of degree one in the gradients: a scaled loss then scales the result alike.
+    `combined`, which must be of degree one in the gradients, divided by their ``scale`` where they stand
+    for a move of the weights: a scaled loss then scales the result alike.
 
     Args:
         base: any optimizer whose ``step`` needs no closure.
@@ -199,11 +212,12 @@ class Passes(Optimizer):
         raise NotImplementedError
 
     @torch.no_grad()
-    def gather(self, closure: Callable[[], Any]) -> Any:
+    def gather(self, closure: Callable[[], Any], scaler: GradScaler | None = None) -> Any:
         """All passes, no step: the combined gradient is left in ``p.grad``, the weights are as they were.
 
         Args:
             closure: clears gradients, computes the loss, calls backward and returns the loss.
+            scaler: the one that scales the loss in the closure; SAGM needs it, the others do without.
 
         Returns:
             What the closure returned in the first pass, at the weights themselves.
@@ -218,7 +232,7 @@ class Passes(Optimizer):
         params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         for p in params:
             check_parameter(p)
-        gradient = ClosureGradient(name, params, closure, self.norms)
+        gradient = ClosureGradient(name, params, closure, self.norms, scaler)
         for p, value in zip(params, self.combined(gradient), strict=True):
             if value is None:
                 p.grad = None
@@ -242,7 +256,7 @@ class Passes(Optimizer):
             raise OptionError(
                 f"{name}.step got no closure; it computes the gradient at several points, so pass a function "
                 f"that clears the gradients, computes the loss, calls backward and returns the loss (with a "
-                f"GradScaler: gather(closure), then scaler.step(optimizer.base))."
+                f"GradScaler: gather(closure, scaler), then scaler.step(optimizer.base))."
             )
         loss = self.gather(closure)
         self.base.step()

@@ -1,0 +1,293 @@
+"""ADRMX against the game written sample by sample, with both optimizers written out."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms.adrmx import ADRMX, ROW, contrastive, remix_pairs
+from genie_dg.bench.step import take_step
+
+from .networks import batch, small_network
+
+LR = 0.05
+SETTINGS: dict[str, Any] = {
+    "cnt_lambda": 0.7,
+    "dclf_lambda": 1.3,
+    "disc_lambda": 0.6,
+    "rmxd_lambda": 0.9,
+    "d_steps_per_g_step": 1,
+    "beta1": 0.3,
+    "mlp_width": 5,
+    "mlp_depth": 3,
+    "lr_": 0.02,
+}
+
+
+def uneven(domains: int = 3, seed: int = 1) -> DomainBatch:
+    """Four classes: one in all domains, one in two, one alone in its domain twice, one not at all."""
+    full = batch(domains, size=5, classes=4, seed=seed)
+    sizes = [5, 3, 4][:domains]
+    labels = [torch.tensor([0, 3, 3, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([1, 0, 1, 0])][:domains]
+    return DomainBatch(tuple(x[:n] for x, n in zip(full.images, sizes, strict=True)), tuple(labels))
+
+
+def built(domains: int = 3, **more: Any) -> ADRMX:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(5)
+        algorithm = ADRMX(small_network(classes=4), domains, **{**SETTINGS, **more})
+    with torch.no_grad():  # few hidden units: none of them may be off for all samples
+        for head in (algorithm.head, algorithm.final_head, algorithm.domain_network.head):
+            for layer in (head[0], head[2]):  # type: ignore[index]
+                layer.bias += 1
+    return algorithm
+
+
+def optimizers(algorithm: ADRMX) -> dict[str, torch.optim.Optimizer]:
+    roles = algorithm.roles()
+    assert (roles["main"].optimizer, roles["discriminator"].optimizer) == (None, "adam")
+    settings: dict[str, Any] = dict(roles["discriminator"].settings)
+    assert set(settings) == {"lr", "beta1", "beta2"}
+    betas = settings["beta1"], settings["beta2"]
+    adam = torch.optim.Adam(roles["discriminator"].parameters, lr=settings["lr"], betas=betas)
+    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "discriminator": adam}
+
+
+def right(logits: Tensor, target: int) -> Tensor:
+    """The cross-entropy of one sample."""
+    return -torch.log(torch.exp(logits[target]) / torch.exp(logits).sum())
+
+
+def contrastive_twin(z: Tensor, y: list[int]) -> Tensor:
+    n, total, anchors = len(y), torch.zeros((), dtype=z.dtype), 0
+    for i in range(n):
+        e = {}
+        for j in range(n):
+            if j != i:
+                length = torch.sqrt((z[i] * z[i]).sum()) * torch.sqrt((z[j] * z[j]).sum())
+                e[j] = 0.5 * torch.exp((z[i] * z[j]).sum() / length / 0.07)
+        partners = [j for j in e if y[j] == y[i]]
+        if partners:
+            below = 1e-5 + sum(e.values())
+            logs = [torch.log(e[p] / below + 1e-5) for p in partners]
+            total = total - sum(logs) / len(partners)
+            anchors += 1
+    return total / (anchors + 1)
+
+
+class Twin:
+    """The algorithm again, on a copy of its weights: plain sums over samples, updates by hand."""
+
+    def __init__(self, algorithm: ADRMX, settings: dict[str, Any]) -> None:
+        self.s = settings
+        self.label, self.domain = small_network(classes=4), small_network(classes=4)
+        state = algorithm.state_dict()
+        names = [n for n in state if n.split(".")[0] not in ("network", "domain_network")]
+        names += [n for n in state if n.startswith("domain_network.head")]
+        self.w = {n: state[n].clone().requires_grad_() for n in names}
+        self.t, self.moments = 0, {n: (0 * w.detach(), 0 * w.detach()) for n, w in self.w.items()}
+
+    def layers(self, prefix: str, places: list[int], x: Tensor) -> Tensor:
+        for k in places:
+            x = self.w[f"{prefix}.{k}.weight"] @ x + self.w[f"{prefix}.{k}.bias"]
+            x = torch.where(x > 0, x, 0.0) if k != places[-1] else x
+        return x
+
+    def mean(self, prefix: str, xs: Any, targets: list[int]) -> Tensor:
+        places = list(range(self.s["mlp_depth"])) if prefix.startswith("disc") else [0, 2, 4]
+        losses = [right(self.layers(prefix, places, x), t) for x, t in zip(xs, targets, strict=True)]
+        return torch.stack(losses).sum() / len(targets)
+
+    def step(self, data: DomainBatch, context: StepContext) -> None:
+        y = [int(label) for labels in data.labels for label in labels]
+        d = [k for k, labels in enumerate(data.labels) for _ in labels]
+        z, u = (torch.cat([net.features(x) for x in data.images]) for net in (self.label, self.domain))
+        v = z - u
+        distinguished = self.mean("discriminator.layers", v, d)
+        every = 1 + self.s["d_steps_per_g_step"]
+        if context.step % every != every - 1:
+            self.adam(distinguished)
+            return
+        pairs = remix_pairs(y, d, context.generator())
+        mixed = torch.zeros((), dtype=z.dtype)
+        for i, j in pairs:
+            mixed = mixed + self.mean("head", [v[i] + u[j]], [y[i]])
+        loss = (
+            self.mean("head", z, y)
+            + self.mean("final_head", v, y)
+            + self.s["dclf_lambda"] * self.mean("domain_network.head", u, d)
+            + self.s["rmxd_lambda"] * mixed / 4
+            + self.s["cnt_lambda"] * contrastive_twin(z, y)
+            + self.s["cnt_lambda"] * contrastive_twin(v, y)
+            - self.s["disc_lambda"] * distinguished
+        )
+        own = [w for name, w in self.w.items() if not name.startswith("disc")]
+        own += [*self.label.featurizer.parameters(), *self.domain.featurizer.parameters()]
+        for w, g in zip(own, torch.autograd.grad(loss, own), strict=True):
+            w.data -= LR * g
+
+    def adam(self, loss: Tensor) -> None:
+        self.t += 1
+        names = [name for name in self.w if name.startswith("disc")]
+        for name, g in zip(names, torch.autograd.grad(loss, [self.w[n] for n in names]), strict=True):
+            m, v = self.moments[name]
+            m, v = self.s["beta1"] * m + (1 - self.s["beta1"]) * g, 0.9 * v + 0.1 * g * g
+            self.moments[name] = m, v
+            size = m / (1 - self.s["beta1"] ** self.t) / (torch.sqrt(v / (1 - 0.9**self.t)) + 1e-8)
+            self.w[name].data -= self.s["lr_"] * size
+
+
+@pytest.mark.parametrize("more", [{}, {"d_steps_per_g_step": 2, "mlp_depth": 2}], ids=["alternating", "two"])
+def test_eight_steps_are_those_of_the_twin(more: dict[str, Any]) -> None:
+    algorithm = built(**more)
+    with torch.no_grad():  # apart from the start, where v is 0 and has no direction
+        for p in algorithm.domain_network.featurizer.parameters():
+            p.mul_(-0.5)
+    twin, steppers = Twin(algorithm, {**SETTINGS, **more}), optimizers(algorithm)
+    twin.domain.featurizer.load_state_dict(algorithm.domain_network.featurizer.state_dict())
+    for t in range(8):
+        data, context = uneven(seed=t), StepContext(t, seed=2)
+        twin.step(data, context)
+        take_step(algorithm, steppers, data, context)
+        state = algorithm.state_dict()
+        for name, w in twin.w.items():
+            torch.testing.assert_close(state[name], w.detach(), rtol=1e-10, atol=1e-11)
+        for ours, slow in ((algorithm.network, twin.label), (algorithm.domain_network, twin.domain)):
+            for p, q in zip(ours.featurizer.parameters(), slow.featurizer.parameters(), strict=True):
+                torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-11)
+
+
+def test_contrastive_against_its_twin() -> None:
+    z = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = [0, 1, 0, 2, 2, 2, 5, 0, 1]  # 5 has no partner
+    torch.testing.assert_close(contrastive(z, torch.tensor(y)), contrastive_twin(z, y), rtol=1e-12, atol=0)
+    longer = contrastive(z * torch.arange(1.0, 10.0)[:, None], torch.tensor(y))
+    torch.testing.assert_close(longer, contrastive(z, torch.tensor(y)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_contrastive_where_nothing_can_be_compared(dtype: torch.dtype) -> None:
+    some = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    alone = contrastive(some, torch.tensor([0, 1, 2]))
+    assert alone.item() == 0
+    assert contrastive(some[:1], torch.tensor([0])).item() == 0
+    for features in (some * 0, some.detach().sign() * 0 + 1):  # of length 0; all equal
+        z = features.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(contrastive(z, torch.tensor([0, 0, 1])), z, create_graph=True)
+        assert slope.isfinite().all()
+        (second,) = torch.autograd.grad(slope.square().sum() + 0 * z.sum(), z)
+        assert second.isfinite().all()
+
+
+def test_contrastive_inside_autocast_is_single_precision() -> None:
+    z = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = contrastive(z, labels)
+    assert inside.dtype == torch.float32
+    torch.testing.assert_close(inside.double(), contrastive(z.double(), labels), rtol=1e-5, atol=0)
+
+
+def test_pairs_are_of_one_class_and_two_domains() -> None:
+    labels, domains = [0, 0, 1, 1, 2, 0, 3, 1, 3, 0], [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    seen = set()
+    for t in range(200):
+        pairs = remix_pairs(labels, domains, StepContext(t).generator())
+        assert [labels[i] for i, _ in pairs] == [0, 1]  # 2 occurs once, 3 in one domain only
+        assert all(labels[i] == labels[j] and domains[i] != domains[j] for i, j in pairs)
+        seen |= set(pairs)
+    zeros, ones = [0, 1, 5, 9], [2, 3, 7]
+    possible = {(i, j) for rows in (zeros, ones) for i in rows for j in rows if domains[i] != domains[j]}
+    assert seen == possible
+
+
+def test_a_batch_without_pairs_and_partners() -> None:
+    algorithm, full = built(), batch(3, size=1, classes=4)
+    data = DomainBatch(full.images, (torch.tensor([0]), torch.tensor([1]), torch.tensor([2])))
+    steppers = optimizers(algorithm)
+    for t in range(4):
+        losses = take_step(algorithm, steppers, data, StepContext(t))
+        assert all(math.isfinite(value) for value in losses.values())
+
+
+def test_one_source_has_no_domain_losses() -> None:
+    algorithm, data = built(1), uneven(1)
+    (first,) = algorithm.objectives(data, StepContext(0))
+    assert first.loss().item() == 0
+    (second,) = algorithm.objectives(data, StepContext(1))
+    images, labels = data.all_images, data.all_labels
+    z = algorithm.network.features(images)
+    v = z - algorithm.domain_network.features(images)
+    cross = torch.nn.functional.cross_entropy
+    expected = cross(algorithm.head(z), labels) + cross(algorithm.final_head(v), labels)
+    expected = expected + SETTINGS["cnt_lambda"] * (contrastive(z, labels) + contrastive(v, labels))
+    torch.testing.assert_close(second.loss(), expected)
+    assert "one source" in ROW.one_source
+
+
+def test_roles_and_predictions() -> None:
+    algorithm = built()
+    stepped = [id(p) for role in algorithm.roles().values() for p in role.parameters]
+    unused = {id(p) for p in algorithm.network.head.parameters()}
+    assert set(stepped) == {id(p) for p in algorithm.parameters()} - unused
+    assert len(stepped) == len(set(stepped))
+    images = uneven().images[0]
+    expected = algorithm.head(algorithm.network.features(images))
+    assert torch.equal(algorithm.predict(images), expected)
+    assert [tuple(layer.weight.shape) for layer in algorithm.head if isinstance(layer, torch.nn.Linear)] == [
+        (3, 6), (1, 3), (4, 1),
+    ]  # fmt: skip
+
+
+def test_a_run_that_is_continued_is_the_same() -> None:
+    runs = []
+    for broken in (False, True):
+        algorithm = built()
+        steppers = optimizers(algorithm)
+        for t in range(6):
+            if broken and t == 3:
+                file = io.BytesIO()
+                torch.save([algorithm.state_dict(), {n: o.state_dict() for n, o in steppers.items()}], file)
+                file.seek(0)
+                state, states = torch.load(file, weights_only=True)
+                algorithm = built()
+                algorithm.load_state_dict(state)
+                steppers = optimizers(algorithm)
+                for name, one in steppers.items():
+                    one.load_state_dict(states[name])
+            take_step(algorithm, steppers, uneven(seed=t), StepContext(t))
+        runs.append(algorithm.state_dict())
+    assert all(torch.equal(runs[1][name], x) for name, x in runs[0].items())
+
+
+def test_the_learning_rate_of_the_discriminator_follows_that_of_the_network() -> None:
+    for size in ("small", "large"):
+        assert ROW.by_set[size]["lr"] == ROW.by_set[size]["lr_"]
+    assert built(lr_=0.25).roles()["discriminator"].settings["lr"] == 0.25
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cnt_lambda": -1.0},
+        {"dclf_lambda": float("nan")},
+        {"disc_lambda": -0.1},
+        {"rmxd_lambda": "much"},
+        {"d_steps_per_g_step": 0},
+        {"beta1": 1.0},
+        {"mlp_width": 2.5},
+        {"mlp_depth": 1},
+        {"lr_": -1.0},
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
+        ADRMX(small_network(), 2, **wrong)

@@ -1,0 +1,225 @@
+"""PCGrad, Agr-Sum and Agr-Rand against twins in flat lists of floats, projection by projection."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms.pcgrad import PCGrad, _agreed, agreeing, projection_weights
+from genie_dg.bench.step import take_step
+
+from .networks import batch, small_network
+
+LR = 0.3
+
+
+def opposed(domains: int = 4) -> DomainBatch:
+    """Domains whose labels contradict one another on much the same images, so that gradients conflict."""
+    data = batch(domains, size=5)
+    images = tuple(data.images[0] + 0.3 * x for x in data.images)
+    return DomainBatch(images, tuple((data.labels[0] + k) % 3 for k in range(domains)))
+
+
+def flat_gradients(network: nn.Module, data: DomainBatch) -> list[list[float]]:
+    rows = []
+    for images, labels in zip(data.images, data.labels, strict=True):
+        loss = cross_entropy(network(images), labels)
+        gradients = torch.autograd.grad(loss, list(network.parameters()))
+        rows.append([x for g in gradients for x in g.flatten().tolist()])
+    return rows
+
+
+def dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def pcgrad_twin(rows: list[list[float]], orders: Sequence[Sequence[int]]) -> list[float]:
+    projected = []
+    for i, order in enumerate(orders):
+        g = list(rows[i])
+        for j in order:
+            if j != i and dot(g, rows[j]) < 0:
+                by = dot(g, rows[j]) / dot(rows[j], rows[j])
+                g = [x - by * y for x, y in zip(g, rows[j], strict=True)]
+        projected.append(g)
+    return [math.fsum(column) / len(rows) for column in zip(*projected, strict=True)]
+
+
+def agreement_twin(rows: list[list[float]], noise: Sequence[float] | None) -> list[float]:
+    result: list[float | None] = []
+    for column in zip(*rows, strict=True):
+        same = all(x > 0 for x in column) or all(x < 0 for x in column) or all(x == 0 for x in column)
+        result.append(sum(column) / len(column) if same else None)
+    agreed = [abs(x) for x in result if x is not None]
+    scale = sum(agreed) / len(agreed) if agreed else 0.0
+    noise = [0.0] * len(result) if noise is None else noise
+    return [scale * xi if x is None else x for x, xi in zip(result, noise, strict=True)]
+
+
+def twin(surgery: str, network: nn.Module, data: DomainBatch, context: StepContext) -> list[float]:
+    rows, generator = flat_gradients(network, data), context.generator()
+    orders = [torch.randperm(len(data), generator=generator).tolist() for _ in range(len(data))]
+    if surgery == "pcgrad":
+        return pcgrad_twin(rows, orders)
+    if surgery == "agr-sum":
+        return agreement_twin(rows, None)
+    noise = [torch.randn(p.shape, generator=generator) for p in network.parameters()]
+    return agreement_twin(rows, [x for xi in noise for x in xi.double().flatten().tolist()])
+
+
+def written(algorithm: PCGrad, data: DomainBatch, context: StepContext) -> tuple[float, Tensor]:
+    (objective,) = algorithm.objectives(data, context)
+    loss = objective.loss()
+    gradients = torch.autograd.grad(loss, list(algorithm.network.parameters()))
+    return loss.item(), torch.cat([g.flatten() for g in gradients])
+
+
+EACH = pytest.mark.parametrize("surgery", ["pcgrad", "agr-sum", "agr-rand"])
+
+
+@EACH
+@pytest.mark.parametrize("domains", [2, 4])
+def test_five_steps_are_those_of_the_twin(surgery: str, domains: int) -> None:
+    algorithm, slow, data = PCGrad(small_network(), domains, surgery=surgery), small_network(), opposed(domains)
+    steppers = {"main": torch.optim.SGD(algorithm.network.parameters(), lr=LR)}
+    for t in range(5):
+        context = StepContext(t, seed=3)
+        rows = flat_gradients(slow, data)
+        assert any(dot(a, b) < 0 for a in rows for b in rows)  # there is something to operate on
+        value = sum(cross_entropy(slow(x), y).item() for x, y in zip(data.images, data.labels, strict=True))
+        gradient = torch.tensor(twin(surgery, slow, data, context), dtype=torch.float64)
+        plain = torch.tensor(rows, dtype=torch.float64).mean(0)
+        assert (gradient - plain).abs().max() > 1e-3
+        with torch.no_grad():
+            at = 0
+            for p in slow.parameters():
+                p -= LR * gradient[at : at + p.numel()].view_as(p)
+                at += p.numel()
+        losses = take_step(algorithm, steppers, data, context)
+        assert losses["main"] == pytest.approx(value / domains, rel=1e-12)
+        for ours, p in zip(algorithm.network.parameters(), slow.parameters(), strict=True):
+            torch.testing.assert_close(ours, p, rtol=1e-10, atol=1e-12)
+
+
+def test_the_order_is_random_and_matters() -> None:
+    network, data = small_network(), opposed()
+    gradients = [written(PCGrad(network, 4), data, StepContext(t))[1] for t in range(3)]
+    again = written(PCGrad(network, 4), data, StepContext(0))[1]
+    assert torch.equal(gradients[0], again)
+    assert not torch.allclose(gradients[0], gradients[1])
+    assert not torch.allclose(gradients[1], gradients[2])
+
+
+def test_weights_from_inner_products_are_projections() -> None:
+    draw = random.Random(0)
+    for _ in range(50):
+        rows = [[draw.gauss(0, 1) for _ in range(3)] for _ in range(5)]
+        orders = [draw.sample(range(5), 5) for _ in range(5)]
+        g = torch.tensor(rows, dtype=torch.float64)
+        ours = projection_weights(g @ g.T, orders) @ g
+        assert ours.tolist() == pytest.approx(pcgrad_twin(rows, orders), rel=1e-9, abs=1e-12)
+
+
+@EACH
+def test_one_source_is_erm(surgery: str) -> None:
+    network, data = small_network(), batch(domains=1)
+    data = DomainBatch((data.images[0] * 0,), data.labels)  # entries whose gradient is exactly zero
+    value, gradient = written(PCGrad(network, 1, surgery=surgery), data, StepContext(0))
+    erm = cross_entropy(network(data.images[0]), data.labels[0])
+    plain = torch.autograd.grad(erm, list(network.parameters()))
+    assert value == erm.item()
+    torch.testing.assert_close(gradient, torch.cat([g.flatten() for g in plain]), rtol=0, atol=0)
+
+
+@EACH
+def test_equal_domains_do_not_conflict(surgery: str) -> None:
+    network, one = small_network(), batch(domains=1)
+    data = DomainBatch(one.images * 3, one.labels * 3)
+    _, gradient = written(PCGrad(network, 3, surgery=surgery), data, StepContext(0))
+    plain = torch.tensor(flat_gradients(network, one)[0], dtype=torch.float64)
+    torch.testing.assert_close(gradient, plain, rtol=1e-12, atol=1e-15)
+
+
+def test_opposite_and_zero_gradients_give_numbers() -> None:
+    g = torch.tensor([[1.0, 2.0], [-1.0, -2.0], [0.0, 0.0]])
+    weights = projection_weights(g @ g.T, [[0, 1, 2]] * 3)
+    assert weights.isfinite().all()
+    assert (weights @ g).tolist() == [0.0, 0.0]
+    assert agreeing(g).tolist() == [0.0, 0.0]
+
+
+def test_noise_goes_where_signs_differ_alone() -> None:
+    ones = [torch.ones(3)]
+    (some,) = _agreed([torch.tensor([[0.0, 1.0, 1.0], [0.0, 3.0, -1.0]])], ones)
+    assert some.tolist() == [0.0, 2.0, 1.0]  # the mean size over those that agree is (0 + 2) / 2
+    (none,) = _agreed([torch.tensor([[1.0, 1.0, 2.0], [-1.0, -1.0, 0.0]])], ones)
+    assert none.tolist() == [0.0, 0.0, 0.0]
+
+
+@EACH
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_domains_without_any_agreement_or_gradient(surgery: str, create_graph: bool) -> None:
+    """Images of zeros: the first layer's gradient is zero in every domain; labels oppose each other."""
+    network, data = small_network(classes=2), batch(domains=2, classes=2)
+    flat = DomainBatch(tuple(x * 0 for x in data.images), (data.labels[0] * 0, data.labels[0] * 0 + 1))
+    context = StepContext(0, create_graph=create_graph)
+    (objective,) = PCGrad(network, 2, surgery=surgery).objectives(flat, context)
+    parameters = list(network.parameters())
+    gradients = torch.autograd.grad(objective.loss(), parameters, create_graph=create_graph)
+    assert all(g.isfinite().all() for g in gradients)
+    assert (gradients[0] == 0).all()
+    if create_graph:
+        total = torch.stack([g.square().sum() for g in gradients]).sum()
+        second = torch.autograd.grad(total, parameters, allow_unused=True)
+        assert all(s is None or s.isfinite().all() for s in second)
+
+
+@EACH
+def test_the_gradient_carries_its_derivative(surgery: str) -> None:
+    network, data = small_network(), opposed(3)
+    algorithm, parameters = PCGrad(network, 3, surgery=surgery), list(network.parameters())
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(sum(p.numel() for p in parameters), generator=g, dtype=torch.float64)
+    v = [torch.randn(p.shape, generator=g, dtype=p.dtype) for p in parameters]
+    (objective,) = algorithm.objectives(data, StepContext(0, create_graph=True))
+    field = torch.autograd.grad(objective.loss(), parameters, create_graph=True)
+    product = torch.dot(torch.cat([x.flatten() for x in field]), z)
+    slopes = torch.autograd.grad(product, parameters)
+    exact = sum(float((s * x).sum()) for s, x in zip(slopes, v, strict=True))
+    sides = []
+    for h in (1e-6, -1e-6):
+        with torch.no_grad():
+            torch._foreach_add_(parameters, v, alpha=h)
+        sides.append(torch.dot(written(algorithm, data, StepContext(0))[1], z).item())
+        with torch.no_grad():
+            torch._foreach_add_(parameters, v, alpha=-h)
+    assert exact == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-5)
+    assert abs(exact) > 1e-3
+
+
+@EACH
+def test_half_precision_inside_the_network(surgery: str) -> None:
+    network, data = small_network(dtype=torch.float32), opposed(3)
+    data = DomainBatch(tuple(x.float() for x in data.images), data.labels)
+    (objective,) = PCGrad(network, 3, surgery=surgery).objectives(data, StepContext(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = objective.loss()
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    full = torch.autograd.grad(objective.loss(), list(network.parameters()))
+    for a, b in zip(gradients, full, strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("wrong", ["PCGrad", "agr", 1, None])
+def test_other_surgeries_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"^got surgery=.*; expected pcgrad, agr-sum or agr-rand"):
+        PCGrad(small_network(), 3, surgery=wrong)
