@@ -25,6 +25,7 @@ from . import (
     rsc,
     sagnet,
     selfreg,
+    transfer,
 )
 from .algorithm import AlgorithmRow
 
@@ -35,7 +36,7 @@ ALGORITHMS = Registry(
         alignment.CORAL_ROW, adversarial.DANN_ROW, adversarial.CDANN_ROW, mtl.ROW, sagnet.ROW, arm.ROW,
         risk_penalties.VREX_ROW, rsc.ROW, mixstyle.ROW, miro.ROW, fish.ROW, fishr.ROW, masks.AND_ROW,
         masks.SAND_ROW, iga.ROW, masks.GSNR_DROPOUT_ROW,
-        causirl.CORAL_ROW, causirl.MMD_ROW, cad.CAD_ROW, cad.COND_CAD_ROW, selfreg.ROW,
+        causirl.CORAL_ROW, causirl.MMD_ROW, cad.CAD_ROW, cad.COND_CAD_ROW, selfreg.ROW, transfer.ROW,
     ],
     AlgorithmRow,
     "genie_dg.algorithms",
