@@ -26,6 +26,7 @@ from . import (
     sagnet,
     selfreg,
     transfer,
+    urm,
 )
 from .algorithm import AlgorithmRow
 
@@ -36,7 +37,7 @@ ALGORITHMS = Registry(
         alignment.CORAL_ROW, adversarial.DANN_ROW, adversarial.CDANN_ROW, mtl.ROW, sagnet.ROW, arm.ROW,
         risk_penalties.VREX_ROW, rsc.ROW, mixstyle.ROW, miro.ROW, fish.ROW, fishr.ROW, masks.AND_ROW,
         masks.SAND_ROW, iga.ROW, masks.GSNR_DROPOUT_ROW,
-        causirl.CORAL_ROW, causirl.MMD_ROW, cad.CAD_ROW, cad.COND_CAD_ROW, selfreg.ROW, transfer.ROW,
+        causirl.CORAL_ROW, causirl.MMD_ROW, cad.CAD_ROW, cad.COND_CAD_ROW, selfreg.ROW, transfer.ROW, urm.ROW,
     ],
     AlgorithmRow,
     "genie_dg.algorithms",
