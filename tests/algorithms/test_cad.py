@@ -128,6 +128,14 @@ def test_half_precision(row: Any) -> None:
     torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
 
 
+def test_half_features_are_compared_in_single_precision() -> None:
+    z = torch.randn(6, 4, generator=torch.Generator().manual_seed(2)).bfloat16()
+    labels, domains = torch.zeros(6), torch.tensor([0, 0, 1, 1, 2, 2])
+    loss = bottleneck_loss(z, labels, domains, 0.1, False, True)
+    want = bottleneck_loss(z.double(), labels, domains, 0.1, False, True)
+    torch.testing.assert_close(loss, want, rtol=1e-5, atol=0, check_dtype=False)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"lmbda": -1.0}, {"temperature": 0.0}, {"is_flipped": 1}, {"is_project": "no"}, {"is_normalized": 0}],

@@ -35,7 +35,7 @@ def partners(labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor
     """
     found = labels.cpu()
     first, second = torch.empty_like(found), torch.empty_like(found)
-    for label in found.unique():
+    for label in sorted(set(found.tolist())):
         members = (found == label).nonzero()[:, 0]
         first[members] = members[torch.randperm(len(members), generator=generator)]
         second[members] = members[torch.randperm(len(members), generator=generator)]
