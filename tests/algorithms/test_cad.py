@@ -1,0 +1,152 @@
+"""CAD and CondCAD against sums over pairs of samples."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import cad
+from genie_dg.algorithms.cad import CAD_ROW, COND_CAD_ROW, bottleneck_loss
+from genie_dg.bench.step import take_step
+
+from .networks import batch, small_network
+
+LR = 0.2
+ROWS = pytest.mark.parametrize("row", [CAD_ROW, COND_CAD_ROW], ids=lambda row: row.name)
+
+
+def penalty(z: Tensor, y: list[int], d: list[int], t: float, conditional: bool, flipped: bool) -> Tensor:
+    """The guess of the domain, sample by sample."""
+    n, terms = len(y), []
+    for i in range(n):
+        others = [j for j in range(n) if j != i and (y[j] == y[i] or not conditional)]
+        wanted = [j for j in others if (d[j] != d[i]) == flipped]
+        if not wanted or y.count(y[i]) == 1:
+            continue
+        weights = {j: torch.exp((z[i] * z[j]).sum() / t) for j in others}
+        p = sum(weights[j] for j in wanted) / sum(weights.values())
+        terms.append(t / 0.07 * (-torch.log(p) if flipped else torch.log(p)))
+    return sum(terms, torch.zeros(())) / max(len(terms), 1)
+
+
+def uneven(domains: int = 3) -> DomainBatch:
+    """Class 3 occurs once, class 1 in one domain only, class 2 never."""
+    full = batch(3, size=5, classes=4)
+    sizes = [5, 3, 4][:domains]
+    labels = [torch.tensor([0, 3, 0, 1, 1]), torch.tensor([0, 0, 0]), torch.tensor([0, 0, 0, 0])]
+    return DomainBatch(tuple(x[:n] for x, n in zip(full.images, sizes, strict=False)), tuple(labels[:domains]))
+
+
+@ROWS
+@pytest.mark.parametrize("is_flipped", [True, False])
+@pytest.mark.parametrize("more", [{}, {"is_normalized": True}, {"is_project": True}], ids=str)
+def test_steps_equal_the_twin(row: Any, is_flipped: bool, more: dict[str, bool]) -> None:
+    algorithm = row.build(
+        small_network(classes=4), 3, lmbda=0.6, temperature=0.4, is_flipped=is_flipped, **more
+    )
+    network, data, conditional = small_network(classes=4), uneven(), row is COND_CAD_ROW
+    extra = [p.detach().clone().requires_grad_() for p in algorithm.projection.parameters()]
+    assert len(extra) == (4 if "is_project" in more else 0)
+    assert len(algorithm.roles()["main"].parameters) == len(list(network.parameters())) + len(extra)
+    optimizer = torch.optim.SGD(algorithm.roles()["main"].parameters, lr=LR)
+    y, d = data.all_labels.tolist(), data.domain_labels.tolist()
+    for t in range(3):
+        take_step(algorithm, {"main": optimizer}, data, StepContext(t))
+        features = network.features(data.all_images)
+        logits, z = network.head(features), features
+        if extra:
+            z = torch.relu(z @ extra[0].T + extra[1]) @ extra[2].T + extra[3]
+        if "is_normalized" in more:
+            z = torch.stack([row / torch.sqrt((row * row).sum()) for row in z])
+        loss = sum(-torch.log_softmax(logits[i], 0)[y[i]] for i in range(len(y))) / len(y)
+        loss = loss + 0.6 * penalty(z, y, d, 0.4, conditional, is_flipped)
+        parameters = [*network.parameters(), *extra]
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data -= LR * g
+        for got, want in zip(algorithm.parameters(), parameters, strict=True):
+            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_large_scores_do_not_overflow(conditional: bool, flipped: bool) -> None:
+    z = torch.tensor([[40.0, 0.0], [40.0, 1.0], [39.0, 2.0], [38.0, -1.0]], requires_grad=True)
+    loss = bottleneck_loss(z, torch.zeros(4), torch.tensor([0, 0, 1, 1]), 0.05, conditional, flipped)
+    (gradient,) = torch.autograd.grad(loss, z)
+    assert torch.isfinite(loss)
+    assert torch.isfinite(gradient).all()
+
+
+@ROWS
+@pytest.mark.parametrize("is_flipped", [True, False])
+def test_one_source_is_erm(row: Any, is_flipped: bool) -> None:
+    data = uneven(1)
+    gradients = []
+    for lmbda in (0.0, 50.0):
+        algorithm = row.build(small_network(classes=4), 1, lmbda=lmbda, is_flipped=is_flipped)
+        (objective,) = algorithm.objectives(data, StepContext(0))
+        gradients.append(torch.autograd.grad(objective.loss(), list(algorithm.parameters())))
+    for plain, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, other, rtol=0, atol=1e-12)
+    assert "ERM" in row.one_source
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_samples_without_a_partner_are_left_out(conditional: bool) -> None:
+    z = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    nobody = bottleneck_loss(z, torch.arange(4), torch.tensor([0, 0, 1, 1]), 0.1, conditional, True)
+    assert nobody.item() == 0
+    assert torch.equal(torch.autograd.grad(nobody, z)[0], torch.zeros_like(z))
+    labels, domains = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 1])
+    some = bottleneck_loss(z, labels, domains, 0.1, conditional, True)
+    torch.testing.assert_close(
+        some, penalty(z, labels.tolist(), domains.tolist(), 0.1, conditional, True), check_dtype=False
+    )
+    same_domain = bottleneck_loss(z, torch.tensor([0, 0, 1, 1]), domains, 0.1, True, True)
+    assert same_domain.item() == 0  # each class lives in one domain
+
+
+def test_equal_features_are_guessed_by_counting() -> None:
+    z, domains = torch.ones(5, 2), torch.tensor([0, 0, 0, 1, 1])
+    loss = bottleneck_loss(z, torch.zeros(5), domains, 0.14, False, True)
+    want = -2 * (3 * math.log(2 / 4) + 2 * math.log(3 / 4)) / 5
+    assert loss.item() == pytest.approx(want, rel=1e-6)
+
+
+@ROWS
+def test_half_precision(row: Any) -> None:
+    algorithm = row.build(small_network(dtype=torch.float32), 3)
+    (objective,) = algorithm.objectives(batch(3, dtype=torch.float32), StepContext(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = objective.loss()
+    torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
+
+
+def test_half_features_are_compared_in_single_precision() -> None:
+    z = torch.randn(6, 4, generator=torch.Generator().manual_seed(2)).bfloat16()
+    labels, domains = torch.zeros(6), torch.tensor([0, 0, 1, 1, 2, 2])
+    loss = bottleneck_loss(z, labels, domains, 0.1, False, True)
+    want = bottleneck_loss(z.double(), labels, domains, 0.1, False, True)
+    torch.testing.assert_close(loss, want, rtol=1e-5, atol=0, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"lmbda": -1.0}, {"temperature": 0.0}, {"is_flipped": 1}, {"is_project": "no"}, {"is_normalized": 0}],
+    ids=str,
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
+        cad.CAD(small_network(), 2, **wrong)
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(cad, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

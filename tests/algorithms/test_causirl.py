@@ -1,0 +1,137 @@
+"""CausIRL against its two mixtures written sample by sample."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import causirl
+from genie_dg.algorithms.causirl import CORAL_ROW, MMD_ROW
+from genie_dg.bench.step import take_step
+
+from .networks import SmallNetwork, batch, small_network
+
+LR, GAMMA = 0.3, 0.7
+ROWS = pytest.mark.parametrize("row", [CORAL_ROW, MMD_ROW], ids=lambda row: row.name)
+
+
+def moments(x: list[Tensor]) -> tuple[Tensor, Tensor]:
+    mean = sum(x, torch.zeros(6)) / len(x)
+    return mean, sum((torch.outer(v - mean, v - mean) for v in x), torch.zeros(6, 6)) / (len(x) - 1)
+
+
+def coral(x: list[Tensor], y: list[Tensor]) -> Tensor:
+    (mean, covariance), (other_mean, other) = moments(x), moments(y)
+    return ((mean - other_mean) ** 2).sum() / 6 + ((covariance - other) ** 2).sum() / 36
+
+
+def mmd(x: list[Tensor], y: list[Tensor]) -> Tensor:
+    def kernel(a: list[Tensor], b: list[Tensor]) -> Tensor:
+        terms = [torch.exp(-(10.0**k) * ((u - v) ** 2).sum()) for u in a for v in b for k in range(-3, 4)]
+        return sum(terms, torch.zeros(())) / (len(a) * len(b))
+
+    return kernel(x, x) + kernel(y, y) - 2 * kernel(x, y)
+
+
+def twin_loss(network: SmallNetwork, data: DomainBatch, context: StepContext, name: str) -> Tensor:
+    generator = context.generator()
+    first: list[Tensor] = []
+    second: list[Tensor] = []
+    loss = torch.zeros(())
+    for images, labels in zip(data.images, data.labels, strict=True):
+        cut = int(torch.randint(len(labels), (), generator=generator))
+        z = network.features(images)
+        logits = network.head(z)
+        for i in range(len(labels)):
+            loss = loss - torch.log_softmax(logits[i], 0)[labels[i]] / len(labels) / len(data)
+            (first if i < cut else second).append(z[i])
+    if len(first) < 2 or len(second) < 2:
+        return loss
+    return loss + GAMMA * (coral if name == "CausIRL-CORAL" else mmd)(first, second)
+
+
+def uneven() -> DomainBatch:
+    full = batch(3, size=5)
+    return DomainBatch((full.images[0], full.images[1][:3], full.images[2][:4]),
+                       (full.labels[0], full.labels[1][:3], full.labels[2][:4]))  # fmt: skip
+
+
+@ROWS
+@pytest.mark.parametrize("domains", [1, 3])
+def test_steps_equal_the_twin(row: Any, domains: int) -> None:
+    algorithm, network = row.build(small_network(), domains, mmd_gamma=GAMMA), small_network()
+    data = uneven() if domains == 3 else batch(1, size=5)
+    optimizer, penalised = torch.optim.SGD(algorithm.parameters(), lr=LR), 0
+    for t in range(6):
+        context = StepContext(t, seed=3)
+        cuts = causirl.random_cuts(data.sizes, context.generator())
+        penalised += 2 <= sum(cuts) <= sum(data.sizes) - 2
+        take_step(algorithm, {"main": optimizer}, data, context)
+        loss, parameters = twin_loss(network, data, context, row.name), list(network.parameters())
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data -= LR * g
+        for got, want in zip(algorithm.parameters(), parameters, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    assert penalised > 2
+
+
+@ROWS
+def test_a_mixture_of_one_sample_has_no_penalty(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, plain = batch(2, size=2), []
+    for cuts in ([0, 0], [1, 0], [1, 1], [0, 1]):
+        monkeypatch.setattr(causirl, "random_cuts", lambda sizes, generator, cuts=cuts: cuts)
+        losses = []
+        for gamma in (0.0, 1.0):
+            (objective,) = row.build(small_network(), 2, mmd_gamma=gamma).objectives(data, StepContext(0))
+            losses.append(objective.loss().item())
+        assert all(math.isfinite(loss) for loss in losses)
+        plain.append(losses[0] == losses[1])
+    assert plain == [True, True, False, True]
+
+
+@ROWS
+def test_equal_features_have_no_distance(row: Any) -> None:
+    images = torch.ones(6, 1, 5, 5, dtype=torch.float64)
+    data = DomainBatch((images, images), (torch.arange(6) % 3, torch.arange(6) % 3))
+    (objective,) = row.build(small_network(), 2, mmd_gamma=5.0).objectives(data, StepContext(1))
+    (without,) = row.build(small_network(), 2, mmd_gamma=0.0).objectives(data, StepContext(1))
+    torch.testing.assert_close(objective.loss(), without.loss(), rtol=0, atol=1e-10)
+
+
+@ROWS
+def test_half_precision_keeps_the_distance_in_single(row: Any) -> None:
+    algorithm = row.build(small_network(dtype=torch.float32), 3)
+    (objective,) = algorithm.objectives(batch(3, dtype=torch.float32), StepContext(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = objective.loss()
+    assert torch.isfinite(loss)
+    torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
+
+
+@ROWS
+def test_the_cuts_are_all_that_is_random(row: Any) -> None:
+    algorithm, data = row.build(small_network(), 3), batch(3)
+    values = []
+    for step in range(8):
+        (objective,) = algorithm.objectives(data, StepContext(step))
+        assert torch.equal(objective.loss(), objective.loss())
+        values.append(objective.loss().item())
+    assert len(set(values)) > 4
+
+
+@ROWS
+def test_a_wrong_weight_is_refused(row: Any) -> None:
+    with pytest.raises(ValueError, match=r"^got mmd_gamma=-1; expected a number of at least 0\.$"):
+        row.build(small_network(), 2, mmd_gamma=-1)
+    assert row.name in row.one_source
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(causirl, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

@@ -1,0 +1,148 @@
+"""SelfReg against its distances written pair by pair."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import selfreg
+from genie_dg.algorithms._mixing import beta
+from genie_dg.algorithms.selfreg import ROW, SelfReg
+from genie_dg.bench.step import take_step
+
+from .networks import SmallNetwork, batch, small_network
+
+
+def built(seed: int = 0, domains: int = 3) -> SelfReg:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return SelfReg(small_network(), domains)
+
+
+def perturbed(z: Tensor, w: list[Tensor]) -> Tensor:
+    """Three linear layers with batch norms, written out; w in the order of the module's parameters."""
+    for k in range(3):
+        weight, bias, scale, shift = w[4 * k : 4 * k + 4]
+        z = z @ weight.T + bias
+        mean = z.sum(0) / len(z)
+        variance = ((z - mean) ** 2).sum(0) / len(z)
+        z = (z - mean) / torch.sqrt(variance + 1e-5) * scale + shift
+        z = torch.where(z > 0, z, 0.0) if k < 2 else z
+    return z
+
+
+def pairings(labels: list[int], generator: torch.Generator) -> tuple[dict[int, int], dict[int, int]]:
+    first: dict[int, int] = {}
+    second: dict[int, int] = {}
+    for label in sorted(set(labels)):
+        members = [i for i, y in enumerate(labels) if y == label]
+        for chosen in (first, second):
+            order = torch.randperm(len(members), generator=generator).tolist()
+            chosen.update({i: members[k] for i, k in zip(members, order, strict=True)})
+    return first, second
+
+
+def twin_loss(network: SmallNetwork, w: list[Tensor], data: DomainBatch, context: StepContext) -> Tensor:
+    y, generator = data.all_labels.tolist(), context.generator()
+    lam = beta(0.5, (), generator).item()
+    first, second = pairings(y, generator)
+    n, z = len(y), network.features(data.all_images)
+    f, c = network.head(z), perturbed(z, w)
+
+    def apart(x: Tensor, target: Callable[[int], Tensor]) -> Tensor:
+        return sum((((x[i] - target(i)) ** 2).sum() for i in range(n)), torch.zeros(())) / x.numel()
+
+    def mixed(t: Tensor, i: int) -> Tensor:
+        return lam * t[first[i]] + (1 - lam) * t[second[i]]
+
+    alone = apart(f, lambda i: f[first[i]]) + 0.3 * apart(z, lambda i: c[first[i]])
+    between = apart(f, lambda i: mixed(f, i)) + 0.3 * apart(z, lambda i: mixed(c, i))
+    right = sum((-torch.log_softmax(f[i], 0)[y[i]] for i in range(n)), torch.zeros(())) / n
+    return right + min(right.item(), 1.0) * (lam * alone + (1 - lam) * between)
+
+
+def uneven() -> DomainBatch:
+    """Class 2 occurs once."""
+    full = batch(3, size=4)
+    labels = (torch.tensor([0, 1, 0, 0]), torch.tensor([1, 0]), torch.tensor([1, 2, 0]))
+    return DomainBatch((full.images[0], full.images[1][:2], full.images[2][:3]), labels)
+
+
+@pytest.mark.parametrize("confident", [False, True], ids=["loss above 1", "loss below 1"])
+def test_steps_equal_the_twin(confident: bool) -> None:
+    algorithm, data, rate = built(), uneven(), 0.05
+    if confident:
+        algorithm.network.head.bias.data += torch.tensor([1.0, 0.5, -0.5])
+    else:
+        algorithm.network.head.bias.data += torch.tensor([-1.0, -1.0, 2.0])
+    network = copy.deepcopy(algorithm.network)
+    assert isinstance(network, SmallNetwork)
+    w = [p.detach().clone().requires_grad_() for p in algorithm.perturbation.parameters()]
+    optimizer = torch.optim.SGD(algorithm.roles()["main"].parameters, lr=rate)
+    start = torch.nn.functional.cross_entropy(network(data.all_images), data.all_labels).item()
+    assert (start < 1) == confident
+    for t in range(4):
+        take_step(algorithm, {"main": optimizer}, data, StepContext(t, seed=2))
+        loss, parameters = twin_loss(network, w, data, StepContext(t, seed=2)), [*network.parameters(), *w]
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data -= rate * g
+        for got, want in zip(algorithm.parameters(), parameters, strict=True):
+            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_the_perturbation_layer_is_trained_with_the_network() -> None:
+    algorithm = built()
+    (role,) = algorithm.roles().values()
+    assert {id(p) for p in role.parameters} == {id(p) for p in algorithm.parameters()}
+    shapes = [tuple(p.shape) for p in algorithm.perturbation.parameters() if p.ndim == 2]
+    assert shapes == [(12, 6), (12, 12), (6, 12)]
+
+
+def test_partners_are_of_the_same_class_and_change_with_the_step() -> None:
+    labels = torch.tensor([2, 0, 2, 5, 0, 2, 2])
+    seen = set()
+    for t in range(10):
+        for partner in selfreg.partners(labels, StepContext(t).generator()):
+            assert torch.equal(labels[partner], labels)
+            assert sorted(partner.tolist()) == list(range(7))
+            assert partner[3] == 3
+            seen.add(tuple(partner.tolist()))
+    assert len(seen) > 10
+
+
+def test_equal_samples_have_equal_logits() -> None:
+    """With every sample the same, only the features' distance to what the batch norms make of them is left."""
+    logits = torch.full((4, 3), 0.5)
+    partner = torch.tensor([1, 0, 3, 2])
+    assert selfreg.regularization(logits, logits, partner, partner, 0.3).item() == 0
+
+
+def test_state_survives_midway() -> None:
+    first, second = built(), built(seed=1)
+    optimizer = torch.optim.Adam(first.parameters(), lr=1e-3)
+    take_step(first, {"main": optimizer}, uneven(), StepContext(0))
+    second.load_state_dict(first.state_dict())
+    again = torch.optim.Adam(second.parameters(), lr=1e-3)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for algorithm, one in ((first, optimizer), (second, again)):
+        take_step(algorithm, {"main": one}, uneven(), StepContext(1))
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+    assert any("running" in name for name in first.state_dict())
+
+
+def test_one_sample_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^SelfReg got a batch with 1 sample; .* so raise the batch size\.$"):
+        next(built(domains=1).objectives(batch(1, size=1), StepContext(0)))
+    assert "SelfReg" in ROW.one_source
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(selfreg, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)

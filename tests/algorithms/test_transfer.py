@@ -1,0 +1,191 @@
+"""Transfer against its game written sample by sample."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from genie_dg._types import DomainBatch, StepContext
+from genie_dg.algorithms import transfer
+from genie_dg.algorithms.transfer import ROW, Transfer
+from genie_dg.bench.step import take_step
+from genie_dg.optim.registry import build_optimizer
+
+from .networks import SmallNetwork, batch, small_network
+
+LR = 0.3
+SETTINGS: dict[str, Any] = {"t_lambda": 0.7, "delta": 0.2, "d_steps_per_g": 3, "lr_d": 0.4}
+
+
+def steppers(algorithm: Transfer) -> dict[str, torch.optim.Optimizer]:
+    roles = algorithm.roles()
+    assert list(roles) == ["main", "adversary"]
+    assert (roles["main"].optimizer, roles["adversary"].optimizer) == (None, "sgd")
+    plain = build_optimizer("sgd", roles["adversary"].groups, **dict(roles["adversary"].settings))
+    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "adversary": plain}
+
+
+def uneven() -> DomainBatch:
+    full = batch(3, size=5)
+    return DomainBatch(
+        (full.images[0], full.images[1][:3], full.images[2][:4]),
+        (full.labels[0], full.labels[1][:3], full.labels[2][:4]),
+    )
+
+
+def mean_loss(logits: Tensor, labels: list[int]) -> Tensor:
+    return sum(-torch.log_softmax(logits[i], 0)[y] for i, y in enumerate(labels)) / len(labels)
+
+
+class Twin:
+    def __init__(self, network: SmallNetwork, s: dict[str, Any]) -> None:
+        self.network, self.s = network, s
+        self.second = [p.detach().clone().requires_grad_() for p in network.head.parameters()]
+        self.projected = 0
+
+    def gap(self, data: DomainBatch) -> Tensor:
+        losses = []
+        for images, labels in zip(data.images, data.labels, strict=True):
+            z = self.network.features(images)
+            losses.append(mean_loss(z @ self.second[0].T + self.second[1], labels.tolist()))
+        ranked = sorted(losses, key=lambda loss: loss.item())
+        return self.s["t_lambda"] * (ranked[-1] - ranked[0])
+
+    def step(self, data: DomainBatch) -> None:
+        loss = mean_loss(self.network(data.all_images), data.all_labels.tolist())
+        move(list(self.network.parameters()), loss, -LR)
+        move(list(self.network.featurizer.parameters()), self.gap(data), -LR)
+        centre = [p.detach().clone() for p in self.network.head.parameters()]
+        for p, c in zip(self.second, centre, strict=True):
+            p.data = c.clone()
+        for _ in range(self.s["d_steps_per_g"]):
+            move(self.second, self.gap(data), self.s["lr_d"])
+            far = math.sqrt(sum(((p - c) ** 2).sum().item() for p, c in zip(self.second, centre, strict=True)))
+            if far > self.s["delta"]:
+                self.projected += 1
+                for p, c in zip(self.second, centre, strict=True):
+                    p.data = c + self.s["delta"] / far * (p.data - c)
+
+
+def move(parameters: list[Any], loss: Tensor, rate: float) -> None:
+    for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        p.data += rate * g
+
+
+@pytest.mark.parametrize("delta", [0.05, 100.0], ids=["small ball", "large ball"])
+@pytest.mark.parametrize("unused", [{}, {"gda": True, "beta1": 0.0, "weight_decay_d": 0.1}], ids=["", "unused"])
+def test_steps_equal_the_twin(delta: float, unused: dict[str, Any]) -> None:
+    settings = {**SETTINGS, "delta": delta}
+    algorithm = Transfer(small_network(), 3, **settings, **unused)
+    twin, optimizers, data = Twin(small_network(), settings), steppers(algorithm), uneven()
+    for t in range(4):
+        take_step(algorithm, optimizers, data, StepContext(t))
+        twin.step(data)
+        for got, want in zip(algorithm.network.parameters(), twin.network.parameters(), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+        for got, want in zip(algorithm.adversary.parameters(), twin.second, strict=True):
+            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-10, atol=1e-12)
+    assert (twin.projected > 0) == (delta < 1)
+
+
+def test_the_second_head_stays_in_the_ball_after_each_of_its_steps() -> None:
+    algorithm = Transfer(small_network(), 3, **{**SETTINGS, "lr_d": 50.0})
+    optimizers, distances, roles = steppers(algorithm), [], []
+    for objective in algorithm.objectives(uneven(), StepContext(0)):
+        if roles and roles[-1] == "adversary":  # the code after the previous yield has run
+            distances.append(distance(algorithm.adversary, algorithm.network.head))
+        optimizers[objective.role].zero_grad()
+        objective.loss().backward()
+        optimizers[objective.role].step()
+        roles.append(objective.role)
+        if objective.role == "adversary":
+            assert distance(algorithm.adversary, algorithm.network.head) > 0.2
+    distances.append(distance(algorithm.adversary, algorithm.network.head))
+    assert roles == ["main", "main", *["adversary"] * 3]
+    assert distances == pytest.approx([0.2] * 3, rel=1e-12)
+
+
+def distance(a: nn.Module, b: nn.Module) -> float:
+    pairs = zip(a.parameters(), b.parameters(), strict=True)
+    return math.sqrt(sum(((p - q) ** 2).sum().item() for p, q in pairs))
+
+
+def test_the_gap_leaves_the_networks_head_alone() -> None:
+    algorithm = Transfer(small_network(), 3, **SETTINGS)
+    _, second, *_ = algorithm.objectives(uneven(), StepContext(0))
+    head, featurizer = (
+        list(algorithm.network.head.parameters()),
+        list(algorithm.network.featurizer.parameters()),
+    )
+    assert torch.autograd.grad(second.loss(), head, allow_unused=True) == (None, None)
+    assert all(g.abs().sum() > 0 for g in torch.autograd.grad(second.loss(), featurizer))
+
+
+def test_one_source_has_no_gap() -> None:
+    algorithm, network = Transfer(small_network(), 1, **SETTINGS), small_network()
+    data = batch(1)
+    take_step(algorithm, steppers(algorithm), data, StepContext(0))
+    move(list(network.parameters()), mean_loss(network(data.all_images), data.all_labels.tolist()), -LR)
+    for got, want in zip(algorithm.network.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    for got, want in zip(algorithm.adversary.parameters(), algorithm.network.head.parameters(), strict=True):
+        assert torch.equal(got, want)
+    assert "no gap" in ROW.one_source
+
+
+def test_equal_losses_have_no_gap_and_a_finite_gradient() -> None:
+    losses = torch.ones(3, requires_grad=True)
+    value = transfer.gap(losses)
+    assert value.item() == 0
+    assert torch.autograd.grad(value, losses)[0].sum().item() == 0
+
+
+def test_a_ball_of_radius_0_is_a_point() -> None:
+    module, centre = nn.Linear(2, 3), nn.Linear(2, 3)
+    for _ in range(2):  # the second time it is there already
+        transfer.project(module, centre, 0.0)
+        assert distance(module, centre) == 0
+
+
+def test_state_survives_midway() -> None:
+    first = Transfer(small_network(), 3, **SETTINGS)
+    second = Transfer(small_network(seed=5), 3, **SETTINGS)
+    steps, again = steppers(first), steppers(second)
+    take_step(first, steps, uneven(), StepContext(0))
+    second.load_state_dict(first.state_dict())
+    for role, optimizer in again.items():
+        optimizer.load_state_dict(copy.deepcopy(steps[role].state_dict()))
+    take_step(first, steps, uneven(), StepContext(1))
+    take_step(second, again, uneven(), StepContext(1))
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"t_lambda": -1.0},
+        {"delta": -0.1},
+        {"d_steps_per_g": 0},
+        {"weight_decay_d": -1.0},
+        {"gda": 1},
+        {"beta1": 1.0},
+        {"lr_d": float("nan")},
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
+        Transfer(small_network(), 2, **wrong)
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(transfer, extraglobs={"torch": torch, "nn": nn})
+    assert (failed, tried > 0) == (0, True)

@@ -1,0 +1,203 @@
+"""URM against its game written sample by sample, with Adam written out for the discriminator."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from genie_dg._types import StepContext
+from genie_dg.algorithms import urm
+from genie_dg.algorithms.urm import ROW, URM
+from genie_dg.bench.step import take_step
+from genie_dg.optim.registry import build_optimizer
+
+from .networks import batch, small_network
+
+LR = 0.3
+
+
+def built(domains: int = 3, **settings: Any) -> URM:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(3)
+        return URM(small_network(), domains, **settings)
+
+
+def steppers(algorithm: URM) -> dict[str, torch.optim.Optimizer]:
+    roles = algorithm.roles()
+    assert list(roles) == ["main", "discriminator"]
+    assert roles["main"].optimizer is None
+    own = roles["discriminator"]
+    assert own.optimizer is not None
+    adversary = build_optimizer(own.optimizer, own.groups, **dict(own.settings))
+    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "discriminator": adversary}
+
+
+class Twin:
+    """Explicit sums; the discriminator's weights in the order of its layers."""
+
+    def __init__(self, algorithm: URM, s: dict[str, Any]) -> None:
+        self.network = small_network()
+        self.w = [p.detach().clone().requires_grad_() for p in algorithm.discriminator.parameters()]
+        self.s, self.steps = s, 0
+        self.averages = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.w]
+
+    def shown(self, images: Tensor) -> Tensor:
+        z = self.network.features(images)
+        if self.s["output"] == "tanh":
+            return (torch.exp(2 * z) - 1) / (torch.exp(2 * z) + 1)
+        return torch.where(z > 0, z, 0.0) if self.s["output"] == "relu" else 1 / (1 + torch.exp(-z))
+
+    def probability(self, u: Tensor) -> Tensor:
+        for k in range(0, len(self.w), 2):
+            u = self.w[k] @ u + self.w[k + 1]
+            if k < len(self.w) - 2:
+                u = torch.where(u > 0, u, 0.01 * u)
+        return 1 / (1 + torch.exp(-u[0]))
+
+    def surprise(self, rows: Tensor, targets: list[float]) -> Tensor:
+        total = torch.zeros(())
+        for row, target in zip(rows, targets, strict=True):
+            p = self.probability(row)
+            total = total - target * torch.log(p) - (1 - target) * torch.log(1 - p)
+        return total / len(targets)
+
+    def step(self, images: Tensor, labels: list[int], context: StepContext) -> None:
+        n, generator, low = len(labels), context.generator(), -1.0 if self.s["output"] == "tanh" else 0.0
+        noise = torch.rand(n, 6, generator=generator, dtype=torch.float64) * (1 - low) + low
+        uniform = torch.rand(2, n, generator=generator, dtype=torch.float64)
+        soft = self.s["smoothing"]
+        real = [1 - soft + soft * u for u in uniform[0].tolist()]
+        made = [soft * u for u in uniform[1].tolist()]
+        z = self.shown(images)
+        logits = self.network.head(z)
+        right = sum(-torch.log_softmax(logits[i], 0)[labels[i]] for i in range(n)) / n
+        loss = right + self.s["weight"] * self.surprise(z, [1.0] * n)
+        parameters = list(self.network.parameters())
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            p.data -= LR * g
+        self.adversary(self.surprise(noise, real) + self.s["weight"] * self.surprise(z.detach(), made))
+
+    def adversary(self, loss: Tensor) -> None:
+        self.steps += 1
+        for k, (p, g) in enumerate(zip(self.w, torch.autograd.grad(loss, self.w), strict=True)):
+            g = g + self.s["decay"] * p.detach()
+            m, v = self.averages[k]
+            if self.s["optimizer"] == "sgd":
+                m = 0.9 * m + g
+                p.data -= self.s["lr"] * m
+            else:
+                m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+                up = m / (1 - 0.9**self.steps)
+                p.data -= self.s["lr"] * up / (torch.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+            self.averages[k] = m, v
+
+
+@pytest.mark.parametrize(
+    ("output", "smoothing", "layers", "optimizer", "decay"),
+    [("tanh", 0.0, 1, "adam", 0.0), ("relu", 0.3, 2, "sgd", 0.1), ("sigmoid", 1.0, 0, "adam", 0.2)],
+)
+def test_steps_equal_the_twin(output: str, smoothing: float, layers: int, optimizer: str, decay: float) -> None:
+    algorithm = built(
+        urm_adv_lambda=0.6,
+        urm_discriminator_label_smoothing=smoothing,
+        urm_discriminator_optimizer=optimizer,
+        urm_discriminator_hidden_layers=layers,
+        urm_generator_output=output,
+        urm_discriminator_lr=0.01,
+        urm_discriminator_weight_decay=decay,
+    )
+    names = {"output": output, "smoothing": smoothing, "optimizer": optimizer, "decay": decay}
+    twin = Twin(algorithm, {**names, "weight": 0.6, "lr": 0.01})
+    assert len(twin.w) == 2 * (2 + layers)
+    optimizers, data = steppers(algorithm), batch(3, size=3)
+    for t in range(4):
+        take_step(algorithm, optimizers, data, StepContext(t, seed=6))
+        twin.step(data.all_images, data.all_labels.tolist(), StepContext(t, seed=6))
+        for got, want in zip(algorithm.network.parameters(), twin.network.parameters(), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+        for got, want in zip(algorithm.discriminator.parameters(), twin.w, strict=True):
+            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-9, atol=1e-11)
+    logits = twin.network.head(twin.shown(data.all_images))
+    torch.testing.assert_close(algorithm.predict(data.all_images), logits, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("output", "low"), [("tanh", -1.0), ("relu", 0.0), ("sigmoid", 0.0)])
+def test_the_noise_fills_its_range(output: str, low: float) -> None:
+    algorithm = built(urm_generator_output=output, urm_discriminator_label_smoothing=0.2)
+    noise, (real, made) = algorithm._drawn(torch.zeros(500, 1), StepContext(0).generator())
+    for values, least, most in ((noise, low, 1.0), (real, 0.8, 1.0), (made, 0.0, 0.2)):
+        width = most - least
+        assert least <= values.min() < least + 0.02 * width
+        assert most - 0.02 * width < values.max() <= most
+        assert values.mean().item() == pytest.approx((least + most) / 2, abs=0.05 * width)
+
+
+def test_losses_can_be_asked_for_twice_and_domains_do_not_matter() -> None:
+    data, losses = batch(2, size=4), []
+    for given in (data, type(data)((data.all_images,), (data.all_labels,))):
+        algorithm = built(len(given), urm_discriminator_label_smoothing=0.2)
+        for objective in algorithm.objectives(given, StepContext(2)):
+            assert torch.equal(objective.loss(), objective.loss())
+            losses.append(objective.loss().item())
+    assert losses[:2] == losses[2:]
+    assert ROW.one_source == ""
+
+
+def test_equal_features_are_no_trouble() -> None:
+    data = batch(2, size=3)
+    same = type(data)(tuple(torch.zeros_like(x) for x in data.images), data.labels)
+    algorithm = built(2, urm_generator_output="relu")
+    for role, loss in take_step(algorithm, steppers(algorithm), same, StepContext(0)).items():
+        assert loss == loss, role
+
+
+def test_state_survives_midway() -> None:
+    first, second, data = built(), built(), batch(3)
+    steps, again = steppers(first), steppers(second)
+    take_step(first, steps, data, StepContext(0))
+    second.load_state_dict(first.state_dict())
+    for role, optimizer in again.items():
+        optimizer.load_state_dict(copy.deepcopy(steps[role].state_dict()))
+    take_step(first, steps, data, StepContext(1))
+    take_step(second, again, data, StepContext(1))
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+
+
+def test_half_precision() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(3)
+        algorithm = URM(small_network(dtype=torch.float32), 3)
+    for objective in algorithm.objectives(batch(3, dtype=torch.float32), StepContext(0)):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = objective.loss()
+        torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"urm_adv_lambda": -1.0},
+        {"urm_discriminator_label_smoothing": 1.5},
+        {"urm_discriminator_optimizer": "adamw"},
+        {"urm_discriminator_hidden_layers": -1},
+        {"urm_generator_output": "identity"},
+        {"urm_discriminator_lr": -1e-3},
+        {"urm_discriminator_weight_decay": -1.0},
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*[.?]$"):
+        built(2, **wrong)
+
+
+def test_examples() -> None:
+    failed, tried = doctest.testmod(urm, extraglobs={"torch": torch})
+    assert (failed, tried > 0) == (0, True)
