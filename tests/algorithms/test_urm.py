@@ -109,7 +109,7 @@ def test_steps_equal_the_twin(output: str, smoothing: float, layers: int, optimi
         urm_discriminator_hidden_layers=layers,
         urm_generator_output=output,
         urm_discriminator_lr=0.01,
-        urm_discriminator_weight_decay=decay,
+        weight_decay_=decay,
     )
     names = {"output": output, "smoothing": smoothing, "optimizer": optimizer, "decay": decay}
     twin = Twin(algorithm, {**names, "weight": 0.6, "lr": 0.01})
@@ -188,7 +188,7 @@ def test_half_precision() -> None:
         {"urm_discriminator_hidden_layers": -1},
         {"urm_generator_output": "identity"},
         {"urm_discriminator_lr": -1e-3},
-        {"urm_discriminator_weight_decay": -1.0},
+        {"weight_decay_": -1.0},
     ],
     ids=str,
 )

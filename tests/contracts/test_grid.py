@@ -7,6 +7,7 @@ import io
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -90,9 +91,26 @@ def assert_same(left: Algorithm, right: Algorithm) -> None:
         assert torch.equal(mine[name], other[name]), name
 
 
-@pytest.mark.parametrize("domains", [3, 1], ids=["several", "one"])
-@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def cells() -> list[ParameterSet]:
+    """Every cell; those that differ from others in kind run always, all of them in ``make test-slow``.
+
+    Always: every algorithm with a plain optimizer, one that makes several passes and one that differentiates
+    the gradient; with a single domain under GENIE; and every optimizer with algorithms of one role, of two
+    roles and of a prescribed gradient.
+    """
+    listed = []
+    for algorithm in ALGORITHMS:
+        for optimizer in OPTIMIZERS:
+            differs = optimizer in ("genie", "sam", "adahessian") or algorithm in ("ERM", "DANN", "ANDMask")
+            for domains in (3, 1):
+                always = differs if domains == 3 else optimizer == "genie"
+                marks = () if always else (pytest.mark.slow,)
+                name = f"{algorithm}-{optimizer}-{domains}"
+                listed.append(pytest.param(algorithm, optimizer, domains, id=name, marks=marks))
+    return listed
+
+
+@pytest.mark.parametrize(("algorithm", "optimizer", "domains"), cells())
 def test_cell(algorithm: str, optimizer: str, domains: int, digits: list[tuple[Tensor, Tensor]]) -> None:
     """Finite losses, moving parameters, and a restart from a file that continues bit for bit."""
     graph = create_graph(config_of(optimizer, algorithm))

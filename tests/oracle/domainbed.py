@@ -14,8 +14,9 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -37,8 +38,28 @@ ABSENT = ("timm", "torchvision", "torchvision.models", "wilds")
 """Packages that DomainBed imports and small images do not need; an empty module stands in for a missing one."""
 
 
+class Smooth(nn.Module):
+    """A small featurizer for both sides.
+
+    It has no ReLU: an entry whose gradient is exactly 0 on one side and a rounding error on the other moves by
+    the whole learning rate under Adam.
+    """
+
+    n_outputs = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, stride=2), nn.Conv2d(8, 16, 3, stride=2)
+        self.activation: nn.Module = nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = torch.tanh(self.second(torch.tanh(self.first(images))))
+        features: Tensor = self.activation(maps.mean((2, 3)))
+        return features
+
+
 class Wrapped(Network):
-    """DomainBed's featurizer and a linear layer as one of our networks."""
+    """A featurizer and a linear layer as one of our networks."""
 
     points = ()
     point_channels: Mapping[str, int] = {}
@@ -46,7 +67,7 @@ class Wrapped(Network):
     def __init__(self, featurizer: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.featurizer, self.head = featurizer, head
-        self.feature_size, self.classes = 128, CLASSES
+        self.feature_size, self.classes = Smooth.n_outputs, CLASSES
 
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
         z: Tensor = self.featurizer(images)
@@ -64,7 +85,7 @@ class Comparison:
         first_step: the number of our first step; theirs is always its first.
         betas: of the network's Adam.
         same_numbers: gives DomainBed our random numbers of a step.
-        weights: pairs of modules whose initial weights must be the same, beyond network and head.
+        parts: what each side has beyond the network and its head, in pairs; they begin with the same weights.
     """
 
     theirs: str
@@ -73,7 +94,7 @@ class Comparison:
     first_step: int = 0
     betas: tuple[float, float] = (0.9, 0.999)
     same_numbers: Callable[[types.ModuleType, Algorithm, DomainBatch, StepContext], Any] | None = None
-    weights: Callable[[Any, Any], list[tuple[nn.Module, nn.Module]]] = lambda ours, theirs: []
+    parts: Callable[[Any, Any], list[tuple[nn.Module, nn.Module]]] = lambda ours, theirs: []
 
 
 def load(checkout: Path) -> types.ModuleType:
@@ -91,6 +112,8 @@ def load(checkout: Path) -> types.ModuleType:
         module = importlib.import_module("domainbed.algorithms")
     vars(module).update(backpack=module, extend=lambda part: part)
     module.Fishr._get_grads = _gradients_of_samples
+    module.networks.Featurizer = lambda shape, hparams: Smooth()
+    module.networks.MNIST_CNN = Smooth  # URM wants one of the featurizers that it knows
     return module
 
 
@@ -130,13 +153,104 @@ def _mask_in_float64(module: types.ModuleType, *_: object) -> Any:
     return patch.object(module, "torch", types.SimpleNamespace(**names, float32=torch.float64))
 
 
+def _weights_in_float64(module: types.ModuleType, *_: object) -> Any:
+    """DomainBed's CDANN casts the weights of the samples to float32."""
+    return patch.object(Tensor, "float", Tensor.double)
+
+
+def _cuts(module: types.ModuleType, ours: Algorithm, batch: DomainBatch, context: StepContext) -> Any:
+    generator = context.generator()
+    draw = types.SimpleNamespace(randint=lambda low, high: int(torch.randint(high, (), generator=generator)))
+    return patch.object(module, "np", types.SimpleNamespace(random=draw))
+
+
+def _selfreg_numbers(module: types.ModuleType, ours: Any, batch: DomainBatch, context: StepContext) -> Any:
+    from genie_dg.algorithms._mixing import beta
+
+    generator, shuffle, sort, stack = context.generator(), torch.randperm, torch.sort, ExitStack()
+    draw = types.SimpleNamespace(beta=lambda *_: float(beta(0.5, (), generator)))
+    stack.enter_context(patch.object(module, "np", types.SimpleNamespace(random=draw)))
+    stack.enter_context(
+        patch.object(torch, "randperm", lambda n: shuffle(n, generator=generator if n else None))
+    )
+    stack.enter_context(patch.object(torch, "sort", lambda values: sort(values, stable=True)))
+    return stack
+
+
+def _urm_numbers(module: types.ModuleType, ours: Algorithm, batch: DomainBatch, context: StepContext) -> Any:
+    generator, uniform, n = context.generator(), torch.rand, DOMAINS * SAMPLES
+    noise = uniform(n, Smooth.n_outputs, generator=generator)
+    return patch.object(torch, "rand", lambda *size, **_: noise)
+
+
+def _adrmx_numbers(module: types.ModuleType, ours: Any, batch: DomainBatch, context: StepContext) -> Any:
+    """DomainBed takes positions within a class for positions in the batch; it is handed the latter."""
+    from genie_dg.algorithms.adrmx import remix_pairs
+
+    labels = batch.all_labels.tolist()
+    pairs = remix_pairs(labels, batch.domain_labels.tolist(), context.generator())
+    of_class = {labels[i]: (i, j) for i, j in pairs}
+    classes = iter(range(CLASSES))
+    return patch.object(torch, "randperm", lambda n: torch.tensor(of_class.get(next(classes), (0,))))
+
+
+def _quantile_gradient(module: types.ModuleType, *_: object) -> Any:
+    """The gradient of the quantile itself, and a bisection to the last digit, in DomainBed's EQRM."""
+    misc = importlib.import_module("domainbed.lib.misc")
+    bisect, icdf, stack = misc.continuous_bisect_fun_left, misc.Nonparametric.icdf, ExitStack()
+
+    def implicit(self: Any, q: float) -> Tensor:
+        with torch.no_grad():
+            x = icdf(self, q)
+        normal = torch.distributions.Normal(self.data, self.bw[0].expand(len(self.data)))
+        density = normal.log_prob(x).exp().mean().detach()
+        result: Tensor = x - (normal.cdf(x).mean() - q) / density
+        return result
+
+    stack.enter_context(patch.object(misc.Nonparametric, "icdf", implicit))
+    precise = partial(bisect, n_steps=60)
+    stack.enter_context(patch.object(misc, "continuous_bisect_fun_left", precise))
+    return stack
+
+
+def _on_the_cpu(module: types.ModuleType, *_: object) -> Any:
+    """DomainBed's RDM moves its losses to a GPU."""
+    return patch.object(Tensor, "cuda", lambda self: self)
+
+
 def _adversary(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
     pairs = [(ours.discriminator, theirs.discriminator)]
     return pairs if ours.class_embedding is None else [*pairs, (ours.class_embedding, theirs.class_embeddings)]
 
 
+def _adrmx_parts(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
+    theirs.update_count -= 1  # our discriminator begins
+    return [
+        (ours.domain_network.featurizer, theirs.featurizer_domain),
+        (ours.domain_network.head, theirs.classifier_domain),
+        (ours.head, theirs.classifier_label_1),
+        (ours.final_head, theirs.classifier_label_2),
+        (ours.discriminator, theirs.discriminator),
+    ]
+
+
+def _selfreg_parts(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
+    theirs.optimizer.add_param_group({"params": list(theirs.cdpl.parameters())})  # DomainBed leaves it out
+    return [(ours.perturbation, theirs.cdpl)]
+
+
+def _averages_sooner(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
+    theirs.sma_start_iter = 9
+    return []
+
+
 ANNEAL = {"irm_lambda": 3.0, "irm_penalty_anneal_iters": 7}
+BOTTLENECK = {"ib_lambda": 3.0, "ib_penalty_anneal_iters": 12}
 ADVERSARY = {"lambda_": 0.7, "grad_penalty": 0.5, "d_steps_per_g_step": 2, "lr_d": LR, "weight_decay_d": 0.01}
+RDM = {"rdm_lambda": 5.0, "rdm_penalty_anneal_iters": 7, "variance_weight": 0.004, "rdm_lr": 5e-4}
+TRANSFER = {"lr_d": 2.0, "delta": 0.3, "d_steps_per_g": 3, "t_lambda": 0.7}
+EQRM = {"eqrm_burnin_iters": 7, "eqrm_lr": 5e-4}
+GAN = (0.5, 0.9)
 
 COMPARED: dict[str, Comparison] = {
     "ERM": Comparison("ERM"),
@@ -145,21 +259,47 @@ COMPARED: dict[str, Comparison] = {
     "Mixup": Comparison("Mixup", same_numbers=_mixup_numbers),
     "MMD": Comparison("MMD"),
     "CORAL": Comparison("CORAL"),
-    "DANN": Comparison("DANN", ADVERSARY, first_step=1, betas=(0.5, 0.9), weights=_adversary),
-    "CDANN": Comparison("CDANN", ADVERSARY, first_step=1, betas=(0.5, 0.9), weights=_adversary),
+    "DANN": Comparison("DANN", ADVERSARY, first_step=1, betas=GAN, parts=_adversary),
+    "CDANN": Comparison(
+        "CDANN", ADVERSARY, first_step=1, betas=GAN, parts=_adversary, same_numbers=_weights_in_float64
+    ),
     "VREx": Comparison("VREx", {"vrex_lambda": 5.0, "vrex_penalty_anneal_iters": 7}),
-    "RSC": Comparison("RSC"),
+    "RSC": Comparison("RSC", {"rsc_f_drop_factor": 0.3}),  # 1/3 of 16 features: rounding decides a tie
     "Fishr": Comparison("Fishr", {"lambda_": 10.0, "penalty_anneal_iters": 7}),
     "ANDMask": Comparison("ANDMask", {"tau": 0.5}, same_numbers=_mask_in_float64),
     "SANDMask": Comparison("SANDMask", {"tau": 0.5}),
     "IGA": Comparison("IGA", {"penalty": 30.0}, hparams={"penalty": 30.0 / DOMAINS}),
+    "SD": Comparison("SD"),
+    "SelfReg": Comparison("SelfReg", same_numbers=_selfreg_numbers, parts=_selfreg_parts),
+    "IB-ERM": Comparison("IB_ERM", BOTTLENECK),
+    "IB-IRM": Comparison("IB_IRM", {**ANNEAL, **BOTTLENECK}),
+    "CAD": Comparison("CAD"),
+    "CondCAD": Comparison("CondCAD"),
+    "Transfer": Comparison("Transfer", TRANSFER, parts=lambda o, t: [(o.adversary, t.adv_classifier)]),
+    "CausIRL-CORAL": Comparison("CausIRL_CORAL", same_numbers=_cuts),
+    "CausIRL-MMD": Comparison("CausIRL_MMD", same_numbers=_cuts),
+    "EQRM": Comparison("EQRM", EQRM, same_numbers=_quantile_gradient),
+    "RDM": Comparison("RDM", RDM, same_numbers=_on_the_cpu),
+    "ADRMX": Comparison("ADRMX", {"lr_": LR}, betas=GAN, same_numbers=_adrmx_numbers, parts=_adrmx_parts),
+    "URM": Comparison(
+        "URM",
+        {"urm_discriminator_lr": LR},
+        same_numbers=_urm_numbers,
+        parts=lambda o, t: [(o.discriminator, t.discriminator)],
+    ),
+    "ERM++": Comparison(
+        "ERMPlusPlus",
+        {"linear_lr": 3e-3, "linear_steps": 6, "sma_start_iter": 9},
+        hparams={"linear_steps": 5},
+        parts=_averages_sooner,
+    ),
 }
 """Every algorithm whose row names a tolerance; what a row says of differences is taken out by the settings."""
 
 
 def batch_of(step: int) -> DomainBatch:
     generator = torch.Generator().manual_seed(step)
-    images = [torch.randn(SAMPLES, 1, 28, 28, generator=generator, dtype=torch.float64) for _ in range(DOMAINS)]
+    images = [torch.randn(SAMPLES, 1, 12, 12, generator=generator, dtype=torch.float64) for _ in range(DOMAINS)]
     labels = [torch.randperm(SAMPLES, generator=generator) % CLASSES for _ in range(DOMAINS)]  # all classes
     return DomainBatch(tuple(images), tuple(labels))
 
@@ -182,7 +322,8 @@ def difference(name: str, module: types.ModuleType) -> float:
         torch.manual_seed(0)
         theirs = _theirs(compared, name, module)
         ours = _ours(compared, name, theirs)
-        for own, other in compared.weights(ours, theirs):
+        parts = compared.parts(ours, theirs)
+        for own, other in parts:
             own.load_state_dict(_in_order(own, other))
         settings = {"lr": LR, "beta1": compared.betas[0], "beta2": compared.betas[1]}
         config = RunConfig("digits", (5,), name, "adam", optimizer_settings=settings)
@@ -194,7 +335,7 @@ def difference(name: str, module: types.ModuleType) -> float:
             with patch.dict({}) if numbers is None else numbers(module, ours, batch, context):
                 theirs.update(minibatches)
             take_step(ours, optimizers, batch, context)
-        return _distance(ours, theirs)
+        return _distance(ours, theirs, parts)
 
 
 def _theirs(compared: Comparison, name: str, module: types.ModuleType) -> Any:
@@ -202,16 +343,24 @@ def _theirs(compared: Comparison, name: str, module: types.ModuleType) -> Any:
     hparams = registry.default_hparams(compared.theirs, "RotatedMNIST")
     own = {published_name(key): value for key, value in compared.settings.items()}
     hparams |= {"lr": LR, "lr_g": LR, "weight_decay": 0.0, "weight_decay_g": 0.0, **own, **compared.hparams}
-    return getattr(module, compared.theirs)((1, 28, 28), CLASSES, DOMAINS, hparams)
+    return getattr(module, compared.theirs)((1, 12, 12), CLASSES, DOMAINS, hparams)
 
 
 def _ours(compared: Comparison, name: str, theirs: Any) -> Algorithm:
     row = ALGORITHMS[name]
-    network = Wrapped(copy.deepcopy(theirs.featurizer), copy.deepcopy(theirs.classifier))
+    featurizer, head = _network(theirs)
+    network = Wrapped(copy.deepcopy(featurizer), copy.deepcopy(head))
+    network.featurizer.activation = nn.Identity()
     built: Algorithm = row.build(
         network, DOMAINS, **with_defaults(name, defaults(row.space), compared.settings)
     )
     return built.train()
+
+
+def _network(theirs: Any) -> tuple[nn.Module, nn.Module]:
+    """DomainBed's featurizer and classifier; ADRMX has two of each."""
+    label = getattr(theirs, "featurizer_label", None)
+    return (theirs.featurizer, theirs.classifier) if label is None else (label, theirs.classifier_label_1)
 
 
 def _in_order(own: nn.Module, other: nn.Module) -> dict[str, Tensor]:
@@ -220,17 +369,20 @@ def _in_order(own: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     return dict(zip(own.state_dict(), values, strict=True))
 
 
-def _distance(ours: Algorithm, theirs: Any) -> float:
-    network: Any = ours.network
-    own = [*network.featurizer.parameters(), *network.head.parameters()]
-    other = [*theirs.featurizer.parameters(), *theirs.classifier.parameters()]
-    pairs = zip(own, other, strict=True)
-    return max(float((a - b).detach().abs().max() / b.detach().abs().max()) for a, b in pairs)
+def _distance(ours: Any, theirs: Any, parts: list[tuple[nn.Module, nn.Module]]) -> float:
+    featurizer, head = _network(theirs)
+    pairs = [(ours.network.featurizer, featurizer), *parts]
+    pairs += [] if hasattr(theirs, "featurizer_label") else [(ours.network.head, head)]
+    worst = 0.0
+    for own, other in pairs:
+        for a, b in zip(own.parameters(), other.parameters(), strict=True):
+            worst = max(worst, float((a - b).detach().abs().max() / b.detach().abs().max()))
+    return worst
 
 
 def main() -> None:
     module = load(Path(sys.argv[1]))
-    for name in COMPARED:
+    for name in sys.argv[2:] or COMPARED:
         print(f"{name:16} {difference(name, module):.1e}", flush=True)
 
 

@@ -142,7 +142,7 @@ MMD_ROW = AlgorithmRow(
     "Li et al., Domain Generalization with Adversarial Feature Learning, CVPR 2018",
     _SPACE,
     one_source=_ONE_SOURCE.format("MMD"),
-    domainbed=Agreement(1e-8),
+    domainbed=Agreement(1e-10),
 )
 CORAL_ROW = AlgorithmRow(
     "CORAL",

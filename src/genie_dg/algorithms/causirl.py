@@ -101,7 +101,7 @@ MMD_ROW = AlgorithmRow(
     CausIRLMMD,
     _PAPER,
     _SPACE,
-    domainbed=Agreement(tolerance=1e-9),  # the narrow kernels enlarge rounding errors
+    domainbed=Agreement(1e-10),
     one_source=_ONE_SOURCE.format("CausIRL-MMD"),
 )
 CORAL_ROW = AlgorithmRow(

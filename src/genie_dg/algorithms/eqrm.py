@@ -133,6 +133,7 @@ ROW = AlgorithmRow(
         "eqrm_lr": Setting(1e-6, LogUniform(-7, -5), "DomainBed"),
     },
     domainbed=Agreement(
+        tolerance=1e-10,
         differs=(
             "DomainBed differentiates the steps of its bisection, so that its gradient is that of a fixed "
             "mixture of the smallest risk, the largest risk and the bandwidth; here it is the quantile's own, "
@@ -141,7 +142,7 @@ ROW = AlgorithmRow(
             "fraction that no step equals, so that eqrm_lr has an effect with the default only; here it has "
             "one from the first step after the burn-in on, which is what the setting is for. With the gradient "
             "put right there and whole burn-ins, the updates are the same.",
-        )
+        ),
     ),
     one_source="With one source domain EQRM equals ERM with a fresh start: the quantile of a single risk is "
     "that risk.",

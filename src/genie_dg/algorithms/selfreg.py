@@ -123,10 +123,11 @@ ROW = AlgorithmRow(
     paper="Kim et al., SelfReg: Self-Supervised Contrastive Regularization for Domain Generalization, "
     "ICCV 2021",
     domainbed=Agreement(
+        tolerance=1e-9,
         differs=(
             "The class-specific domain perturbation layer is trained, as in the authors' own training code; in "
             "DomainBed's code its weights belong to no optimizer.",
-        )
+        ),
     ),
     one_source="With one source domain SelfReg pairs samples of that domain only; no two domains are brought "
     "together.",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
-from genie_dg.check import boolean, number, whole_number
+from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting, Uniform
 
 from .algorithm import Agreement, Algorithm, AlgorithmRow
@@ -72,15 +72,12 @@ class Transfer(Algorithm):
         t_lambda: :math:`\lambda`.
         delta: how far h' may be from h, over all its weights.
         d_steps_per_g: steps of h' for each step of the network.
-        weight_decay_d: not used, as in the public code, whose search names it: h' starts from h in every step.
-        gda: not used; see below.
-        beta1: not used, as in the public code, whose search names it: plain gradient steps have none.
         lr_d: learning rate of h'.
 
-    The order of the steps is that of the authors' code, which is also DomainBed's. Differs from it in ``gda``:
-    there ``True``, which is what a random search always draws, gives the weights of h' to the network's
-    optimizer, so that the network is never trained. Here the network is always trained, by the optimizer of
-    the run; gradient descent-ascent is the optimizer ``sgd``.
+    The order of the steps is that of the authors' code, which is also DomainBed's. Differs from DomainBed's in
+    that the network is always trained, by the optimizer of the run: there ``gda=True``, which is what a random
+    search always draws, gives the weights of h' to the network's optimizer, so that the network never moves.
+    Gradient descent-ascent is the optimizer ``sgd`` here.
     """
 
     def __init__(
@@ -91,15 +88,9 @@ class Transfer(Algorithm):
         t_lambda: float = 1.0,
         delta: float = 2.0,
         d_steps_per_g: int = 10,
-        weight_decay_d: float = 0.0,
-        gda: bool = False,
-        beta1: float = 0.5,
         lr_d: float = 1e-3,
     ) -> None:
         super().__init__(network, domains)
-        number("weight_decay_d", weight_decay_d, 0)
-        boolean("gda", gda)
-        number("beta1", beta1, 0, 1, open_high=True)
         self.t_lambda = number("t_lambda", t_lambda, 0)
         self.delta = number("delta", delta, 0)
         self.d_steps = whole_number("d_steps_per_g", d_steps_per_g)
@@ -146,16 +137,15 @@ ROW = AlgorithmRow(
         "t_lambda": Setting(1.0, LogUniform(-2, 1), "DomainBed"),
         "delta": Setting(2.0, Uniform(0.1, 3.0), "DomainBed"),
         "d_steps_per_g": Setting(10, Choice((1, 2, 5)), "DomainBed"),
-        "weight_decay_d": Setting(0.0, LogUniform(-6, -2), "DomainBed"),
-        "gda": Setting(False, Choice((True,)), "DomainBed"),
-        "beta1": Setting(0.5, Choice((0.0, 0.5)), "DomainBed"),
         "lr_d": Setting(1e-3, LogUniform(-4.5, -2.5), "DomainBed"),
     },
     domainbed=Agreement(
         tolerance=1e-10,
         differs=(
-            "With gda=True, which every random draw has, the network is trained, as in the paper; DomainBed's "
-            "code gives its optimizer the weights of the second head instead and never trains the network.",
+            "The network is always trained, as in the paper; with gda=True, which every random draw of "
+            "DomainBed has, its optimizer gets the weights of the second head instead and the network never "
+            "moves. There is no setting gda here, and none for weight_decay_d and beta1, which DomainBed "
+            "draws and never uses.",
         ),
     ),
     one_source="With one source domain there is no gap: Transfer's first objective is ERM's, and the others "

@@ -63,9 +63,30 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
         "ANDMask": "tau",
         "SANDMask": "tau k",
         "IGA": "penalty",
+        "SD": "sd_reg",
+        "TRM": "cos_lambda iters groupdro_eta",
+        "IB-ERM": "ib_lambda ib_penalty_anneal_iters",
+        "IB-IRM": "irm_lambda irm_penalty_anneal_iters ib_lambda ib_penalty_anneal_iters",
+        "CAD": "lmbda temperature is_normalized is_project is_flipped",
+        "CondCAD": "lmbda temperature is_normalized is_project is_flipped",
+        "Transfer": "t_lambda delta d_steps_per_g lr_d",
+        "CausIRL-CORAL": "mmd_gamma",
+        "CausIRL-MMD": "mmd_gamma",
+        "EQRM": "eqrm_quantile eqrm_burnin_iters eqrm_lr",
+        "RDM": "rdm_lambda rdm_penalty_anneal_iters variance_weight rdm_lr",
+        "ADRMX": "cnt_lambda dclf_lambda disc_lambda rmxd_lambda d_steps_per_g_step beta1 mlp_width mlp_depth",
+        "URM": "urm_adv_lambda urm_discriminator_label_smoothing urm_discriminator_optimizer "
+        "urm_discriminator_hidden_layers urm_generator_output urm_discriminator_lr",
+        "ERM++": "linear_lr linear_steps",
     }.items()
 }
 """By algorithm DomainBed's names of its hyper-parameters; ours are the same, but for ``lambda_``."""
+
+NAMES: Mapping[str, str] = {
+    "ERMPlusPlus": "ERM++",
+    **{name.replace("-", "_"): name for name in ("IB-ERM", "IB-IRM", "CausIRL-CORAL", "CausIRL-MMD")},
+}
+"""What algorithms are called here, where DomainBed's class has another name."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +217,7 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     for adaptation, follows other rules; its protocol is called ``domainbed-other``.
     """
     small, algorithm = args["dataset"] in SMALL, str(args["algorithm"])
+    algorithm = NAMES.get(algorithm, algorithm)
     usual = (args.get("holdout_fraction", 0.2), args.get("uda_holdout_fraction", 0)) == (0.2, 0)
     usual = usual and args.get("task", "domain_generalization") == "domain_generalization"
     generator = "_g" if "lr_g" in hparams and SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split()) else ""
