@@ -114,6 +114,7 @@ CASES = [(name, dict(settings)) for name, settings in ODD.items()]
 CASES += [(name, {"lr": 0.01}) for name in ODD]  # everything else at its default
 CASES += [("sgd", {"lr": 0.05}), ("sgd", {"lr": 0.03, "momentum": 0.7, "nesterov": True})]
 CASES += [("adahessian", {"lr": 0.01, "average": False})]
+CASES += [("adabelief", {**ODD["adabelief"], "rectify": True})]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])

@@ -101,7 +101,12 @@ class RMSprop(Twin):
 
 @dataclass
 class AdaBelief(Twin):
-    """Zhuang et al., Algorithm 2: eps is added to s in each step and again under the fraction."""
+    """Zhuang et al., Algorithm 2: eps is added to s in each step and again under the fraction.
+
+    With ``rectify`` the factor of RAdam (Liu et al., 2020), and momentum alone while its length is below 5.
+    """
+
+    rectify: bool = False
 
     def entry(self, j: int, g: float) -> None:
         self.shrink(j)
@@ -109,7 +114,17 @@ class AdaBelief(Twin):
         self.v[j] = self.beta2 * self.v[j] + (1 - self.beta2) * (g - self.m[j]) ** 2 + self.eps
         m_hat = self.m[j] / (1 - self.beta1**self.t)
         s_hat = self.v[j] / (1 - self.beta2**self.t)
-        self.theta[j] -= self.lr * m_hat / (math.sqrt(s_hat) + self.eps)
+        if not self.rectify:
+            self.theta[j] -= self.lr * m_hat / (math.sqrt(s_hat) + self.eps)
+            return
+        power, longest = self.beta2**self.t, 2 / (1 - self.beta2) - 1
+        length = longest - 2 * self.t * power / (1 - power)
+        if length < 5:
+            self.theta[j] -= self.lr * m_hat
+        else:
+            r = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+            root = math.sqrt(self.v[j]) + self.eps
+            self.theta[j] -= self.lr * math.sqrt(r * (1 - power)) * m_hat / root
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""List what can be combined: algorithms, optimizers, backbones, data sets."""
+"""List what can be combined: algorithms, optimizers, backbones, data sets, protocols."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ from genie_dg.check import is_number, one_of
 from ._shared import require
 
 if TYPE_CHECKING:
+    from genie_dg.algorithms.algorithm import AlgorithmRow
     from genie_dg.search_space import Space
 
-KINDS = ("algorithms", "optimizers", "backbones", "data")
+KINDS = ("algorithms", "optimizers", "backbones", "data", "protocols")
+DOMAINBED = "domainbed"
+"""How each algorithm compares with DomainBed's code: long, and listed only when asked for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One kind, or all."""
-    parser.add_argument("kind", nargs="?", default="", help=f"one of {', '.join(KINDS)} (default: all)")
+    parser.add_argument(
+        "kind",
+        nargs="?",
+        default="",
+        help=f"one of {', '.join(KINDS)} (default: all), or "
+        f"{DOMAINBED}: how each algorithm compares with DomainBed's code",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     if arguments.kind:
-        one_of("kind", arguments.kind, KINDS)
+        one_of("kind", arguments.kind, (*KINDS, DOMAINBED))
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=160)
@@ -41,12 +50,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def rows_of(kind: str) -> list[tuple[str, str]]:
-    """Names and one line about each: ``kind`` is algorithms, optimizers, backbones or data."""
+    """Names and one line about each of a kind."""
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.data.registry import SETS
     from genie_dg.models.backbones import listing as list_backbones
     from genie_dg.optim.registry import OPTIMIZERS
+    from genie_dg.protocols.registry import PROTOCOLS
 
+    if kind == DOMAINBED:
+        return [(row.name, " ".join(agreement(row))) for row in ALGORITHMS.values()]
+    if kind == "protocols":
+        return [(row.name, row.summary) for row in PROTOCOLS.values()]
     if kind == "algorithms":
         return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in ALGORITHMS.values()]
     if kind == "optimizers":
@@ -54,6 +68,16 @@ def rows_of(kind: str) -> list[tuple[str, str]]:
     if kind == "backbones":
         return list_backbones()
     return [(row.name, row.summary) for row in SETS.values()]
+
+
+def agreement(row: AlgorithmRow) -> tuple[str, str]:
+    """Whether an algorithm's update is DomainBed's, and what differs."""
+    if row.domainbed is None:
+        return "not in DomainBed", ""
+    tolerance, differs = row.domainbed.tolerance, row.domainbed.differs
+    if tolerance is None:
+        return "differs.", " ".join(differs)
+    return f"to {tolerance:.0e}" + (", but:" if differs else ""), " ".join(differs)
 
 
 def _settings(space: Space) -> str:

@@ -50,9 +50,10 @@ def build_rmsprop(groups: Groups, **settings: Any) -> Optimizer:
     return torch.optim.RMSprop(groups, **_checked(settings))
 
 
-def build_adabelief(groups: Groups, **settings: Any) -> Optimizer:
+def build_adabelief(groups: Groups, *, rectify: bool, **settings: Any) -> Optimizer:
     """pytorch_optimizer's AdaBelief with decoupled weight decay, which leaves ``p.grad`` alone."""
-    return _from_pytorch_optimizer("AdaBelief")(groups, **_checked(settings), weight_decouple=True)
+    options = {**_checked(settings), "rectify": check.boolean("rectify", rectify)}
+    return _from_pytorch_optimizer("AdaBelief")(groups, **options, weight_decouple=True)
 
 
 def build_yogi(groups: Groups, **settings: Any) -> Optimizer:

@@ -190,11 +190,12 @@ ROWS = (
         _builders.build_adabelief,
         "Zhuang et al., AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients, "
         "NeurIPS, 2020",
-        {**LIKE_ADAM, **BETAS, "eps": published(1e-16)},
+        {**LIKE_ADAM, **BETAS, "eps": published(1e-16), "rectify": published(False)},
         decay="decoupled",
         where="pytorch_optimizer",
         extra="bench",
-        note="eps is added to the second moment in every step, and stays in it, and again under the fraction.",
+        note="eps is added to the second moment in every step, and stays in it, and again under the fraction. "
+        "The rule of its paper is rectify=False; the runs of GENIE's authors have rectify=True.",
     ),
     OptimizerRow(
         "yogi",

@@ -30,12 +30,12 @@ from genie_dg.registry import Registry
 from genie_dg.search_space import Choice, LogUniform, Rule, Uniform
 
 from ._profile import Profile
-from .domainbed import DOMAINBED
+from .domainbed import DOMAINBED, DOMAINBED_2024
 from .draws import LARGE, Searched
 from .genie_paper import GENIE_PAPER
 from .toml_file import check_keys, check_kind, read_toml
 
-PROTOCOLS = Registry("protocol", (DOMAINBED, GENIE_PAPER), Profile, "genie_dg.protocols")
+PROTOCOLS = Registry("protocol", (DOMAINBED, DOMAINBED_2024, GENIE_PAPER), Profile, "genie_dg.protocols")
 """By name. ``PROTOCOLS.register(Profile(...))`` adds one."""
 
 FIELDS = {

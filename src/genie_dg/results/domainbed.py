@@ -34,6 +34,9 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
 }
 """The domains of DomainBed's data sets, in its order; those of other sets are numbered."""
 
+AUGMIX = "resnet50_augmix"
+"""The setting that DomainBed has since July 2024; runs without it are of its first generation."""
+
 SMALL = ("RotatedMNIST", "ColoredMNIST", "Debug28")
 """Data sets of small images: DomainBed's own network, 28 pixels, no augmentation."""
 
@@ -210,14 +213,22 @@ def _record(line: Mapping[str, Any], domains: int) -> Record:
     return record_from({**data, **{f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}}, domains)
 
 
+def _backbone(hparams: Mapping[str, Any]) -> str:
+    """Of large images; where AugMix is on, it wins over a ResNet-18."""
+    if hparams.get(AUGMIX):
+        return "timm/resnet50.ram_in1k"
+    return "resnet18" if hparams.get("resnet18") else "resnet50"
+
+
 def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     """DomainBed's arguments as a configuration of ours.
 
     DomainBed trains with Adam. A run that held back another share than 20 %, or had samples of the test domain
-    for adaptation, follows other rules; its protocol is called ``domainbed-other``.
+    for adaptation, follows other rules; its protocol is called ``domainbed-other``. One with the network of
+    2024 is ``domainbed-2024``.
     """
     small, algorithm = args["dataset"] in SMALL, str(args["algorithm"])
-    algorithm = NAMES.get(algorithm, algorithm)
+    algorithm, augmix = NAMES.get(algorithm, algorithm), not small and bool(hparams.get(AUGMIX))
     usual = (args.get("holdout_fraction", 0.2), args.get("uda_holdout_fraction", 0)) == (0.2, 0)
     usual = usual and args.get("task", "domain_generalization") == "domain_generalization"
     generator = "_g" if "lr_g" in hparams and SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split()) else ""
@@ -228,12 +239,13 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
         test_domains=tuple(int(k) for k in args["test_envs"]),
         algorithm=algorithm,
         optimizer="adam",
-        backbone="cnn" if small else "resnet18" if hparams.get("resnet18") else "resnet50",
+        backbone="cnn" if small else _backbone(hparams),
         algorithm_settings={"lambda_" if name == "lambda" else name: hparams[name] for name in settings},
         optimizer_settings={ours: hparams[name] for ours, name in stepping.items() if name in hparams},
         batch_size=int(hparams.get("batch_size", 64 if small else 32)),
         dropout=float(hparams.get("resnet_dropout", 0.0)),
         pretrained=not small,
+        freeze_statistics=bool(hparams.get("freeze_bn")) if augmix else None,
         image_size=28 if small else 224,
         augment=not small and bool(hparams.get("data_augmentation", True)),
         eval_augment="none" if small else "train",
@@ -241,7 +253,7 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
         checkpoint_every=int(args.get("checkpoint_freq") or CHECKPOINTS.get(args["dataset"], 300)),
         trial_seed=int(args["trial_seed"]),
         hparams_seed=int(args["hparams_seed"]),
-        protocol="domainbed" if usual else "domainbed-other",
+        protocol=("domainbed-2024" if augmix else "domainbed") if usual else "domainbed-other",
     )
 
 
