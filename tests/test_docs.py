@@ -132,3 +132,15 @@ def test_relative_links_lead_somewhere(file: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", here.read_text()):
         if "://" not in target:
             assert (here.parent / target).exists(), target
+
+
+def test_the_page_on_domainbed_has_every_algorithm_as_its_row_says() -> None:
+    from genie_dg.algorithms.registry import ALGORITHMS
+    from genie_dg.cli.list import agreement
+
+    page = (ROOT / "docs" / "domainbed.md").read_text(encoding="utf-8")
+    lines = []
+    for row in ALGORITHMS.values():
+        how, what = agreement(row)
+        lines.append(f"| {row.name} | {how.rstrip(':.').removesuffix(', but')} | {what} |")
+    assert "\n".join(lines) in page

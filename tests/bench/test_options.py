@@ -22,7 +22,11 @@ OTHER: dict[type, Any] = {str: "other", bool: True, int: 3, tuple: ("a.py", "b.p
 CHANGED = {one.name: OTHER[type(one.default)] for one in fields(RunOptions)}
 """For every field a value that is not its default."""
 
-COMMANDS = {"train": ["train", "digits", "--test-domain", "0"], "sweep": ["sweep", "sweep.toml"]}
+COMMANDS = {
+    "train": ["train", "digits", "--test-domain", "0"],
+    "sweep": ["sweep", "sweep.toml"],
+    "diwa": ["diwa", "digits"],
+}
 
 
 @pytest.mark.parametrize("name", CHANGED)

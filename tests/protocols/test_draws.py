@@ -314,7 +314,7 @@ def test_a_row_from_outside_has_names_of_its_own() -> None:
 
 
 def test_facts_of_the_two_profiles() -> None:
-    assert list(PROTOCOLS) == ["domainbed", "genie-paper"]
+    assert list(PROTOCOLS) == ["domainbed", "domainbed-2024", "genie-paper"]
     bed, paper = PROTOCOLS["DomainBed"], PROTOCOLS["genie-paper"]
     assert [bed.steps_of(name) for name in ("PACS", "DomainNet")] == [5001, 5001]
     assert [paper.steps_of(name) for name in ("PACS", "DomainNet")] == [5001, 15001]
@@ -328,3 +328,12 @@ def test_facts_of_the_two_profiles() -> None:
         assert profile.backbone_of("RotatedMNIST") == ("cnn", False)
         assert (profile.freeze_statistics, profile.image_size) == (True, 224)
         assert (profile.hparams, profile.trials) == (20, 3)
+
+
+def test_the_generation_of_2024_has_another_network_and_nothing_else() -> None:
+    bed, new = PROTOCOLS["domainbed"], PROTOCOLS["domainbed-2024"]
+    assert new.backbone_of("PACS") == ("timm/resnet50.ram_in1k", True)
+    assert new.backbone_of("RotatedMNIST") == ("cnn", False)
+    assert new.freeze_statistics is False
+    same = {"backbone": bed.backbone, "freeze_statistics": True, "name": bed.name, "summary": bed.summary}
+    assert replace(new, **same) == bed

@@ -18,6 +18,7 @@ from genie_dg.runs import folder as files
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 BOTH = ("train", "sweep")
+ALL = (*BOTH, "diwa")
 
 
 def option(default: Any, text: str, verbs: tuple[str, ...] = BOTH, **flag: Any) -> Any:
@@ -36,15 +37,15 @@ def option(default: Any, text: str, verbs: tuple[str, ...] = BOTH, **flag: Any) 
 class RunOptions:
     """How and where runs happen; the fields are explained by their flags."""
 
-    out: str = option("runs", "the folder of runs", metavar="FOLDER")
-    root: str = option("", "for published sets, the folder that holds them", metavar="FOLDER")
-    cache: str = option("", "decode pictures once into this folder", metavar="FOLDER")
+    out: str = option("runs", "the folder of runs", ALL, metavar="FOLDER")
+    root: str = option("", "for published sets, the folder that holds them", ALL, metavar="FOLDER")
+    cache: str = option("", "decode pictures once into this folder", ALL, metavar="FOLDER")
     weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE")
-    device: str = option("", "cpu, cuda or mps (default: cuda where there is one)")
+    device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL)
     watch: str = option("", "also measure updates, osgr, or updates,osgr")
     tensorboard: bool = option(False, "also write TensorBoard's files")
     threads: int = option(0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)")
-    plugin: tuple[str, ...] = option((), "a Python file that registers your own rows", metavar="FILE")
+    plugin: tuple[str, ...] = option((), "a Python file that registers your own rows", ALL, metavar="FILE")
 
     def __post_init__(self) -> None:
         whole_number("threads", self.threads, 0)

@@ -20,6 +20,7 @@ VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
     "data": "list, download, verify, cache and look at data sets",
     "demo": "optimizers on rotated digits: a sweep, its table and its report (two minutes)",
+    "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",
     "env": "print the versions, devices and tools that matter to genie-dg",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",

@@ -33,6 +33,7 @@ OVERRIDES = (
 UNTOUCHED = {f.name: f.default for f in fields(RunConfig) if f.name in ("swad", "precision", "augment")}
 """Fields that no protocol sets, and what they are unless overridden."""
 BARE = re.compile(r"[A-Za-z0-9_-]+")
+DIWA = "Its runs must be there first; for your own folder give its path in place of the name."
 COMMANDS = 50
 """The most command lines of one row."""
 
@@ -70,6 +71,10 @@ def again(frame: pl.DataFrame, chosen: Iterable[str] = ()) -> list[Again]:
     for row, dataset in sorted(rest.select("row", "dataset").unique().rows()):
         own = rest.filter(pl.col("row") == row, pl.col("dataset") == dataset)
         configs_of_row = [from_mapping(json.loads(text)) for text in own["config"]]
+        if configs_of_row[0].average_of:
+            command = f"genie-dg diwa {shlex.quote(dataset)} --out runs"
+            listed.append(Again(f"{row} on {dataset}", commands=command, note=DIWA))
+            continue
         if configs_of_row[0].protocol == BY_HAND:
             listed.append(_commands(f"{row} on {dataset}", configs_of_row, domains[dataset], set(chosen)))
         else:

@@ -201,7 +201,7 @@ def _read_run(folder: str, runs: Runs) -> list[Line]:
         () if done else _failures(folder, runs.problems),
         sys.intern(config.dataset),
         domains,
-        sys.intern(f"{config.algorithm}+SWAD" if config.swad else config.algorithm),
+        sys.intern(f"{config.algorithm}{'+SWAD' * config.swad}{'+DiWA' * bool(config.average_of)}"),
         sys.intern(config.optimizer),
         sys.intern(config.backbone),
         sys.intern(config.protocol),

@@ -24,7 +24,7 @@ EVAL_AUGMENT = ("none", "train", "train-in")
 ORACLES = ("last", "best")
 """Which record test-domain validation may look at: the last one of a run, or the best one."""
 
-LATER = {"oracle": ""}
+LATER: dict[str, Any] = {"oracle": "", "average_of": ()}
 """Fields that came after the first runs were stored, with the value that stands for what these did. A field
 with that value is left out of the text of a configuration, so runs from before keep their identity."""
 
@@ -56,6 +56,7 @@ class RunConfig:
         protocol: the name of the rules that made this configuration.
         oracle: which record test-domain validation looks at, ``"last"`` or ``"best"``; empty for the rule that
             the protocol's name stands for. See `oracle_rule`.
+        average_of: nothing is trained; the weights are the mean of those of these runs (DiWA).
     """
 
     dataset: str
@@ -82,6 +83,7 @@ class RunConfig:
     hparams_seed: int = 0
     protocol: str = "custom"
     oracle: str = ""
+    average_of: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "steps", "checkpoint_every", "image_size"):
@@ -94,6 +96,7 @@ class RunConfig:
         if not self.test_domains:
             raise InputError("No test domain was named; name at least one domain that is not trained on.")
         object.__setattr__(self, "test_domains", tuple(sorted(set(self.test_domains))))
+        object.__setattr__(self, "average_of", tuple(sorted(self.average_of)))
 
     @property
     def run_id(self) -> str:

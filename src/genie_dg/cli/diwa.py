@@ -1,0 +1,60 @@
+"""Average the weights of finished runs that differ in their draw only, evaluate the mean, store it as a run."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from genie_dg.bench.options import add_flags, options_from
+
+from ._shared import require
+
+if TYPE_CHECKING:
+    from genie_dg.runs.record import Record, RunConfig
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The data set, how runs are chosen, and where they are."""
+    parser.add_argument("data", help="the set of the runs: a name, or the path of your own folder")
+    parser.add_argument(
+        "--choice",
+        default="uniform",
+        help="uniform: all runs; greedy: those that do not lower validation accuracy (default: %(default)s)",
+    )
+    add_flags(parser, "diwa")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Average, and say how right each mean is."""
+    require("Averaging", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
+    from rich.console import Console
+
+    from genie_dg.bench.diwa import average
+    from genie_dg.bench.jobs import OpenSets
+
+    from .train import usable_device
+
+    options = options_from(arguments)
+    options = replace(options, device=usable_device(options.device))
+    opened, console = OpenSets(), Console(highlight=False)
+    opened.load_plugins(options)
+    data = opened.open(arguments.data, options.root)
+    names = [domain.name for domain in data.domains]
+
+    def report(config: RunConfig, record: Record | None, kept: int, runs: int) -> None:
+        without = ", ".join(names[k] for k in config.test_domains)
+        reached = "was there already"
+        if record is not None:
+            validation, test = record.validation(config.test_domains), record.test(config.test_domains)
+            reached = f"validation {validation:.3f}, test {test:.3f}"
+        console.print(
+            f"{config.algorithm}+DiWA with {config.optimizer}, without {without}, trial {config.trial_seed}: "
+            f"{kept} of {runs} runs; {reached}; in {options.out}/{config.run_id}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+    for problem in average(data, options, arguments.choice, report):
+        console.print(problem, markup=False, soft_wrap=True)
+    return 0
