@@ -116,8 +116,8 @@ def average(
     found = groups(list(finished(Path(options.out), data, problems)))
     if not found:
         raise InputError(
-            f"{options.out} has no two finished runs on {data.name} that differ in their draw only; run a sweep "
-            "with hparams = 2 or more first."
+            f"{options.out} has no two finished runs on {data.name} that differ in their draw only; run a "
+            "sweep with hparams = 2 or more first."
         )
     for members in found:
         with same_kernels():
