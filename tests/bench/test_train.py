@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from genie_dg.bench.assemble import assemble
+from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import NotFinite, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.files import Busy, FileError
+from genie_dg.results.frame import load
 from genie_dg.runs.record import RunConfig
 
 BASE = RunConfig(
@@ -60,7 +62,9 @@ def test_records_are_made_at_the_first_step_every_so_often_and_at_the_last(
     assert [json.loads(line) for line in lines] == [record.to_json() for record in records]
     for record in records:
         assert len(record.in_acc) == len(record.out_acc) == 6
-        assert all(0 <= value <= 1 for value in record.in_acc + record.out_acc)
+        measured = [value for value in record.in_acc if value is not None]
+        assert len(measured) == len(BASE.test_domains)
+        assert all(0 <= value <= 1 for value in [*measured, *record.out_acc])
     assert records[1].epoch == pytest.approx(4 * 6 / 240)
     assert (tmp_path / "done").exists()
     assert not (tmp_path / "checkpoint.pt").exists()
@@ -216,3 +220,19 @@ def test_what_a_killed_process_leaves_is_cleared(digits: DomainSet, tmp_path: Pa
     (tmp_path / "checkpoint.pt").write_bytes(b"left")
     train(assemble(BASE, digits), tmp_path)
     assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_what_is_evaluated_changes_nothing_that_is_measured(digits: DomainSet, tmp_path: Path) -> None:
+    """The 80 % parts of training domains are left out by default; all else is the same to the bit."""
+    used = train(assemble(BASE, digits), tmp_path / "used")
+    every = train(assemble(BASE, digits, RunOptions(evaluate="all")), tmp_path / "all")
+    for some, whole in zip(used, every, strict=True):
+        assert None not in whole.in_acc
+        for k, (mine, theirs) in enumerate(zip(some.in_acc, whole.in_acc, strict=True)):
+            assert mine == (theirs if k in BASE.test_domains else None)
+        assert replace(some, in_acc=whole.in_acc) == whole
+    ours, theirs_too = weights(tmp_path / "used"), weights(tmp_path / "all")
+    assert all(torch.equal(tensor, theirs_too[key]) for key, tensor in ours.items())
+    frames = [load(tmp_path / name) for name in ("used", "all")]
+    for column in ("validation", "test", "out_acc", "step"):
+        assert frames[0][column].to_list() == frames[1][column].to_list()

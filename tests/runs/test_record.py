@@ -187,3 +187,16 @@ def test_what_is_missing_is_none() -> None:
     record = record_from({"step": 0, "in_acc": [0, 1], "out_acc": (0.5, 0.5)}, 2)
     assert (record.epoch, record.loss, record.validation_loss, record.swad) == (None, None, None, False)
     assert all(type(value) is float for value in record.in_acc)
+
+
+def test_only_accuracies_that_nothing_reads_may_be_missing() -> None:
+    line = {"step": 3, "in_acc": [None, 0.5], "out_acc": [0.25, 0.75]}
+    record = record_from(line, 2, test_domains=(1,))
+    assert record.in_acc == (None, 0.5)
+    assert (record.test((1,)), record.validation((1,))) == (0.5, 0.25)
+    assert record_from(record.to_json(), 2) == record
+    for wrong in ({"test_domains": (0,)}, {"test_domains": (0, 1)}):
+        with pytest.raises(InputError, match="an accuracy in in_acc"):
+            record_from(line, 2, **wrong)
+    with pytest.raises(InputError, match="an accuracy in out_acc"):
+        record_from({**line, "out_acc": [None, 1.0]}, 2)

@@ -254,6 +254,7 @@ def assemble(
         (k, part): _evaluation(config, data.domains[k], k, part, rows, k in sources, options, progress)
         for k in range(len(data.domains))
         for part, rows in (("in", parts[k].inside), ("out", parts[k].outside))
+        if options.evaluate == "all" or part == "out" or k not in sources
     }
     optimizers = build_optimizers(config, algorithm)
     check_precision(config, optimizers)

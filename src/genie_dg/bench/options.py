@@ -13,12 +13,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import whole_number
+from genie_dg.check import one_of, whole_number
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 BOTH = ("train", "sweep")
 ALL = (*BOTH, "diwa")
+EVALUATE = ("used", "all")
+"""Which parts of domains are evaluated: what selection, tables and the report read (the held-back parts of the
+training domains, both parts of the test domains), or every part, as DomainBed does."""
 
 
 def option(default: Any, text: str, verbs: tuple[str, ...] = BOTH, **flag: Any) -> Any:
@@ -42,6 +45,7 @@ class RunOptions:
     cache: str = option("", "decode pictures once into this folder", ALL, metavar="FOLDER")
     weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE")
     device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL)
+    evaluate: str = option("used", "used: the parts of domains that selection and tables read; all: every part")
     watch: str = option("", "also measure updates, osgr, or updates,osgr")
     tensorboard: bool = option(False, "also write TensorBoard's files")
     threads: int = option(0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)")
@@ -49,6 +53,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         whole_number("threads", self.threads, 0)
+        one_of("evaluate", self.evaluate, EVALUATE)
 
     @property
     def watches(self) -> tuple[str, ...]:

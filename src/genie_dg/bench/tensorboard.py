@@ -27,7 +27,8 @@ def logging_to(folder: Path, parts: Parts, report: Report | None) -> Iterator[Re
                     writer.add_scalar(name, getattr(record, name), record.step)
             for k, domain in enumerate(parts.domains):
                 kind = "unseen" if k in parts.config.test_domains else "seen"
-                writer.add_scalar(f"{kind}/{domain}/in", record.in_acc[k], record.step)
+                if (inside := record.in_acc[k]) is not None:
+                    writer.add_scalar(f"{kind}/{domain}/in", inside, record.step)
                 writer.add_scalar(f"{kind}/{domain}/out", record.out_acc[k], record.step)
         if report is not None:
             report(done, record)

@@ -131,7 +131,7 @@ def batch_of(pairs: list[tuple[Tensor, Tensor]], device: torch.device) -> Domain
 
 
 def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
-    """A record: accuracies of every domain's parts, and the mean of the training losses since the last one."""
+    """A record: accuracies of the parts of domains, and the mean of the training losses since the last one."""
     scores = {}
     for key, batches in parts.evaluations.items():
         if isinstance(batches, AugmentedEvaluation):
@@ -144,7 +144,7 @@ def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
         epoch=step * parts.config.batch_size / shortest,
         loss=_mean(losses),
         validation_loss=sum(scores[k, "out"].loss for k in parts.sources) / len(parts.sources),
-        in_acc=tuple(scores[k, "in"].accuracy for k in domains),
+        in_acc=tuple(scores[k, "in"].accuracy if (k, "in") in scores else None for k in domains),
         out_acc=tuple(scores[k, "out"].accuracy for k in domains),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -200,6 +201,7 @@ def summary(folder: Path) -> list[str]:
     width = max(map(len, names))
     for k, name in enumerate(names):
         kind = "left out" if k in best["test_domains"] else "trained on"
-        inside, outside = (100 * best[part][at * len(names) + k] for part in ("in_acc", "out_acc"))
-        lines.append(f"  {name:<{width}}  {kind:<10}  {inside:5.1f} % in   {outside:5.1f} % out")
+        inside, outside = (best[part][at * len(names) + k] for part in ("in_acc", "out_acc"))
+        shown = "    - % in" if math.isnan(inside) else f"{100 * inside:5.1f} % in"
+        lines.append(f"  {name:<{width}}  {kind:<10}  {shown}   {100 * outside:5.1f} % out")
     return lines

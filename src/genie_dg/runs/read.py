@@ -58,7 +58,7 @@ class Line(msgspec.Struct, gc=False):
     epoch: float | None
     loss: float | None
     validation_loss: float | None
-    in_acc: list[Share]
+    in_acc: list[Share | None]
     out_acc: list[Share]
 
 
@@ -190,8 +190,9 @@ def _read_run(folder: str, runs: Runs) -> list[Line]:
         )
         return []
     done = os.path.exists(f"{folder}/{names.DONE}")
-    own = _lines(f"{folder}/{names.RECORDS}", records, len(domains), runs.problems)
-    average = _average(folder, len(domains), done, runs.problems) if config.swad else []
+    tested = config.test_domains
+    own = _lines(f"{folder}/{names.RECORDS}", records, len(domains), tested, runs.problems)
+    average = _average(folder, len(domains), tested, done, runs.problems) if config.swad else []
     runs.count.append(len(own) + len(average))
     runs.averaged += [False] * len(own) + [True] * len(average)
     values = (
@@ -239,7 +240,7 @@ def _add_columns(runs: Runs, lines: Sequence[Line]) -> None:
         runs.records[name].append(np.array(list(map(attrgetter(name), lines)), dtype=np.float64))
     for name in ("in_acc", "out_acc"):
         values = chain.from_iterable(map(attrgetter(name), lines))
-        getattr(runs, name).append(np.fromiter(values, dtype=np.float64))
+        getattr(runs, name).append(np.array(list(values), dtype=np.float64))  # None, not measured, becomes NaN
 
 
 def _bytes(path: str, problems: list[str]) -> bytes | None:
@@ -300,28 +301,35 @@ def _numbered(records: bytes) -> tuple[str, ...] | None:
     return None
 
 
-def _lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:
+def _lines(path: str, text: bytes, domains: int, tested: Sequence[int], problems: list[str]) -> list[Line]:
     """The records of a run: in one go where all is in order, otherwise line by line."""
     try:
         lines: list[Line] = _line.decode_lines(text)
     except BROKEN:
-        return _checked_lines(path, text, domains, problems)
+        return _checked_lines(path, text, domains, tested, problems)
     steps = [line.step for line in lines]
     sizes = {len(line.in_acc) for line in lines} | {len(line.out_acc) for line in lines}
     one_each = len(lines) == text.strip().count(b"\n") + bool(text)  # the decoder would take two in one line
-    if one_each and sizes <= {domains} and all(map(lt, steps, steps[1:])):
+    if one_each and sizes <= {domains} and all(map(lt, steps, steps[1:])) and _measured(lines, tested):
         return lines
-    return _checked_lines(path, text, domains, problems)
+    return _checked_lines(path, text, domains, tested, problems)
 
 
-def _checked_lines(path: str, text: bytes, domains: int, problems: list[str]) -> list[Line]:
+def _measured(lines: Sequence[Line], tested: Sequence[int]) -> bool:
+    """Whether the test domains were evaluated in every record."""
+    return all(line.in_acc[k] is not None for line in lines for k in tested)
+
+
+def _checked_lines(
+    path: str, text: bytes, domains: int, tested: Sequence[int], problems: list[str]
+) -> list[Line]:
     """The records of a run one by one, and a sentence for each line that is none."""
     lines, before = list[Line](), -1
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            record = record_from(_object(line), domains)
+            record = record_from(_object(line), domains, test_domains=tested)
             if record.step <= before:
                 raise InputError(f"step {record.step} comes after step {before}")
         except BROKEN as error:
@@ -344,7 +352,7 @@ def _object(text: bytes) -> Mapping[str, Any]:
     return data
 
 
-def _average(folder: str, domains: int, done: bool, problems: list[str]) -> list[Line]:
+def _average(folder: str, domains: int, tested: Sequence[int], done: bool, problems: list[str]) -> list[Line]:
     """The record of SWAD's averaged weights, when it is there."""
     text = _bytes(f"{folder}/{names.AVERAGE}", problems)
     if text is None:
@@ -352,7 +360,7 @@ def _average(folder: str, domains: int, done: bool, problems: list[str]) -> list
             problems.append(f"{folder} is a complete run with SWAD but has no {names.AVERAGE}; it is not used.")
         return []
     try:
-        return [_as_line(record_from(_object(text), domains))]
+        return [_as_line(record_from(_object(text), domains, test_domains=tested))]
     except BROKEN as error:
         problems.append(f"{folder}/{names.AVERAGE} is not a record ({reason(error)}); the run is not used.")
         return []

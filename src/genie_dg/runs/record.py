@@ -152,7 +152,8 @@ class Record:
         epoch: how often the smallest training domain has been seen.
         loss: the mean training loss since the last record.
         validation_loss: the mean loss on the held-back parts of the training domains.
-        in_acc, out_acc: by domain, accuracy on the 80 % part and on the held-back 20 %.
+        in_acc, out_acc: by domain, accuracy on the 80 % part and on the held-back 20 %; ``None`` where it was
+            not measured, as the 80 % parts of training domains by default, which nothing reads.
         swad: the record is of SWAD's averaged weights.
     """
 
@@ -160,7 +161,7 @@ class Record:
     epoch: float | None
     loss: float | None
     validation_loss: float | None
-    in_acc: tuple[float, ...]
+    in_acc: tuple[float | None, ...]
     out_acc: tuple[float, ...]
     swad: bool = False
 
@@ -174,8 +175,9 @@ class Record:
         return sum(values) / len(values)
 
     def test(self, test_domains: Sequence[int]) -> float:
-        """The mean accuracy on the 80 % parts of the test domains."""
-        return sum(self.in_acc[k] for k in test_domains) / len(test_domains)
+        """The mean accuracy on the 80 % parts of the test domains, NaN where one was not measured."""
+        values = [math.nan if (x := self.in_acc[k]) is None else x for k in test_domains]
+        return sum(values) / len(values)
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -185,13 +187,16 @@ class Record:
         return values
 
 
-def record_from(data: Mapping[str, Any], domains: int, finite: bool = True) -> Record:
+def record_from(
+    data: Mapping[str, Any], domains: int, finite: bool = True, test_domains: Sequence[int] = ()
+) -> Record:
     """A record from a line of JSON; what is not a record of so many domains is refused.
 
     Args:
         data: the line.
         domains: how many accuracies of each part it must have.
         finite: refuse losses that are infinite or NaN; tables have no use for them, a run that goes on does.
+        test_domains: of the run; their accuracies must be there.
 
     >>> record_from({"step": 5, "in_acc": [0.5, 0.25], "out_acc": [1, 0]}, 2).out_acc
     (1.0, 0.0)
@@ -204,7 +209,7 @@ def record_from(data: Mapping[str, Any], domains: int, finite: bool = True) -> R
     return Record(
         step,
         **losses,
-        in_acc=_accuracies("in_acc", data.get("in_acc"), domains),
+        in_acc=_some_accuracies("in_acc", data.get("in_acc"), domains, test_domains),
         out_acc=_accuracies("out_acc", data.get("out_acc"), domains),
         swad=bool(data.get("swad", False)),
     )
@@ -216,7 +221,15 @@ def _loss(name: str, value: Any, finite: bool) -> float:
     return number(name, value)
 
 
-def _accuracies(name: str, values: Any, domains: int) -> tuple[float, ...]:
+def _some_accuracies(name: str, values: Any, domains: int, needed: Sequence[int]) -> tuple[float | None, ...]:
+    """Accuracies of which all may be missing but the needed ones."""
     if not isinstance(values, (list, tuple)) or len(values) != domains:
         raise InputError(f"got {name}={short(values)}; expected a list of {domains} accuracies.")
-    return tuple(number(f"an accuracy in {name}", value, 0, 1) for value in values)
+    return tuple(
+        None if value is None and k not in needed else number(f"an accuracy in {name}", value, 0, 1)
+        for k, value in enumerate(values)
+    )
+
+
+def _accuracies(name: str, values: Any, domains: int) -> tuple[float, ...]:
+    return tuple(x for x in _some_accuracies(name, values, domains, range(domains)) if x is not None)
