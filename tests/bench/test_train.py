@@ -21,6 +21,8 @@ from genie_dg.files import Busy, FileError
 from genie_dg.results.frame import load
 from genie_dg.runs.record import RunConfig
 
+from ..data.pictures import folder
+
 BASE = RunConfig(
     "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
     batch_size=6, dropout=0.2, steps=9, checkpoint_every=4,
@@ -44,8 +46,8 @@ def stop_after(steps: int) -> Any:
     return report
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in ("timings.jsonl", "model.pt")}
+def files(of_run: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in of_run.iterdir() if p.name not in ("timings.jsonl", "model.pt")}
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -236,3 +238,21 @@ def test_what_is_evaluated_changes_nothing_that_is_measured(digits: DomainSet, t
     frames = [load(tmp_path / name) for name in ("used", "all")]
     for column in ("validation", "test", "out_acc", "step"):
         assert frames[0][column].to_list() == frames[1][column].to_list()
+
+
+def test_fast_runs_have_an_identity_of_their_own_and_repeat_to_the_bit(tmp_path: Path) -> None:
+    data = open_data(str(folder(tmp_path / "set", domains=("ink", "oil", "wax"), each=10)))
+    exact = replace(BASE, dataset=data.name, test_domains=(0,), backbone="cnn", image_size=32, batch_size=4)
+    fast = replace(exact, fast=True)
+    assert fast.run_id != exact.run_id
+    runs = {
+        name: train(assemble(c, data), tmp_path / name) for name, c in (("a", fast), ("b", fast), ("c", exact))
+    }
+    assert runs["a"] == runs["b"]
+    with pytest.raises(Stop):
+        train(assemble(fast, data), tmp_path / "d", stop_after(6))
+    assert train(assemble(fast, data), tmp_path / "d") == runs["a"]
+    first, again, other, resumed = (weights(tmp_path / name) for name in "abcd")
+    assert all(torch.equal(first[key], again[key]) and torch.equal(first[key], resumed[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)  # another engine, other roundings
+    assert all((first[key] - other[key]).abs().max() < 0.1 for key in first)

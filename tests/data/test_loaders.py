@@ -15,7 +15,7 @@ from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Recipe
 from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import DataError, FileDomain, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder
-from genie_dg.data.loaders import Evaluation, Training
+from genie_dg.data.loaders import Evaluation, Training, ahead
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.threads import Workers, keep_freed_memory
 from tests.data.pictures import KINDS, folder, write
@@ -143,3 +143,43 @@ def test_bad_input(tmp_path: Path, kinds: FileDomain) -> None:
     assert isinstance(other, FileDomain)
     with pytest.raises(DataError, match="The cache holds 8 pictures and d 12"):
         Evaluation(kinds, cache=open_cache(other, EvalSpec(16), tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("engine", ["torch", "opencv"])
+def test_batches_made_ahead_are_the_same(tmp_path: Path, engine: str) -> None:
+    root = folder(tmp_path / "set")
+    loader = training(root, tmp_path / "cache", Recipe(size=32, engine=engine))  # type: ignore[arg-type]
+    wanted = [loader.at(step) for step in range(6)]
+    with ahead(loader, 6) as batches:
+        for step in (0, 1, 2, 3, 1, 2, 5):  # a jump is no harm
+            for (x, y), (x2, y2) in zip(batches(step), wanted[step], strict=True):
+                assert torch.equal(x, x2)
+                assert torch.equal(y, y2)
+
+
+def test_a_batch_that_cannot_be_made_fails_in_its_own_step(tmp_path: Path) -> None:
+    loader = training(folder(tmp_path / "set"), None, Recipe(size=32))
+    whole = loader.at
+
+    def broken(step: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        if step == 2:
+            raise DataError("The picture is damaged.")
+        return whole(step)
+
+    loader.at = broken  # type: ignore[method-assign]
+    with ahead(loader, 10) as batches:
+        batches(0)
+        batches(1)
+        with pytest.raises(DataError, match="damaged"):
+            batches(2)
+
+
+def test_nothing_beyond_the_last_step_is_made(tmp_path: Path) -> None:
+    loader = training(folder(tmp_path / "set"), None, Recipe(size=32))
+    made: list[int] = []
+    whole = loader.at
+    loader.at = lambda step: made.append(step) or whole(step)  # type: ignore[method-assign, func-returns-value]
+    with ahead(loader, 3) as batches:
+        for step in range(3):
+            batches(step)
+    assert made == [0, 1, 2]

@@ -58,6 +58,11 @@ class Parts:
     device: torch.device
     world: World = ALONE
 
+    @property
+    def layout(self) -> torch.memory_format:
+        """Of the images that the network gets."""
+        return torch.channels_last if self.config.fast else torch.contiguous_format
+
 
 @contextmanager
 def refusals() -> Iterator[None]:
@@ -244,7 +249,7 @@ def assemble(
     training = Training(
         [data.domains[k] for k in sources],
         [Sampler(parts[k].inside, config.batch_size, seed_of("batches", config), k) for k in sources],
-        recipe=Recipe(size=config.image_size) if files and config.augment else None,
+        recipe=recipe_of(config) if files and config.augment else None,
         caches=[
             _cache(data.domains[k], TrainSpec(), options, progress) if config.augment else None for k in sources
         ],
@@ -272,6 +277,11 @@ def assemble(
     )
 
 
+def recipe_of(config: RunConfig) -> Recipe:
+    """DomainBed's augmentation, by the engine that the run names."""
+    return Recipe(size=config.image_size, engine="opencv" if config.fast else "torch")
+
+
 def _evaluation(
     config: RunConfig,
     domain: Domain,
@@ -287,7 +297,7 @@ def _evaluation(
     if augmented and trained_on and config.augment and isinstance(domain, FileDomain):
         cache = _cache(domain, TrainSpec(), options, progress)
         seed = seed_of("evaluation", config)
-        recipe = Recipe(size=config.image_size)
+        recipe = recipe_of(config)
         return AugmentedEvaluation(
             domain, rows, recipe, seed=seed, index=index, cache=cache, batch_size=EVALUATION_BATCH
         )

@@ -23,12 +23,19 @@ class Score:
     loss: float
 
 
+def on_device(images: Tensor, device: torch.device | str, layout: torch.memory_format) -> Tensor:
+    """Images on a device, in a layout; other samples than images have no layout."""
+    images = images.to(device)
+    return images.contiguous(memory_format=layout) if images.dim() == 4 else images
+
+
 @torch.no_grad()
 def score(
     algorithm: Algorithm,
     batches: Iterable[tuple[Tensor, Tensor]],
     device: torch.device | str = "cpu",
     world: World = ALONE,
+    layout: torch.memory_format = torch.contiguous_format,
 ) -> Score:
     """Accuracy and loss over batches, in evaluation mode; the mode is put back.
 
@@ -39,7 +46,7 @@ def score(
     algorithm.eval()
     right, total, loss = 0, 0, 0.0
     for images, labels in world.mine(batches):
-        images, labels = images.to(device), labels.to(device)
+        images, labels = on_device(images, device, layout), labels.to(device)
         logits = algorithm.predict(images)
         right += int((logits.argmax(1) == labels).sum())
         loss += float(cross_entropy(logits.cpu().double(), labels.cpu(), reduction="sum"))

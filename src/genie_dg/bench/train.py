@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from genie_dg._types import MAIN, DomainBatch, StepContext
-from genie_dg.data.loaders import AugmentedEvaluation
+from genie_dg.data.loaders import AugmentedEvaluation, ahead
 from genie_dg.files import FileError, append_line, write_json, write_whole
 from genie_dg.optim.swad import SWAD
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record
 
 from .assemble import Parts, usual_lr
-from .evaluate import score
+from .evaluate import on_device, score
 from .seeds import seed_of
 from .step import take_step
 
@@ -105,11 +105,19 @@ def take_steps(
 
     Torch's global random stream is set in every step; ``torch.random.fork_rng`` around the loop keeps it.
     """
+    config = parts.config
+    parts.algorithm.train()
+    with ahead(parts.training, config.steps) as batches:
+        yield from _steps(parts, start, scaler, batches)
+
+
+def _steps(
+    parts: Parts, start: int, scaler: GradScaler | None, batches: Callable[[int], list[tuple[Tensor, Tensor]]]
+) -> Iterator[tuple[int, float | None]]:
     config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
     default_lr = usual_lr(config)
-    parts.algorithm.train()
     for step in range(start, config.steps):
-        batch = world.share(batch_of(parts.training.at(step), parts.device))
+        batch = world.share(batch_of(batches(step), parts.device, parts.layout))
         torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
         context = StepContext(step, seed, parts.create_graph)
         autocast = AUTOCAST[config.precision]
@@ -124,9 +132,13 @@ def take_steps(
         yield step, loss
 
 
-def batch_of(pairs: list[tuple[Tensor, Tensor]], device: torch.device) -> DomainBatch:
+def batch_of(
+    pairs: list[tuple[Tensor, Tensor]],
+    device: torch.device,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> DomainBatch:
     """The loader's pairs as a batch on a device."""
-    images, labels = zip(*((x.to(device), y.to(device)) for x, y in pairs), strict=True)
+    images, labels = zip(*((on_device(x, device, layout), y.to(device)) for x, y in pairs), strict=True)
     return DomainBatch(tuple(images), tuple(labels))
 
 
@@ -136,7 +148,7 @@ def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
     for key, batches in parts.evaluations.items():
         if isinstance(batches, AugmentedEvaluation):
             batches.at_step(step)
-        scores[key] = score(parts.algorithm, batches, parts.device, parts.world)
+        scores[key] = score(parts.algorithm, batches, parts.device, parts.world, parts.layout)
     domains = range(len(parts.domains))
     shortest = min(len(parts.training.samplers[k].positions) for k in range(len(parts.sources)))
     return Record(

@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image-size", type=int, default=224, help="pixels (default: %(default)s)")
     parser.add_argument("--pretrained", action="store_true", help="start from published weights")
     parser.add_argument("--no-augment", action="store_true", help="no augmentation of pictures")
+    parser.add_argument(
+        "--fast", action="store_true", help="OpenCV augments pictures, channels last: quicker, other roundings"
+    )
     parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
     parser.add_argument(
         "--precision", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
@@ -135,6 +138,7 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
         steps=arguments.steps,
         checkpoint_every=arguments.every,
         swad=arguments.swad,
+        fast=arguments.fast,
         precision=arguments.precision,
         data_digest=data.digest(),
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",

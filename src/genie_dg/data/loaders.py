@@ -6,7 +6,9 @@ ways give the evaluation tensors of torchvision's transforms to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -184,6 +186,33 @@ class Training:
         if isinstance(picture, Tensor):
             return picture.permute(1, 2, 0).numpy() if self.recipe is not None else picture.numpy()
         return np.array(picture) if self.recipe is not None else self.spec.pixels(picture)
+
+
+@contextmanager
+def ahead(training: Training, steps: int) -> Iterator[Callable[[int], list[Batch]]]:
+    """Batches by step, the next ones made by a thread while the network works on these.
+
+    The batches are those of ``training.at``, whoever makes them. Samples in memory are taken as they are asked
+    for: to make them ready costs more than they do.
+
+    Args:
+        training: whose batches.
+        steps: no batch from here on is made ahead.
+    """
+    if all(isinstance(domain, TensorDomain) for domain in training.domains):
+        yield training.at
+        return
+    waiting: dict[int, Future[list[Batch]]] = {}
+    with ThreadPoolExecutor(1) as one:
+
+        def at(step: int) -> list[Batch]:
+            batches = waiting.pop(step).result() if step in waiting else training.at(step)
+            waiting.clear()
+            if step + 1 < steps:
+                waiting[step + 1] = one.submit(training.at, step + 1)
+            return batches
+
+        yield at
 
 
 class AugmentedEvaluation:

@@ -67,6 +67,8 @@ class SweepConfig:
         overrides: fields of `RunConfig` instead of the protocol's and of what is drawn; the runs then carry
             the protocol's name with ``/changed``, and tables do not mix them with unchanged ones.
         algorithm_settings, optimizer_settings: by name, settings instead of what is drawn.
+        fast: pictures are augmented by OpenCV and laid out channels last, which rounds differently and is part
+            of a run's identity, but no change of the protocol. Sets of small images know no difference.
     """
 
     name: str
@@ -80,6 +82,7 @@ class SweepConfig:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fast: bool = False
 
     def __post_init__(self) -> None:
         where = "The sweep"
@@ -94,6 +97,7 @@ class SweepConfig:
         check_tasks(self.test_domains)
         for key in ("hparams", "trials"):
             _check_seeds(key, getattr(self, key))
+        check_kind(where, "fast", self.fast, "true or false", InputError)
         check_kind(where, "overrides", self.overrides, "table", InputError)
         check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, InputError)
         for key, value in self.overrides.items():
@@ -134,8 +138,8 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
     >>> sweep_from({"name": "a", "protocol": "domainbed", "datasets": ["PACS"], "algorithm": ["ERM"]})
     Traceback (most recent call last):
     genie_dg.check.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
-algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings; did \
-you mean 'algorithms'?
+algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings, \
+fast; did you mean 'algorithms'?
     """
     check_keys(where, data, [f.name for f in fields(SweepConfig)], InputError)
     for f in fields(SweepConfig):
@@ -223,6 +227,7 @@ def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) ->
         "steps": profile.steps_of(dataset),
         "checkpoint_every": profile.checkpoint_every_of(dataset),
         "eval_augment": profile.eval_augment if sweep.overrides.get("augment", True) else "none",
+        "fast": sweep.fast and not profile.is_small(dataset),
         **sweep.overrides,
     }
     if profile.oracle != oracle_rule(values["protocol"]):

@@ -167,6 +167,8 @@ def sweep_text(
         "hparams": sorted({config.hparams_seed for config in configs}),
         "trials": sorted({config.trial_seed for config in configs}),
     }
+    if any(config.fast for config in configs):
+        head["fast"] = True
     lines = [f"{key} = {toml_value(value)}" for key, value in head.items()]
     if configs[0].protocol.endswith(CHANGED):
         values = _same([{key: getattr(config, key) for key in OVERRIDES} for config in configs])
@@ -250,7 +252,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     words += ["--dropout", str(c.dropout), "--image-size", str(c.image_size), "--precision", c.precision]
     words += ["--trial", str(c.trial_seed)]
     words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
-    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment)
+    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--fast"] * c.fast
     for owner, settings in (("algorithm", c.algorithm_settings), ("optimizer", c.optimizer_settings)):
         for key, value in settings.items():
             words += ["--set", f"{owner}.{key}={value}"]

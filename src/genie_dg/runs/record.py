@@ -24,7 +24,7 @@ EVAL_AUGMENT = ("none", "train", "train-in")
 ORACLES = ("last", "best")
 """Which record test-domain validation may look at: the last one of a run, or the best one."""
 
-LATER: dict[str, Any] = {"oracle": "", "average_of": ()}
+LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False}
 """Fields that came after the first runs were stored, with the value that stands for what these did. A field
 with that value is left out of the text of a configuration, so runs from before keep their identity."""
 
@@ -56,6 +56,7 @@ class RunConfig:
         protocol: the name of the rules that made this configuration.
         oracle: which record test-domain validation looks at, ``"last"`` or ``"best"``; empty for the rule that
             the protocol's name stands for. See `oracle_rule`.
+        fast: OpenCV augments pictures and the network gets them channels last: quicker, with other roundings.
         average_of: nothing is trained; the weights are the mean of those of these runs (DiWA).
     """
 
@@ -84,6 +85,7 @@ class RunConfig:
     protocol: str = "custom"
     oracle: str = ""
     average_of: tuple[str, ...] = ()
+    fast: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "steps", "checkpoint_every", "image_size"):
