@@ -31,6 +31,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
+SHOWN = 6
+"""Measurements that an estimate lists."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to run, then where."""
     parser.add_argument("file", type=Path, help="the TOML file of the sweep")
@@ -96,15 +100,25 @@ def _default_workers(device: str) -> int:
 
 
 def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, console: Console) -> int:
+    from genie_dg.bench.engines.local import threads_of
     from genie_dg.bench.status import duration
-    from genie_dg.bench.sweep import seconds_of
+    from genie_dg.bench.sweep import estimate
 
-    seconds = seconds_of(planned, options_from(arguments))
+    options = options_from(arguments)
+    threads = threads_of(options.threads, workers)
+    seconds, paces = estimate(planned, options, threads)
     console.print(
-        f"About {duration(seconds)} one after another, {duration(seconds / workers)} with {workers} at a time, "
-        "if they do not slow one another down (a few steps of ERM were timed; algorithms cost different "
-        "amounts)."
+        f"About {duration(seconds / workers)} with {workers} at a time, {threads} threads each; "
+        f"{duration(seconds)} one after another at this pace."
     )
+    if paces:
+        console.print("It rests on a few steps of ERM with Adam; algorithms cost different amounts:")
+    for pace in paces[:SHOWN]:
+        console.print(
+            f"  {pace.kind}: {pace.step:.3g} s a step, {pace.evaluation:.3g} s an evaluation", markup=False
+        )
+    if len(paces) > SHOWN:
+        console.print(f"  and {len(paces) - SHOWN} more")
     return 0
 
 

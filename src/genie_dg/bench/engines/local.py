@@ -62,6 +62,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)
 
 
+def threads_of(asked: int, workers: int) -> int:
+    """The threads of each run: what was asked for, else ``OMP_NUM_THREADS``, else the cores, shared."""
+    user = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return asked or (int(user) if user.isdecimal() else 0) or max(1, cores() // workers)
+
+
 def launch(
     jobs: Sequence[Job],
     workers: int,
@@ -116,10 +122,8 @@ class _Launch:
     """The state of one launch; `run` is its loop."""
 
     def __init__(self, queue: Queue, workers: int, device: str) -> None:
-        asked = queue.first.options.threads if len(queue) else 0
-        user = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
         self.queue = queue
-        self.threads = asked or (int(user) if user.isdecimal() else 0) or max(1, cores() // workers)
+        self.threads = threads_of(queue.first.options.threads if len(queue) else 0, workers)
         self.selector = selectors.DefaultSelector()
         self.workers = [self._start(name) for name in devices_for(min(workers, len(queue)), device)]
 
