@@ -49,7 +49,7 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
     text = shown(capsys)
     assert "8 runs under domainbed, 0 done already, 48 steps ahead" in text
     assert "one after another at this pace. It rests on a few steps of ERM with Adam" in text
-    assert "digits, cnn, " in text
+    assert "digits, mlp, 8 a domain: " in text
     assert "s a step, " in text
     assert not (tmp_path / "runs").exists(), "a dry run starts nothing"
     assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--tensorboard"]) == 0
