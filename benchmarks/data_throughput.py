@@ -27,7 +27,7 @@ from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import FileDomain
 from genie_dg.data.image_folders import open_folder
-from genie_dg.data.loaders import Evaluation, Training
+from genie_dg.data.loaders import Evaluation, Training, ahead
 from genie_dg.data.sampling import Sampler
 
 FINISH = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
@@ -49,6 +49,22 @@ def rate(batches: Iterable[Any], images: int) -> float:
         if counted >= images:
             break
     return counted / (time.perf_counter() - start)
+
+
+def waiting(training: Training, network: float = 0.03, steps: int = 40) -> float:
+    """The share of a step spent waiting for its batches when the network, elsewhere, takes ``network`` seconds.
+
+    The steps are those of `genie_dg.bench.train`, which has the next batches made while the network works.
+    """
+    waited = []
+    with ahead(training, steps) as batches:
+        for step in range(steps):
+            began = time.perf_counter()
+            batches(step)
+            waited.append(time.perf_counter() - began)
+            time.sleep(network)
+    late = statistics.mean(waited[1:])
+    return late / (late + network)
 
 
 def main() -> None:
@@ -102,6 +118,15 @@ def main() -> None:
             peer = statistics.median(rates[name.split(",")[0] + ", ImageFolder"])
             middle = statistics.median(values)
             print(f"{name:26s} {middle:8.0f} images/s   {middle / peer:5.1f} x ImageFolder")
+        for pixels, batch in ((96, 16), (224, 16), (224, 32)):
+            small = [Sampler(np.arange(len(d)), batch, seed=0, domain=i) for i, d in enumerate(domains[:3])]
+            made = Training(
+                domains[:3], small, recipe=Recipe(pixels, engine="opencv"), caches=caches["training"][:3]
+            )
+            share_of_step = statistics.median(waiting(made) for _ in range(args.rounds))
+            print(
+                f"waiting for 3 x {batch} pictures of {pixels} pixels, a network of 30 ms: {share_of_step:.1%}"
+            )
 
 
 if __name__ == "__main__":
