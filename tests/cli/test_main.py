@@ -40,14 +40,14 @@ def test_unknown_verb_names_the_verbs_and_the_nearest() -> None:
     assert one_sentence(done.stderr)
     assert "'dmeo'" in done.stderr
     assert "did you mean 'demo'?" in done.stderr
-    assert "demo, env" in done.stderr
+    assert "demo, diwa, env" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "No verb was given"),
-        (["quite-different"], "demo, env"),
+        (["quite-different"], "demo, diwa, env"),
         (["env", "--loud"], "--loud"),
         (["demo", "--steps", "0"], "at least 1"),
         (["demo", "--trials", "two"], "'two'"),

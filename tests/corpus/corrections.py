@@ -53,6 +53,10 @@ CORRECTIONS: dict[str, list[Correction]] = {
 REPLACED = {
     "sweep both again": "coloured-digits are small pictures, so the sweep has other runs than the corpus",
     "sweep own-protocol again": "the protocol's oracle rule is part of its runs, which are therefore others",
+    **dict.fromkeys(
+        ("sweep domainbed again", "sweep genie-paper again", "sweep swad again"),
+        "small pictures have no dropout, although one is drawn, so the sweep has other runs than the corpus",
+    ),
     "train swad again": "the last line names the record of the averaged weights, as tables do",
 }
 """Cases whose answer is a different one now, and why; they are not asked again."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from genie_dg.bench.assemble import assemble
+from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import train
 from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
@@ -56,7 +57,7 @@ def test_the_protocol_says_which_parts_are_augmented(
     config = RunConfig(
         data.name, (1,), backbone="mlp", image_size=16, steps=3, checkpoint_every=2, batch_size=4
     )
-    parts = assemble(replace(config, eval_augment=rule), data)
+    parts = assemble(replace(config, eval_augment=rule), data, RunOptions(evaluate="all"))
     found = {key for key, value in parts.evaluations.items() if isinstance(value, AugmentedEvaluation)}
     assert found == augmented
     records = train(parts, tmp_path / "run")

@@ -157,7 +157,7 @@ def test_iterations(out: Path) -> None:
     short = until(runs, 4)
     assert short["step"][0].to_list() == [0, 2, 4]
     assert short["validation"][0].to_list() == runs["validation"][0].to_list()[:3]
-    assert short["in_acc"][0].to_list() == runs["in_acc"][0].to_list()[: 3 * len(runs["domains"][0])]
+    assert short["out_acc"][0].to_list() == runs["out_acc"][0].to_list()[: 3 * len(runs["domains"][0])]
     folder = runs["folder"][0]
     assert 0 < seconds_until(folder, 2) < seconds_until(folder, 6)
 

@@ -55,15 +55,19 @@ def planned(one: Again, folder: Path) -> list[RunConfig]:
 
 
 def ids(configs: Iterable[RunConfig]) -> list[str]:
-    """Identities without what protocols have come to say since: the oracle's rule, and which sets are small."""
+    """Identities without what protocols have come to say since.
+
+    That is: the oracle's rule, which sets are small, and that these have no dropout.
+    """
     return sorted(_as_then(config).run_id for config in configs)
 
 
 def _as_then(config: RunConfig) -> RunConfig:
+    config = replace(config, oracle="", dropout=0.0)
     if config.dataset != "ColouredDigits":
-        return replace(config, oracle="")
+        return config
     settings = {**config.optimizer_settings, "weight_decay": 0.0}
-    return replace(config, oracle="", batch_size=1, optimizer_settings=settings)
+    return replace(config, batch_size=1, optimizer_settings=settings)
 
 
 def configs_of(frame: pl.DataFrame) -> list[RunConfig]:
