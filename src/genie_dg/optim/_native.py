@@ -1,8 +1,8 @@
 """The native path: one call of a small C library (`_native.c`) steps all float32 tensors of a group on CPU.
 
-The library is built by the system's C compiler (``$CC``, else cc, gcc or clang) at the first step, in about a second,
-and kept in ``$XDG_CACHE_HOME/genie-dg/native`` (``~/.cache`` without the variable), for this source, compiler,
-flags and processor. It knows nothing of torch: it gets addresses. Without a compiler, or with the environment
+The library is built by the system's C compiler (``$CC``, else cc, gcc or clang) at the first step, in about a
+second, and kept in ``$XDG_CACHE_HOME/genie-dg/native`` (``~/.cache`` without the variable), for this source,
+compiler, flags and processor. It knows nothing of torch: it gets addresses. Without a compiler, or with the environment
 variable ``GENIE_DG_NATIVE=0``, the foreach path serves in its place.
 """
 
@@ -20,7 +20,6 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,7 +89,9 @@ class NativePlan:
     def __init__(
         self, rule: Rule, parameters: list[LocalParameter], ages: list[int], seed: int, threshold: int
     ) -> None:
-        self._step, self._threshold, self._flags = step_function(), threshold, _flags(rule)
+        function = step_function()
+        assert function is not None
+        self._step, self._threshold, self._flags = function, threshold, _flags(rule)
         self._shrinks = rule.shrink
         self._sizes = [parameter.p.numel() for parameter in parameters]
         self._written = [t for parameter in parameters for t in parameter[:3]]
@@ -238,7 +239,7 @@ def _load(path: Path) -> Callable[..., None] | None:
     address, whole, short = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
     function.argtypes = [address, whole, address, whole, address, address, short, short, short]
     function.restype = None
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _build(compiler: tuple[str, ...], folder: Path | None, keep: Path | None) -> Callable[..., None] | None:

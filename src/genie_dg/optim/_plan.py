@@ -1,4 +1,4 @@
-"""What the native, foreach and fused paths prepare once for a parameter group and use until something changes."""
+"""What all paths but the loop prepare once for a parameter group and use until something changes."""
 
 from __future__ import annotations
 
