@@ -14,7 +14,8 @@ typedef uint32_t U __attribute__((vector_size(32)));
 enum { WIDTH = 8, BLOCK = 64, CHUNK = 65536, LANES = 256, BLOCKS = CHUNK / BLOCK };
 enum { MASK = 1, PRECONDITION = 2, NOISE = 4, ALGORITHM1 = 8, L2 = 16, MAXIMIZE = 32 };
 #define INLINE static inline __attribute__((always_inline))
-#define EACH for (int i = 0; i < BLOCK; i += WIDTH)
+#define VECTORS for (int i = 0; i < BLOCK; i += WIDTH)
+#define ENTRIES for (int i = 0; i < BLOCK; i++) /* the compiler makes vectors of these */
 
 static const uint32_t GOLDEN = 0x9E3779B9u, MULTIPLY_1 = 0x7FEB352Du, MULTIPLY_2 = 0x846CA68Bu;
 static const float CALM = 0.1f, TINY = 1e-8f, LARGEST = 3.40282347e+38f;
@@ -22,15 +23,18 @@ static const float CALM = 0.1f, TINY = 1e-8f, LARGEST = 3.40282347e+38f;
 typedef struct { float beta, weight, correction, freedom, rho, size, shrink, l2, noise_std; int32_t step; } Scalars;
 typedef struct { int64_t tensor, start; double top, bottom; uint64_t live[BLOCKS / 64]; int64_t any_live; } Chunk;
 typedef struct { float *p, *m, *v; int64_t size, first_chunk; uint32_t base[2]; int32_t scalars; float kappa; } Tensor;
-typedef struct { float *p, *m, *v; const float *g; float kappa; uint32_t row; const uint32_t *lanes; } Block;
+typedef struct { float *restrict p, *restrict m, *restrict v; const float *restrict g; float kappa; uint32_t row; const uint32_t *lanes; } Block;
 
 INLINE F load(const float *from) { F x; memcpy(&x, from, sizeof x); return x; }
 INLINE U load_words(const uint32_t *from) { U x; memcpy(&x, from, sizeof x); return x; }
 INLINE void store(float *to, F x) { memcpy(to, &x, sizeof x); }
 INLINE F all(float x) { return (F){x, x, x, x, x, x, x, x}; }
 INLINE F where(I yes, F a, F b) { return (F)((yes & (I)a) | (~yes & (I)b)); }
-INLINE F at_most(F x, float limit) { return where(x > all(limit), all(limit), x); } /* NaN stays NaN */
-INLINE F bounded(F x) { return where(x < all(-LARGEST), all(-LARGEST), at_most(x, LARGEST)); }
+INLINE float at_most(float x, float limit) { return limit < x ? limit : x; } /* NaN stays NaN, and below */
+INLINE float at_least(float x, float limit) { return limit > x ? limit : x; }
+INLINE float bounded(float x) { return at_least(at_most(x, LARGEST), -LARGEST); }
+INLINE uint32_t as_word(float x) { uint32_t y; memcpy(&y, &x, sizeof y); return y; }
+INLINE float as_float(uint32_t x) { float y; memcpy(&y, &x, sizeof y); return y; }
 INLINE int any(I x) { int64_t w[4]; memcpy(w, &x, sizeof w); return (w[0] | w[1] | w[2] | w[3]) != 0; }
 INLINE float sum(F x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 
@@ -47,57 +51,73 @@ INLINE uint32_t row_word(uint32_t row, uint32_t key0, uint32_t key1) {
     return x ^ (x >> 16);
 }
 
+INLINE uint32_t element_word(uint32_t row, uint32_t lane) {
+    uint32_t x = (row ^ lane) * MULTIPLY_1;
+    return (x ^ (x >> 15)) * MULTIPLY_2;
+}
+
 INLINE U element_words(uint32_t row, U lane) {
     U x = (row ^ lane) * MULTIPLY_1;
     return (x ^ (x >> 15)) * MULTIPLY_2;
 }
 
 /* tanh for 0 <= x <= 10 as e / (e + 2) with e = exp(2x) - 1 = 2^n (exp(r) - 1) + (2^n - 1) */
-INLINE F tanh_of(F x) {
-    F y = x + x, shifted = y * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
-    F r = (y - n * 0.693145752f) - n * 1.42860677e-6f; /* ln 2 in two parts, the first of 16 bits */
-    F scale = (F)(((I)shifted - 0x4B400000 + 127) << 23);
-    F poly = 1.0f / 720 + r * (1.0f / 5040);
+INLINE float tanh_of(float x) {
+    float y = x + x, shifted = y * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
+    float r = (y - n * 0.693145752f) - n * 1.42860677e-6f; /* ln 2 in two parts, the first of 16 bits */
+    float scale = as_float((as_word(shifted) - 0x4B400000u + 127) << 23);
+    float poly = 1.0f / 720 + r * (1.0f / 5040);
     poly = 1.0f / 24 + r * (1.0f / 120 + r * poly);
     poly = r + r * r * (0.5f + r * (1.0f / 6 + r * poly));
-    F e = scale * poly + (scale - 1.0f);
+    float e = scale * poly + (scale - 1.0f);
     return e / (e + 2.0f);
 }
 
 /* log for 0 < x <= 1, to 1e-7 of the larger of 1 and its size */
-INLINE F log_of(F x) {
-    I exponent = ((I)x - 0x3F3504F3) >> 23; /* so that x / 2^exponent is between sqrt(1/2) and sqrt(2) */
-    F f = (F)((I)x - (exponent << 23)) - 1.0f;
-    F poly = -0.14397065341472626f + f * 0.08684581518173218f;
+INLINE float log_of(float x) {
+    int32_t exponent = ((int32_t)as_word(x) - 0x3F3504F3) >> 23; /* x / 2^exponent is in sqrt(1/2) ... sqrt(2) */
+    float f = as_float(as_word(x) - ((uint32_t)exponent << 23)) - 1.0f;
+    float poly = -0.14397065341472626f + f * 0.08684581518173218f;
     poly = -0.1656235158443451f + f * (0.14981837570667267f + f * poly);
     poly = -0.25001755356788635f + f * (0.19954313337802887f + f * poly);
     poly = f + f * f * (-0.5f + f * (0.3333418071269989f + f * poly));
-    return __builtin_convertvector(exponent, F) * 0.69314718f + poly;
+    return (float)exponent * 0.69314718f + poly;
+}
+
+INLINE float uniform(uint32_t word) {
+    uint32_t x = word + GOLDEN;
+    x = (x ^ (x >> 16)) * MULTIPLY_1;
+    x = (x ^ (x >> 15)) * MULTIPLY_2;
+    return ((float)((int32_t)x >> 8) + 0.5f) * 1.1920929e-7f;
+}
+
+INLINE float centre_of(float w) {
+    float c = w - 2.5f, y = 2.8531987439350814e-08f * c + 3.4372334312138264e-07f;
+    y = (y * c - 3.5288260278321104e-06f) * c - 4.396740678203059e-06f;
+    y = (y * c + 0.0002186020719818771f) * c - 0.0012537076836451888f;
+    y = (y * c - 0.004177707713097334f) * c + 0.24664072692394257f;
+    return y * c + 1.5014094114303589f;
 }
 
 static float tail_of(float w) {
-    static const float c[] = {-0.00013182344264350832f, 6.076043064240366e-05f,  0.0012532888213172555f,
-                              -0.0036336760967969894f,  0.005784050095826387f,   -0.007632669061422348f,
-                              0.009432020597159863f,    1.0016746520996094f,     2.832977056503296f};
+    static const float c[] = {-0.00013182344264350832f, 6.076043064240366e-05f, 0.0012532888213172555f,
+                              -0.0036336760967969894f,  0.005784050095826387f,  -0.007632669061422348f,
+                              0.009432020597159863f,    1.0016746520996094f,    2.832977056503296f};
     float x = sqrtf(w) - 3.0f, y = c[0];
     for (int i = 1; i < 9; i++) y = y * x + c[i];
     return y;
 }
 
-INLINE F normal(U word) {
-    U bits = word + GOLDEN;
-    bits = (bits ^ (bits >> 16)) * MULTIPLY_1;
-    bits = (bits ^ (bits >> 15)) * MULTIPLY_2;
-    F x = (__builtin_convertvector((I)bits >> 8, F) + 0.5f) * 1.1920929e-7f, product = (1.0f - x) * (1.0f + x);
-    F w = -log_of(product), c = w - 2.5f, y = 2.8531987439350814e-08f * c + 3.4372334312138264e-07f;
-    y = (y * c - 3.5288260278321104e-06f) * c - 4.396740678203059e-06f;
-    y = (y * c + 0.0002186020719818771f) * c - 0.0012537076836451888f;
-    y = (y * c - 0.004177707713097334f) * c + 0.24664072692394257f;
-    y = y * c + 1.5014094114303589f;
-    if (__builtin_expect(any(w >= 5.0f), 0))
-        for (int k = 0; k < WIDTH; k++)
-            if (w[k] >= 5.0f) y[k] = tail_of(-logf(product[k]));
-    return y * x * 1.41421356f;
+/* Standard normal numbers of a block. The loops are short so that the processor can overlap their entries. */
+INLINE void normals(const uint32_t *words, float *xi) {
+    float w[BLOCK], x[BLOCK];
+    ENTRIES x[i] = uniform(words[i]);
+    ENTRIES w[i] = -log_of((1.0f - x[i]) * (1.0f + x[i]));
+    ENTRIES xi[i] = centre_of(w[i]);
+    int tails = 0;
+    ENTRIES tails |= w[i] >= 5.0f;
+    if (tails) ENTRIES xi[i] = w[i] >= 5.0f ? tail_of(w[i]) : xi[i];
+    ENTRIES xi[i] = xi[i] * x[i] * 1.41421356f;
 }
 
 /* Moves the moments and, if every entry is calm, p as well. Returns whether it is; *top is then the sum of |step|. */
@@ -105,7 +125,7 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
     float steps[BLOCK] __attribute__((aligned(32)));
     I calm = {-1, -1, -1, -1, -1, -1, -1, -1};
     F total = all(0.0f);
-    EACH {
+    VECTORS {
         F g = load(b.g + i);
         if (flags & MAXIMIZE) g = -g;
         if (flags & L2) g = g + load(b.p + i) * s->l2;
@@ -122,7 +142,7 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
         store(steps + i, flags & PRECONDITION ? part : mean);
     }
     if (any(~calm)) return 0;
-    EACH {
+    VECTORS {
         F step = load(steps + i);
         if (flags & MASK) step = (F)((I)step & ~((I)element_words(b.row, load_words(b.lanes + i)) < threshold));
         store(b.p + i, load(b.p + i) * s->shrink - step * s->size);
@@ -131,54 +151,60 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
     return 1;
 }
 
-typedef struct { F mean, gate, q, step; } Direction;
-
-INLINE Direction direction(int flags, F m, F v, const Scalars *s) {
-    F mean = bounded(m * s->correction) + m * 0.0f, square, s2, q;
+/* Mean, gate and trust of a block, safe against overflow, which ends in v as well; NaN where m is not finite. */
+static void direction(int flags, const float *restrict m, float *restrict v, const Scalars *s, float *restrict mean,
+                      float *restrict gate, float *restrict q) {
+    const float correction = s->correction, freedom = s->freedom, rho = s->rho;
+    ENTRIES v[i] = at_most(v[i], LARGEST);
+    ENTRIES mean[i] = bounded(m[i] * correction) + m[i] * 0.0f;
     if (flags & ALGORITHM1) {
-        square = at_most(m * m, LARGEST / 4);
-        s2 = v - square;
-        s2 = where(s2 < TINY, all(TINY), s2);
-        q = square / where(v < TINY, all(TINY), v);
+        ENTRIES {
+            float square = at_most(m[i] * m[i], LARGEST / 4);
+            gate[i] = at_most(1.0f / at_least(v[i] - square, TINY), 10.0f);
+            q[i] = square / at_least(v[i], TINY);
+        }
     } else {
-        square = at_most(mean * mean, LARGEST / 4);
-        s2 = at_most((at_most(v * s->correction, LARGEST / 2) - square) * s->freedom, LARGEST);
-        s2 = where(s2 <= 0.0f, all(TINY), s2);
-        q = (square + TINY) / (square + TINY + s2 * s->rho);
+        ENTRIES {
+            float square = at_most(mean[i] * mean[i], LARGEST / 4), second = at_most(v[i] * correction, LARGEST / 2);
+            float raw = at_most((second - square) * freedom, LARGEST), s2 = raw <= 0.0f ? TINY : raw;
+            gate[i] = at_most(1.0f / s2, 10.0f);
+            q[i] = (square + TINY) / (square + TINY + s2 * rho);
+        }
     }
-    F gate = tanh_of(at_most(1.0f / s2, 10.0f));
-    F step = flags & ALGORITHM1 ? mean * (q * gate) : mean * q * gate;
-    return (Direction){mean, gate, q, flags & PRECONDITION ? step : mean};
+    ENTRIES gate[i] = tanh_of(gate[i]);
 }
 
-/* Ends the overflow of v and sums the terms of kappa over n entries; those that are not finite do not count. */
-static void sums(int flags, const Block b, int n, const Scalars *s, double *top, double *bottom) {
-    F tops = all(0.0f), bottoms = all(0.0f);
-    I lane = {0, 1, 2, 3, 4, 5, 6, 7};
-    EACH {
-        F v = at_most(load(b.v + i), LARGEST);
-        store(b.v + i, v);
-        Direction d = direction(flags, load(b.m + i), v, s);
-        F term = at_most(d.gate * (F)((I)d.mean & 0x7FFFFFFF) * d.q, LARGEST / 1099511627776.0f);
-        F gate = d.gate + d.mean * 0.0f;
-        tops += (F)((I)term & (term == term));
-        bottoms += (F)((I)gate & (gate == gate) & (lane + i < n));
+/* Sums the terms of kappa over n entries; those that are not finite do not count. */
+static void sums(const Block b, int64_t n, const Scalars *s, double *top, double *bottom) {
+    float mean[BLOCK], gate[BLOCK], q[BLOCK];
+    direction(0, b.m, b.v, s, mean, gate, q);
+    ENTRIES q[i] = at_most(gate[i] * fabsf(mean[i]) * q[i], LARGEST / 1099511627776.0f);
+    ENTRIES q[i] = q[i] == q[i] ? q[i] : 0.0f;
+    ENTRIES gate[i] = mean[i] == mean[i] ? gate[i] : 0.0f;
+    for (int64_t i = n; i < BLOCK; i++) q[i] = gate[i] = 0.0f;
+    F tops = all(0.0f), gates = all(0.0f);
+    VECTORS {
+        tops += load(q + i);
+        gates += load(gate + i);
     }
-    *top = sum(tops);
-    *bottom = sum(bottoms);
+    *top = sum(tops), *bottom = sum(gates);
 }
 
 static void finish(int flags, const Block b, const Scalars *s, int32_t threshold) {
-    float scale = flags & ALGORITHM1 ? s->noise_std : b.kappa;
-    EACH {
-        F v = at_most(load(b.v + i), LARGEST);
-        store(b.v + i, v);
-        Direction d = direction(flags, load(b.m + i), v, s);
-        U word = element_words(b.row, load_words(b.lanes + i));
-        if (flags & NOISE) d.step += (1.0f - d.gate) * scale * normal(word);
-        if (flags & MASK) d.step = bounded(d.step) * where((I)word < threshold, all(0.0f), all(1.0f));
-        store(b.p + i, bounded(load(b.p + i) * s->shrink - d.step * s->size));
+    float mean[BLOCK], gate[BLOCK], q[BLOCK], xi[BLOCK], scale = flags & ALGORITHM1 ? s->noise_std : b.kappa;
+    uint32_t words[BLOCK];
+    direction(flags, b.m, b.v, s, mean, gate, q);
+    if (flags & PRECONDITION) {
+        if (flags & ALGORITHM1) ENTRIES mean[i] = mean[i] * (q[i] * gate[i]);
+        else ENTRIES mean[i] = mean[i] * q[i] * gate[i];
     }
+    if (flags & (NOISE | MASK)) ENTRIES words[i] = element_word(b.row, b.lanes[i]);
+    if (flags & NOISE) {
+        normals(words, xi);
+        ENTRIES mean[i] += (1.0f - gate[i]) * scale * xi[i];
+    }
+    if (flags & MASK) ENTRIES mean[i] = bounded(mean[i]) * ((int32_t)words[i] < threshold ? 0.0f : 1.0f);
+    ENTRIES b.p[i] = bounded(b.p[i] * s->shrink - mean[i] * s->size);
 }
 
 /* The elements of a chunk: all blocks when the moments have to move, else those that were left for later. */
@@ -208,7 +234,7 @@ INLINE void chunk(const int flags, int later, Chunk *c, const Tensor *t, const f
             finish(flags, b, s, threshold);
         } else if (!advance(flags, b, s, threshold, &part)) {
             if ((flags & NOISE) && !(flags & ALGORITHM1)) {
-                sums(flags, b, (int)n, s, &part, &gates);
+                sums(b, n, s, &part, &gates);
                 *live |= bit;
                 c->any_live = 1;
             } else {

@@ -2,8 +2,8 @@
 
 The library is built by the system's C compiler (``$CC``, else cc, gcc or clang) at the first step, in about a
 second, and kept in ``$XDG_CACHE_HOME/genie-dg/native`` (``~/.cache`` without the variable), for this source,
-compiler, flags and processor. It knows nothing of torch: it gets addresses. Without a compiler, or with the environment
-variable ``GENIE_DG_NATIVE=0``, the foreach path serves in its place.
+compiler, flags and processor. It knows nothing of torch: it gets addresses. Without a compiler, or with the
+environment variable ``GENIE_DG_NATIVE=0``, the foreach path serves in its place.
 """
 
 from __future__ import annotations
