@@ -12,7 +12,7 @@ typedef int32_t I __attribute__((vector_size(32)));
 typedef uint32_t U __attribute__((vector_size(32)));
 
 enum { WIDTH = 8, BLOCK = 64, CHUNK = 65536, LANES = 256, BLOCKS = CHUNK / BLOCK };
-enum { MASK = 1, PRECONDITION = 2, NOISE = 4, ALGORITHM1 = 8, L2 = 16, MAXIMIZE = 32 };
+enum { MASK = 1, PRECONDITION = 2, NOISE = 4, ALGORITHM1 = 8, L2 = 16, MAXIMIZE = 32, SHRINK = 64 };
 #define INLINE static inline __attribute__((always_inline))
 #define VECTORS for (int i = 0; i < BLOCK; i += WIDTH)
 #define ENTRIES for (int i = 0; i < BLOCK; i++) /* the compiler makes vectors of these */
@@ -134,7 +134,7 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
         store(b.v + i, v);
         F mean = m * s->correction, square = flags & ALGORITHM1 ? m * m : mean * mean;
         F s2 = flags & ALGORITHM1 ? v - square : (v * s->correction - square) * s->freedom;
-        calm &= (s2 <= CALM) & (s2 >= -CALM);
+        calm &= (F)((I)s2 & 0x7FFFFFFF) <= CALM;
         F signal = square + TINY, floored = where(s2 > 0.0f, s2, all(TINY));
         F q = flags & ALGORITHM1 ? square / where(v < TINY, all(TINY), v) : signal / (floored * s->rho + signal);
         F part = mean * q;
@@ -145,7 +145,8 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
     VECTORS {
         F step = load(steps + i);
         if (flags & MASK) step = (F)((I)step & ~((I)element_words(b.row, load_words(b.lanes + i)) < threshold));
-        store(b.p + i, load(b.p + i) * s->shrink - step * s->size);
+        F p = load(b.p + i);
+        store(b.p + i, (flags & SHRINK ? p * s->shrink : p) - step * s->size);
     }
     *top = sum(total);
     return 1;
@@ -204,7 +205,8 @@ static void finish(int flags, const Block b, const Scalars *s, int32_t threshold
         ENTRIES mean[i] += (1.0f - gate[i]) * scale * xi[i];
     }
     if (flags & MASK) ENTRIES mean[i] = bounded(mean[i]) * ((int32_t)words[i] < threshold ? 0.0f : 1.0f);
-    ENTRIES b.p[i] = bounded(b.p[i] * s->shrink - mean[i] * s->size);
+    if (flags & SHRINK) ENTRIES b.p[i] *= s->shrink;
+    ENTRIES b.p[i] = bounded(b.p[i] - mean[i] * s->size);
 }
 
 /* The elements of a chunk: all blocks when the moments have to move, else those that were left for later. */

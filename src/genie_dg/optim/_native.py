@@ -92,9 +92,8 @@ class NativePlan:
         function = step_function()
         assert function is not None
         self._step, self._threshold, self._flags = function, threshold, _flags(rule)
-        self._shrinks = rule.shrink
         self._sizes = [parameter.p.numel() for parameter in parameters]
-        self._written = [t for parameter in parameters for t in parameter[:3]]
+        self._written = [parameter.p for parameter in parameters]
         self._owners = list({age: i for i, age in reversed(list(enumerate(ages)))}.values())
         places = {ages[owner]: place for place, owner in enumerate(self._owners)}
         numbers = torch.tensor([parameter.number for parameter in parameters])
@@ -115,17 +114,18 @@ class NativePlan:
 
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step."""
-        grads = [g if _is_plain(g) else _plain(g) for g in grads]
+        if not all(g.is_contiguous() and g.dtype == torch.float32 and not g.is_neg() for g in grads):
+            grads = [g.to(torch.float32).contiguous().resolve_neg() for g in grads]
         if [g.numel() for g in grads] != self._sizes:
             raise RuntimeError("GENIE got a gradient whose number of elements is not that of its parameter.")
         for place, owner in zip(self._scalars, self._owners, strict=True):
-            own = scalars[owner]
-            place.numbers[:] = (own if self._shrinks else own._replace(shrink=1.0)).flat()
+            place.numbers[:] = scalars[owner].flat()
             place.step = int(steps[owner])
         threads = torch.get_num_threads() if sum(self._sizes) > SERIAL else 1
         addresses = array("Q", [g.data_ptr() for g in grads])
         self._call(addresses.buffer_info()[0], threads)
-        torch.autograd.graph.increment_version(self._written)
+        for p in self._written:  # for autograd, which cannot see what was written
+            torch.autograd.graph.increment_version(p)
 
     def _call(self, grads: int, threads: int) -> None:
         self._step(
@@ -141,14 +141,6 @@ class NativePlan:
         )
 
 
-def _is_plain(g: Tensor) -> bool:
-    return g.dtype == torch.float32 and g.is_contiguous() and not g.is_neg()
-
-
-def _plain(g: Tensor) -> Tensor:
-    return g.to(torch.float32).contiguous().resolve_neg()
-
-
 def _flags(rule: Rule) -> int:
     """The switches as the C file numbers them."""
     switches = (
@@ -158,6 +150,7 @@ def _flags(rule: Rule) -> int:
         rule.formulation == "algorithm1",
         rule.l2,
         rule.maximize,
+        rule.shrink,
     )
     return sum(1 << i for i, on in enumerate(switches) if on)
 

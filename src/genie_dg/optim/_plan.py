@@ -17,6 +17,8 @@ from ._local import LocalParameter, is_sharded, local, local_gradient, local_par
 from ._native import NativePlan, can_serve, step_function
 from ._update import Rule, Scalars
 
+_PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
+
 
 class PlanInputs(NamedTuple):
     """Everything a plan depends on. Tensors count by identity and by where their memory is."""
@@ -26,16 +28,16 @@ class PlanInputs(NamedTuple):
     ages: list[int]  # step counts, relative to the first
     tensors: list[Tensor]  # parameters, then first moments, then second moments
     addresses: list[int]
-    layouts: list[tuple[Any, ...]]
+    layouts: tuple[list[Any], ...]  # contiguous or not, sizes, dtypes
 
     @staticmethod
     def of(group: dict[str, Any], tensors: list[Tensor], numbers: list[int], steps: list[Any]) -> PlanInputs:
         # counts on the device are not read: every parameter may then be of another age
         ages = [i if isinstance(t, Tensor) else t - steps[0] for i, t in enumerate(steps)]
         any_sharded = "torch.distributed.tensor" in sys.modules
-        own = [local(t) for t in tensors] if any_sharded else tensors
+        own = [t if type(t) in _PLAIN else local(t) for t in tensors] if any_sharded else tensors
         addresses = [t.data_ptr() for t in own]
-        layouts = [(t.is_contiguous(), t.numel(), t.dtype) for t in own]
+        layouts = ([t.is_contiguous() for t in own], [t.numel() for t in own], [t.dtype for t in own])
         return PlanInputs(_options(group), numbers, ages, tensors, addresses, layouts)
 
     def same_as(self, other: PlanInputs) -> bool:
