@@ -21,6 +21,7 @@ from genie_dg import GENIE
 
 STEPS = {"ddp": 50, "fsdp": 20, "hybrid": 10, "columns": 10}
 PATHS: dict[str, dict[str, Any]] = {
+    "native": {},
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
     "fused": {"fused": True},

@@ -13,7 +13,7 @@ from torch import Tensor
 from genie_dg import GENIE
 from genie_dg.optim import _fused
 
-PATHS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+PATHS = {"native": {}, "loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 SHAPES = [(), (1,), (0,), (7,), (3, 5), (2, 3, 4, 5), (1, 1, 3), (64, 33), (70_000,)]
 

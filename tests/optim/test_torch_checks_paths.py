@@ -1,4 +1,4 @@
-"""PyTorch's own optimizer checks, on GENIE: the loop, foreach, fused and a compiled step agree.
+"""PyTorch's own optimizer checks, on GENIE: the loop, native, foreach, fused and a compiled step agree.
 
 See `test_torch_checks` for the names, and for the list of what is checked and what cannot be.
 """
@@ -21,15 +21,15 @@ from genie_dg.optim import _plan
 
 from .torch_info import INFO, Checks, LeastSquares, by_kernel, each, once
 
-PATHS = ({"foreach": False}, {"foreach": True}, {"fused": True})
+PATHS = ({}, {"foreach": False}, {"foreach": True}, {"fused": True})
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-7, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 
 
 class TestPaths(Checks):
-    """One update, four ways to compute it."""
+    """One update, five ways to compute it."""
 
-    def assertPathsAgree(self, device: Any, dtype: Any, kwargs: dict[str, Any], flag: str) -> None:
+    def assertPathsAgree(self, device: Any, dtype: Any, kwargs: dict[str, Any], flag: str | None) -> None:
         """Seven steps by the loop and by another path, on every kind of parameter and gradient.
 
         After each step parameters and state are compared and then made equal, so that rounding does not
@@ -38,7 +38,7 @@ class TestPaths(Checks):
         shapes = [(3, 2), (3,), (1, 3), (40,), (), (0,), (1,)]
         first = [torch.randn(shape, device=device, dtype=dtype) for shape in shapes]
         sides = [[Parameter(p.clone()) for p in first] for _ in range(2)]
-        paths = ({"foreach": False, "fused": False}, {flag: True})
+        paths = ({"foreach": False, "fused": False}, {flag: True} if flag else {})
         loop, other = (GENIE(p, **{**deepcopy(kwargs), **path}) for p, path in zip(sides, paths, strict=True))
         tracker = TensorTracker({"rtol": ROUNDING[dtype], "atol": ROUNDING[dtype]})
         for i in range(7):
@@ -77,6 +77,13 @@ class TestPaths(Checks):
             if entry.desc in wanted:
                 with self.subTest(entry.desc), by_kernel():
                     self.assertPathsAgree(device, dtype, entry.kwargs, "fused")
+
+    @optims([INFO], dtypes=[torch.float32, torch.float64])
+    def test_native_matches_forloop(self, device, dtype, optim_info):
+        """The path without a choice of path. None upstream."""
+        for entry in optim_info.optim_inputs_func(device=device):
+            with self.subTest(entry.desc):
+                self.assertPathsAgree(device, dtype, entry.kwargs, None)
 
     @optims([INFO], dtypes=[torch.float32, torch.float64])
     def test_set_default_dtype_works_with_foreach(self, device, dtype, optim_info):
@@ -171,13 +178,15 @@ class TestPaths(Checks):
 
     @once
     def test_defaults_changed_to_foreach(self, device, dtype, optim_info):
-        """Without a choice of path it is foreach. Upstream: on CUDA only."""
-        p = Parameter(torch.ones(3, device=device))
-        p.grad = torch.ones_like(p)
-        for entry in optim_info.optim_inputs_func(device=device):
-            with self.subTest(entry.desc), patch.object(_plan, "ForeachPlan") as foreach:
-                GENIE([p], **entry.kwargs).step()
-                foreach.assert_called_once()
+        """Without a choice of path it is native, or foreach where that cannot serve. Upstream: on CUDA only."""
+        for kind, name in ((torch.float32, "NativePlan"), (torch.float64, "ForeachPlan")):
+            p = Parameter(torch.ones(3, device=device, dtype=kind))
+            p.grad = torch.ones_like(p)
+            for entry in optim_info.optim_inputs_func(device=device):
+                path = "ForeachPlan" if entry.kwargs.get("capturable") else name
+                with self.subTest(entry.desc), patch.object(_plan, path) as plan:
+                    GENIE([p], **entry.kwargs).step()
+                    plan.assert_called_once()
 
     @each
     def test_memory_layout_does_not_matter(self, device, dtype, kwargs):

@@ -16,6 +16,7 @@ from genie_dg import GENIE, _random
 from genie_dg.optim import _fused
 
 PATHS: dict[str, dict[str, Any]] = {
+    "native": {},
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
     "fused": {"fused": True},

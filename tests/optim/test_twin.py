@@ -1,4 +1,4 @@
-"""All three paths against the plain-Python twin: 100 random steps, every switch, and after save and load."""
+"""All four paths against the plain-Python twin: 100 random steps, every switch, and after save and load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genie_dg import GENIE
 from genie_dg.optim import _fused
 from tests.oracle import genie as oracle
 
-PATHS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+PATHS = {"native": {}, "loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 SHAPES = [(3, 4), (5,), (), (2, 1, 3)]
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},

@@ -1,4 +1,4 @@
-"""What the foreach and fused paths prepare once for a parameter group and use until something changes."""
+"""What all paths but the loop prepare once for a parameter group and use until something changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from genie_dg import _random
 
 from ._foreach import ForeachPlan
 from ._fused import FusedPlan
-from ._local import is_sharded, local, local_gradient, local_parameters
+from ._local import LocalParameter, is_sharded, local, local_gradient, local_parameters
+from ._native import NativePlan, can_serve, step_function
 from ._update import Rule, Scalars
+
+_PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
 
 
 class PlanInputs(NamedTuple):
@@ -25,14 +28,17 @@ class PlanInputs(NamedTuple):
     ages: list[int]  # step counts, relative to the first
     tensors: list[Tensor]  # parameters, then first moments, then second moments
     addresses: list[int]
+    layouts: tuple[list[Any], ...]  # contiguous or not, sizes, dtypes
 
     @staticmethod
     def of(group: dict[str, Any], tensors: list[Tensor], numbers: list[int], steps: list[Any]) -> PlanInputs:
         # counts on the device are not read: every parameter may then be of another age
         ages = [i if isinstance(t, Tensor) else t - steps[0] for i, t in enumerate(steps)]
         any_sharded = "torch.distributed.tensor" in sys.modules
-        addresses = [(local(t) if any_sharded else t).data_ptr() for t in tensors]
-        return PlanInputs(_options(group), numbers, ages, tensors, addresses)
+        own = [t if type(t) in _PLAIN else local(t) for t in tensors] if any_sharded else tensors
+        addresses = [t.data_ptr() for t in own]
+        layouts = ([t.is_contiguous() for t in own], [t.numel() for t in own], [t.dtype for t in own])
+        return PlanInputs(_options(group), numbers, ages, tensors, addresses, layouts)
 
     def same_as(self, other: PlanInputs) -> bool:
         return (
@@ -40,6 +46,7 @@ class PlanInputs(NamedTuple):
             and self.numbers == other.numbers
             and self.ages == other.ages
             and self.addresses == other.addresses
+            and self.layouts == other.layouts
             and all(map(operator.is_, self.tensors, other.tensors))
         )
 
@@ -47,7 +54,17 @@ class PlanInputs(NamedTuple):
 def _options(group: dict[str, Any]) -> tuple[Any, ...]:
     names = ("formulation", "precondition", "noise", "dropout", "maximize", "decoupled_weight_decay")
     switches = tuple(group[name] for name in names)
-    return (*switches, group["weight_decay"] != 0, group["fused"], group["capturable"], group["seed"])
+    paths = (group["foreach"], group["fused"], group["capturable"])
+    return (*switches, group["weight_decay"] != 0, *paths, group["seed"])
+
+
+def _path(group: dict[str, Any], parameter: LocalParameter, split: bool) -> str:
+    """The path of one parameter: as the group says, and native where it says nothing and that can be had."""
+    if group["fused"]:
+        return "fused"
+    free = group["foreach"] is None and group["fused"] is None
+    native = free and split and can_serve(parameter) and step_function() is not None
+    return "native" if native else "foreach"
 
 
 class GroupPlan:
@@ -61,16 +78,20 @@ class GroupPlan:
         self._flat = [p if p.is_contiguous else p.flat_copy() for p in self._parameters]
         self._sharded = any(is_sharded(p) for p in self._params)
         threshold = _random.drop_threshold(group["dropout"])
-        path = FusedPlan if group["fused"] else ForeachPlan
-        buckets: dict[tuple[torch.device, torch.dtype, bool], list[int]] = {}
+        buckets: dict[tuple[torch.device, torch.dtype, bool, str], list[int]] = {}
         for i, parameter in enumerate(self._parameters):
             p = parameter.p
             split = p.device.type == "cpu" and p.dtype == torch.float32 and parameter.reduce is None
-            buckets.setdefault((p.device, p.dtype, split and not group["capturable"]), []).append(i)
-        self._parts: list[tuple[list[int], ForeachPlan | FusedPlan]] = []
-        for (_, _, split), members in buckets.items():
+            split = split and not group["capturable"]
+            buckets.setdefault((p.device, p.dtype, split, _path(group, parameter, split)), []).append(i)
+        self._parts: list[tuple[list[int], NativePlan | ForeachPlan | FusedPlan]] = []
+        for (_, _, split, path), members in buckets.items():
             chosen, ages = [self._flat[i] for i in members], [inputs.ages[i] for i in members]
-            self._parts.append((members, path(rule, chosen, ages, group["seed"], threshold, split)))
+            if path == "native":
+                self._parts.append((members, NativePlan(rule, chosen, ages, group["seed"], threshold)))
+            else:
+                plan = FusedPlan if path == "fused" else ForeachPlan
+                self._parts.append((members, plan(rule, chosen, ages, group["seed"], threshold, split)))
 
     @property
     def reusable(self) -> bool:

@@ -53,8 +53,10 @@ class GENIE(Optimizer):
         decoupled_weight_decay: shrink the weights by ``1 - lr * weight_decay`` instead; the moments then
             see the loss gradient alone. Masked entries are shrunk too.
         maximize: ascend.
-        foreach: True packs small tensors and works in blocks, False is the readable loop. Both None: foreach.
-        fused: True compiles one kernel on the first step (some seconds) and is the fastest.
+        foreach: True packs small tensors and works in blocks, False is the readable loop.
+        fused: True compiles one kernel with torch.compile on the first step (some seconds), the fastest on
+            CUDA. Both None: on CPU a small C library, built on first use in about a second, serves float32,
+            the fastest there; foreach serves the rest, and all without a C compiler (see `_native`).
         capturable: keep the step count on the device and never wait for it (CUDA graphs).
         seed: names the random stream. Mask and noise are a pure function of (seed, step, index of the
             parameter, index of the element); torch's generators are neither read nor moved.
@@ -155,16 +157,17 @@ class GENIE(Optimizer):
         state_steps: list[Tensor],
     ) -> None:
         for p in group["params"]:
-            if p.grad is None:
+            grad = p.grad
+            if grad is None:
                 continue
-            if p.is_meta and group["fused"]:
+            if group["fused"] and p.is_meta:
                 raise RuntimeError(
                     "GENIE(fused=True) got a parameter on the meta device, which holds no numbers to update; "
                     "move the model to a real device first, for example with to_empty(device='cpu')."
                 )
-            if p.grad.layout != torch.strided:
+            if grad.layout != torch.strided:
                 raise RuntimeError(
-                    f"GENIE got a gradient of layout {p.grad.layout} for a parameter of shape "
+                    f"GENIE got a gradient of layout {grad.layout} for a parameter of shape "
                     f"{tuple(p.shape)}; it needs dense gradients, so use sparse=False in the embedding."
                 )
             state = self.state[p]
@@ -174,7 +177,7 @@ class GENIE(Optimizer):
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
             params.append(p)
-            grads.append(p.grad)
+            grads.append(grad)
             exp_avgs.append(state["exp_avg"])
             exp_avg_sqs.append(state["exp_avg_sq"])
             state_steps.append(state["step"])
@@ -208,7 +211,9 @@ class GENIE(Optimizer):
         self._init_group(group, params, grads, averages, squares, counts)
         if not params:
             return
-        numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
+        numbers = list(range(first, first + len(group["params"])))
+        if len(params) < len(numbers):
+            numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
         on_device = group["capturable"] or torch.compiler.is_compiling()
         if on_device:
             torch._foreach_add_(counts, 1.0)

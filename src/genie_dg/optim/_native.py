@@ -1,0 +1,260 @@
+"""The native path: one call of a small C library (`_native.c`) steps all float32 tensors of a group on CPU.
+
+The library is built by the system's C compiler (``$CC``, else cc, gcc or clang) at the first step, in about a
+second, and kept in ``$XDG_CACHE_HOME/genie-dg/native`` (``~/.cache`` without the variable), for this source,
+compiler, flags and processor. It knows nothing of torch: it gets addresses. Without a compiler, or with the
+environment variable ``GENIE_DG_NATIVE=0``, the foreach path serves in its place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from genie_dg import _random
+
+from ._local import LocalParameter
+from ._update import Rule, Scalars
+
+SOURCE = Path(__file__).with_name("_native.c")
+CHUNK = 65_536
+"""Elements that one thread takes at a time, as in the C file."""
+
+SERIAL = 1 << 15
+"""Fewer elements than this are not worth a second thread."""
+
+_ALWAYS = ("-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
+_ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of torch, with its threads
+    (("-march=native", "-fopenmp"), ()),
+    (("-march=native", "-fopenmp"), ("-fopenmp",)),
+    (("-fopenmp",), ("-fopenmp",)),
+    (("-march=native",), ()),
+    ((), ()),
+)
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_void_p * 3),
+        ("size", ctypes.c_int64),
+        ("first_chunk", ctypes.c_int64),
+        ("base", ctypes.c_uint32 * 2),
+        ("scalars", ctypes.c_int32),
+        ("kappa", ctypes.c_float),
+    )
+
+
+class _Chunk(ctypes.Structure):
+    _fields_ = (
+        ("tensor", ctypes.c_int64),
+        ("start", ctypes.c_int64),
+        ("sums", ctypes.c_double * 2),
+        ("live", ctypes.c_uint64 * 16),
+        ("any_live", ctypes.c_int64),
+    )
+
+
+class _Scalars(ctypes.Structure):
+    _fields_ = (("numbers", ctypes.c_float * 9), ("step", ctypes.c_uint32))
+
+
+def can_serve(parameter: LocalParameter) -> bool:
+    """True for dense float32 on CPU that is whole here and has one random stream."""
+    p, m, v = parameter[:3]
+    plain = p.device.type == "cpu" and p.layout == torch.strided and parameter.reduce is None
+    floats = p.dtype == m.dtype == v.dtype == torch.float32
+    return plain and floats and p.numel() < 1 << _random.INDEX_BITS
+
+
+class NativePlan:
+    """The native path for contiguous parameters that `can_serve`.
+
+    Args:
+        ages: their step counts, relative to any one.
+    """
+
+    def __init__(
+        self, rule: Rule, parameters: list[LocalParameter], ages: list[int], seed: int, threshold: int
+    ) -> None:
+        function = step_function()
+        assert function is not None
+        self._step, self._threshold, self._flags = function, threshold, _flags(rule)
+        self._sizes = [parameter.p.numel() for parameter in parameters]
+        self._written = [parameter.p for parameter in parameters]
+        self._owners = list({age: i for i, age in reversed(list(enumerate(ages)))}.values())
+        places = {ages[owner]: place for place, owner in enumerate(self._owners)}
+        numbers = torch.tensor([parameter.number for parameter in parameters])
+        bases = _random.stream_base(seed, numbers, torch.zeros_like(numbers))
+        starts = [range(0, size, CHUNK) for size in self._sizes]
+        self._chunks = (_Chunk * sum(map(len, starts)))()
+        self._tensors = (_Tensor * len(parameters))()
+        chunk = 0
+        for i, (parameter, base) in enumerate(zip(parameters, bases.t().tolist(), strict=True)):
+            tensor = self._tensors[i]
+            tensor.address[:] = [t.data_ptr() for t in parameter[:3]]
+            tensor.size, tensor.first_chunk, tensor.scalars = self._sizes[i], chunk, places[ages[i]]
+            tensor.base[:] = base
+            for start in starts[i]:
+                self._chunks[chunk].tensor, self._chunks[chunk].start = i, start
+                chunk += 1
+        self._scalars = (_Scalars * len(self._owners))()
+
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
+        """One step."""
+        if not all(g.is_contiguous() and g.dtype == torch.float32 and not g.is_neg() for g in grads):
+            grads = [g.to(torch.float32).contiguous().resolve_neg() for g in grads]
+        if [g.numel() for g in grads] != self._sizes:
+            raise RuntimeError("GENIE got a gradient whose number of elements is not that of its parameter.")
+        for place, owner in zip(self._scalars, self._owners, strict=True):
+            place.numbers[:] = scalars[owner].flat()
+            place.step = int(steps[owner])
+        threads = torch.get_num_threads() if sum(self._sizes) > SERIAL else 1
+        addresses = array("Q", [g.data_ptr() for g in grads])
+        self._call(addresses.buffer_info()[0], threads)
+        for p in self._written:  # for autograd, which cannot see what was written
+            torch.autograd.graph.increment_version(p)
+
+    def _call(self, grads: int, threads: int) -> None:
+        self._step(
+            self._tensors,
+            len(self._tensors),
+            self._chunks,
+            len(self._chunks),
+            grads,
+            self._scalars,
+            self._flags,
+            self._threshold,
+            threads,
+        )
+
+
+def _flags(rule: Rule) -> int:
+    """The switches as the C file numbers them."""
+    switches = (
+        rule.mask,
+        rule.precondition,
+        rule.noise,
+        rule.formulation == "algorithm1",
+        rule.l2,
+        rule.maximize,
+        rule.shrink,
+    )
+    return sum(1 << i for i, on in enumerate(switches) if on)
+
+
+@functools.cache
+def step_function() -> Callable[..., None] | None:
+    """The function of the library, built if need be; None where it cannot be had."""
+    compiler = _compiler()
+    if compiler is None or os.name != "posix" or os.environ.get("GENIE_DG_NATIVE") == "0":
+        return None
+    try:
+        folder = _cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        key = _key(compiler)
+        for path in sorted(folder.glob(f"{key}-*.so")):
+            function = _load(path) if _is_intact(path) else None
+            if function is not None:
+                return function
+        return _build(compiler, folder, folder / key)
+    except (OSError, RuntimeError):  # no home, or a folder that cannot be written
+        return _build(compiler, None, None)
+
+
+def _compiler() -> tuple[str, ...] | None:
+    """The command of the C compiler."""
+    named = shlex.split(os.environ.get("CC", ""))
+    for words in (named, ["cc"], ["gcc"], ["clang"]):
+        program = shutil.which(words[0]) if words else None
+        if program is not None:
+            return (program, *words[1:])
+    return None
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genie-dg" / "native"
+
+
+def _key(compiler: tuple[str, ...]) -> str:
+    """Names what a library was made from: source, compiler, flags and processor."""
+    program = Path(compiler[0]).resolve()
+    parts = [
+        SOURCE.read_text(),
+        *compiler,
+        program,
+        program.stat().st_mtime_ns,
+        _ALWAYS,
+        _ATTEMPTS,
+        *_processor(),
+    ]
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def _processor() -> Iterator[str]:
+    yield from (platform.system(), platform.machine(), platform.processor())
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    except OSError:
+        return
+    yield from (line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _is_intact(path: Path) -> bool:
+    """True if the file is the user's own and its bytes are those its name was made from."""
+    try:
+        return path.stat().st_uid == os.getuid() and path.stem.endswith(f"-{_digest(path)}")
+    except OSError:
+        return False
+
+
+def _load(path: Path) -> Callable[..., None] | None:
+    try:
+        function = ctypes.CDLL(str(path)).genie_step
+    except (OSError, AttributeError):
+        return None
+    address, whole, short = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+    function.argtypes = [address, whole, address, whole, address, address, short, short, short]
+    function.restype = None
+    return function
+
+
+def _build(compiler: tuple[str, ...], folder: Path | None, keep: Path | None) -> Callable[..., None] | None:
+    """Compile with the first flags that work, load, and keep the file under ``keep`` and its digest."""
+    with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=folder) as work:
+        part, whole = str(Path(work, "step.o")), Path(work, "step.so")
+        for compile_flags, link_flags in _ATTEMPTS:
+            compiled = _run([*compiler, *_ALWAYS, *compile_flags, "-c", str(SOURCE), "-o", part])
+            if not compiled or not _run([*compiler, "-shared", *link_flags, part, "-o", str(whole), "-lm"]):
+                continue
+            path = whole
+            if keep is not None:
+                path = whole.replace(keep.with_name(f"{keep.name}-{_digest(whole)}.so"))
+            function = _load(path)  # a loaded file may be deleted
+            if function is not None:
+                return function
+            path.unlink()
+    return None
+
+
+def _run(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

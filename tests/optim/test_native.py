@@ -1,0 +1,376 @@
+"""The native path: the loop's weights, the same for any number of threads, and its library on disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import Parameter
+
+from genie_dg import GENIE
+from genie_dg.optim import _native, _plan
+from tests.oracle import genie as oracle
+
+ROOT = Path(__file__).parents[2]
+SHAPES = [(), (1,), (0,), (7,), (64,), (65,), (3, 5), (255, 257), (65_536,), (65_537,), (131_071,)]
+
+pytestmark = pytest.mark.skipif(_native.step_function() is None, reason="there is no C compiler")
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A library that has not been looked for, and an empty cache; the folder that it is kept in."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _native.step_function.cache_clear()
+    yield tmp_path / "genie-dg" / "native"
+    _native.step_function.cache_clear()
+
+
+def gradients(shapes: list[tuple[int, ...]], steps: int, scale: float) -> Iterator[list[Tensor]]:
+    generator = torch.Generator().manual_seed(steps)
+    for _ in range(steps):
+        yield [torch.randn(s, generator=generator) * scale for s in shapes]
+
+
+def train(
+    shapes: list[tuple[int, ...]],
+    scale: float,
+    steps: int = 4,
+    spoil: Callable[[int, list[Tensor]], None] | None = None,
+    **options: Any,
+) -> tuple[list[Parameter], GENIE]:
+    generator = torch.Generator().manual_seed(0)
+    params = [Parameter(torch.randn(s, generator=generator)) for s in shapes]
+    optimizer = GENIE(params, seed=5, **options)
+    for step, grads in enumerate(gradients(shapes, steps, scale)):
+        if spoil is not None:
+            spoil(step, grads)
+        for p, g in zip(params, grads, strict=True):
+            p.grad = g
+        optimizer.step()
+    return params, optimizer
+
+
+def assert_same(left: list[Parameter], right: list[Parameter], tolerance: float) -> None:
+    """Equal to a share of the largest entry: steps cancel, so single entries have no relative error."""
+    for a, b in zip(left, right, strict=True):
+        finite = b.detach()[torch.isfinite(b)]
+        largest = float(finite.abs().max()) if finite.numel() else 1.0
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance * max(largest, 1.0), equal_nan=True)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=4),
+    exponent=st.sampled_from([-20, -3, -1, 0, 1, 6, 18]),
+    formulation=st.sampled_from(["released", "algorithm1"]),
+    beta=st.sampled_from([0.0, 0.8, 0.95]),
+    dropout=st.sampled_from([0.0, 0.4, 0.99]),
+    switches=st.fixed_dictionaries({name: st.booleans() for name in ("noise", "precondition", "maximize")}),
+    decay=st.sampled_from([{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True}]),
+)
+def test_the_steps_of_the_loop(
+    shapes: list[tuple[int, ...]],
+    exponent: int,
+    formulation: str,
+    beta: float,
+    dropout: float,
+    switches: dict[str, bool],
+    decay: dict[str, Any],
+) -> None:
+    options: dict[str, Any] = {
+        "formulation": formulation,
+        "beta": beta,
+        "dropout": dropout,
+        **switches,
+        **decay,
+    }
+    native, first = train(shapes, 10.0**exponent, **options)
+    loop, second = train(shapes, 10.0**exponent, foreach=False, **options)
+    assert_same(native, loop, 2e-6)
+    for a, b in zip(native, loop, strict=True):
+        for name in ("step", "exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(first.state[a][name], second.state[b][name], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("formulation", ["released", "algorithm1"])
+@pytest.mark.parametrize("noise", [True, False], ids=["noise", "no noise"])
+def test_calm_entries_are_those_of_the_loop_in_every_bit(formulation: str, noise: bool) -> None:
+    options: dict[str, Any] = {"formulation": formulation, "noise": noise, "weight_decay": 0.01}
+    native, _ = train(SHAPES, 1e-3, 10, **options)
+    loop, _ = train(SHAPES, 1e-3, 10, foreach=False, **options)
+    assert all(torch.equal(a, b) for a, b in zip(native, loop, strict=True))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("scale", [1e-3, 3.0], ids=["calm", "live"])
+@pytest.mark.parametrize("formulation", ["released", "algorithm1"])
+def test_bad_gradients(formulation: str, scale: float, bad: float) -> None:
+    def spoil(step: int, grads: list[Tensor]) -> None:
+        for g in grads:
+            if step >= 1 and g.numel() > 2:
+                g.view(-1)[[0, g.numel() // 2, -1]] = bad
+
+    native, _ = train(SHAPES, scale, spoil=spoil, formulation=formulation)
+    loop, _ = train(SHAPES, scale, spoil=spoil, formulation=formulation, foreach=False)
+    assert_same(native, loop, 2e-6)
+    for p in native:
+        assert int(torch.isnan(p).sum()) == (3 if p.numel() > 2 else 0)
+
+
+@pytest.mark.parametrize("formulation", ["released", "algorithm1"])
+def test_the_largest_gradients(formulation: str) -> None:
+    """They saturate; the moments too."""
+    native, first = train(SHAPES, 5e37, 6, formulation=formulation, lr=1.0)
+    loop, _ = train(SHAPES, 5e37, 6, formulation=formulation, lr=1.0, foreach=False)
+    assert_same(native, loop, 1e-5)
+    assert all(torch.isfinite(x).all() for p in native for x in (p, *first.state[p].values()))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 3.0], ids=["calm", "mixed", "live"])
+def test_threads_do_not_change_a_bit(scale: float) -> None:
+    shapes = [*SHAPES, (300, 1000)]
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(train(shapes, scale)[0])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.4, 0.9])
+def test_mask_is_that_of_the_specification(dropout: float) -> None:
+    """An entry keeps its value where the integer twin of the hash says "drop", and nowhere else."""
+    params = [Parameter(torch.zeros(s)) for s in ((3, 5), (), (65_536 + 300,))]
+    optimizer = GENIE(params, noise=False, dropout=dropout, seed=9)
+    for step in (1, 2):
+        before = [p.detach().clone() for p in params]
+        for p in params:
+            p.grad = torch.full_like(p, 1e-2)
+        optimizer.step()
+        for index, (p, old) in enumerate(zip(params, before, strict=True)):
+            key = oracle.key(9, step, index)
+            last = range(max(p.numel() - 400, 0), p.numel())  # across the border of two chunks
+            kept = [oracle.keep(i, key, dropout) for i in last]
+            assert (p != old).flatten()[last.start :].tolist() == kept
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**70 + 12345])
+def test_noise_is_that_of_the_specification(seed: int) -> None:
+    """Algorithm 1 without preconditioning from steady means: what is left of a step is sigma xi."""
+    p = Parameter(torch.zeros(2048))
+    optimizer = GENIE([p], formulation="algorithm1", noise_std=1.0, lr=1.0, dropout=0.0, seed=seed)
+    p.grad = torch.full_like(p, 1e8)
+    optimizer.state[p] = {
+        "step": torch.tensor(0.0),
+        "exp_avg": torch.zeros(2048),
+        "exp_avg_sq": torch.zeros(2048),
+    }
+    p.grad[::2] *= -1
+    optimizer.step()
+    mean = optimizer.state[p]["exp_avg"] ** 2 / optimizer.state[p]["exp_avg_sq"]  # gate 0: no step but noise
+    assert float(mean.max()) < 0.06
+    key = oracle.key(seed, 1, 0)
+    uniform = torch.tensor([oracle.uniform(i, key) for i in range(2048)], dtype=torch.float64)
+    torch.testing.assert_close(-p.detach().double(), torch.erfinv(uniform) * math.sqrt(2), rtol=1e-6, atol=1e-6)
+
+
+def test_golden_without_randomness(golden: dict[str, Any]) -> None:
+    """The files' draws cannot be given to the library; `test_twin` holds the rest to its float64 twin."""
+    for variant in ("released/precondition", "algorithm1/precondition"):
+        theta = Parameter(torch.tensor(golden["theta0"], dtype=torch.float32))
+        options: dict[str, Any] = {"lr": golden["lr"], "beta": golden["beta"], "noise": False, "dropout": 0.0}
+        optimizer = GENIE([theta], formulation=variant.split("/")[0], **options)
+        for gradient, expected in zip(golden["grads"], golden["theta"][variant], strict=True):
+            theta.grad = torch.tensor(gradient, dtype=torch.float32)
+            optimizer.step()
+            wanted = torch.tensor(expected, dtype=torch.float64)
+            torch.testing.assert_close(theta.detach().double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("paths", [({}, {"foreach": False}), ({"foreach": True}, {})], ids=["from", "to"])
+def test_resume_on_another_path(paths: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    shapes = [(40, 3), (65_600,)]
+    straight, _ = train(shapes, 1e-3, 6)
+    generator = torch.Generator().manual_seed(0)
+    params = [Parameter(torch.randn(s, generator=generator)) for s in shapes]
+    optimizer = GENIE(params, seed=5, **paths[0])
+    for step, grads in enumerate(gradients(shapes, 6, 1e-3)):
+        if step == 3:
+            saved = optimizer.state_dict()
+            for group in saved["param_groups"]:
+                group.update({"foreach": None, "fused": None, **paths[1]})
+            optimizer = GENIE(params)
+            optimizer.load_state_dict(saved)
+        for p, g in zip(params, grads, strict=True):
+            p.grad = g
+        optimizer.step()
+    assert_same(straight, params, 1e-7)  # foreach rounds a little otherwise
+
+
+def test_groups_of_all_kinds() -> None:
+    """Settings of their own, late gradients, and tensors of another dtype beside them."""
+
+    def run(**path: Any) -> list[Parameter]:
+        generator = torch.Generator().manual_seed(1)
+        params = [Parameter(torch.randn(30, 7, generator=generator)) for _ in range(4)]
+        params[1] = Parameter(params[1].detach().double())
+        groups = [{"params": params[:2], "lr": 0.1}, {"params": params[2:], "beta": 0.8, "noise": False}]
+        optimizer = GENIE(groups, **path)
+        for step in range(6):
+            for i, p in enumerate(params):
+                g = torch.randn(p.shape, generator=generator).to(p.dtype)
+                p.grad = None if (step + i) % 3 == 0 else g
+            optimizer.param_groups[0]["lr"] *= 0.9
+            optimizer.step()
+        return params
+
+    assert_same(run(), run(foreach=False), 1e-6)
+
+
+def test_changes_between_steps_are_noticed() -> None:
+    """New memory, strides, sizes and dtypes behind the same parameter; gradients of any strides."""
+
+    def run(**path: Any) -> Parameter:
+        generator = torch.Generator().manual_seed(2)
+        p = Parameter(torch.randn(6, 6, generator=generator))
+        optimizer = GENIE([p], **path)
+        changes: list[Callable[[Tensor], Tensor]] = [
+            lambda x: x,
+            lambda x: x.clone(),
+            lambda x: x.t(),
+            lambda x: x.contiguous(),
+            lambda x: x.double(),
+            lambda x: x.float(),
+        ]
+        for change in changes:
+            p.data = change(p.data)
+            for name in ("exp_avg", "exp_avg_sq"):
+                if p in optimizer.state:
+                    optimizer.state[p][name].data = change(optimizer.state[p][name].data)
+            p.grad = torch.randn(6, 6, generator=generator).to(p.dtype)
+            optimizer.step()
+            p.grad = torch.randn(6, 6, generator=generator).to(p.dtype).t()
+            optimizer.step()
+        return p
+
+    assert_same([run()], [run(foreach=False)], 1e-6)
+
+
+def test_autograd_sees_the_change() -> None:
+    p = Parameter(torch.ones(3))
+    loss = (p * p).sum()
+    p.grad = torch.ones(3)
+    optimizer = GENIE([p])
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize(
+    "options", [{"foreach": True}, {"foreach": False}, {"fused": False}, {"capturable": True}]
+)
+def test_a_choice_of_path_is_kept(options: dict[str, Any]) -> None:
+    p = Parameter(torch.ones(3))
+    p.grad = torch.ones(3)
+    with patch.object(_plan, "NativePlan") as native:
+        GENIE([p], **options).step()
+        native.assert_not_called()
+
+
+class TestLibrary:
+    def test_is_built_once_and_kept(self, fresh: Path) -> None:
+        assert _native.step_function() is not None
+        (kept,) = fresh.iterdir()
+        _native.step_function.cache_clear()
+        with patch.object(_native, "_build", side_effect=AssertionError):
+            assert _native.step_function() is not None
+        assert list(fresh.iterdir()) == [kept]
+
+    @pytest.mark.parametrize("damage", ["cut", "empty", "other", "unreadable"])
+    def test_damaged_file_is_replaced(self, fresh: Path, damage: str) -> None:
+        assert _native.step_function() is not None
+        (kept,) = fresh.iterdir()
+        whole = kept.read_bytes()
+        kept.unlink()  # the loaded file stays whole
+        if damage == "unreadable":
+            kept.mkdir()
+        else:
+            wrong = {"cut": whole[: len(whole) // 2], "empty": b"", "other": whole[:-1] + b"x"}[damage]
+            kept.write_bytes(wrong)
+        _native.step_function.cache_clear()
+        assert _native.step_function() is not None
+        if damage != "unreadable":
+            assert [path for path in fresh.iterdir() if _native._is_intact(path)]
+
+    def test_file_that_does_not_load_is_replaced(self, fresh: Path) -> None:
+        fresh.mkdir(parents=True)
+        compiler = _native._compiler()
+        assert compiler is not None
+        wrong = fresh / "wrong"
+        wrong.write_bytes(b"not a library")
+        wrong.rename(fresh / f"{_native._key(compiler)}-{_native._digest(wrong)}.so")
+        assert _native.step_function() is not None
+
+    def test_unwritable_cache(self, fresh: Path) -> None:
+        fresh.parent.mkdir(parents=True)
+        fresh.write_text("a file where the folder should be")
+        assert _native.step_function() is not None
+
+    @pytest.mark.parametrize("reason", ["no compiler", "broken compiler", "switched off"])
+    def test_without_it_the_path_is_foreach(
+        self, fresh: Path, reason: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if reason == "no compiler":
+            monkeypatch.setenv("PATH", "")
+            monkeypatch.delenv("CC", raising=False)
+        elif reason == "broken compiler":
+            monkeypatch.setenv("CC", "false")
+        else:
+            monkeypatch.setenv("GENIE_DG_NATIVE", "0")
+        assert _native.step_function() is None
+        p = Parameter(torch.ones(3))
+        p.grad = torch.ones(3)
+        with patch.object(_plan, "ForeachPlan") as foreach:
+            GENIE([p]).step()
+            foreach.assert_called_once()
+
+    def test_two_processes_at_once(self, fresh: Path) -> None:
+        code = (
+            "import torch; from genie_dg import GENIE; from genie_dg.optim import _native\n"
+            "p = torch.nn.Parameter(torch.ones(3)); p.grad = torch.ones(3); GENIE([p]).step()\n"
+            "assert _native.step_function() is not None; print(p.tolist())"
+        )
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        command = [sys.executable, "-c", code]
+        both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        first, second = (process.communicate(timeout=120)[0] for process in both)
+        assert [process.returncode for process in both] == [0, 0]
+        assert first == second != ""
+        assert all(_native._is_intact(path) for path in fresh.iterdir())
+
+    def test_every_set_of_flags_gives_the_same_bits(self, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With and without the processor's own instructions and OpenMP."""
+        results = []
+        for attempt in _native._ATTEMPTS:
+            monkeypatch.setattr(_native, "_ATTEMPTS", (attempt,))
+            _native.step_function.cache_clear()
+            if _native.step_function() is not None:
+                results.append(train([(300, 7), (70_000,)], 1.0)[0])
+        assert len(results) >= 2
+        for other in results[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
