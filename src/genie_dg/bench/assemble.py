@@ -244,6 +244,8 @@ def assemble(
     channels, size = _shape(data.domains[0], config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
     algorithm.to(device)
+    if config.fast:
+        algorithm.to(memory_format=torch.channels_last)
     files = isinstance(data.domains[0], FileDomain)
     parts = splits(data, config.trial_seed)
     training = Training(
