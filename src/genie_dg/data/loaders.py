@@ -24,8 +24,6 @@ from .sampling import AUGMENTATION, InOrder, Sampler, stream
 from .threads import shared_workers
 
 Batch = tuple[Tensor, Tensor]
-AHEAD = 2
-"""Steps whose batches are made ahead: the second one evens out what takes longer at times."""
 
 
 class Evaluation:
@@ -209,12 +207,9 @@ def ahead(training: Training, steps: int) -> Iterator[Callable[[int], list[Batch
 
         def at(step: int) -> list[Batch]:
             batches = waiting.pop(step).result() if step in waiting else training.at(step)
-            wanted = range(step + 1, min(step + 1 + AHEAD, steps))
-            for stale in waiting.keys() - wanted:
-                waiting.pop(stale).cancel()
-            for k in wanted:
-                if k not in waiting:
-                    waiting[k] = one.submit(training.at, k)
+            waiting.clear()
+            if step + 1 < steps:
+                waiting[step + 1] = one.submit(training.at, step + 1)
             return batches
 
         yield at
