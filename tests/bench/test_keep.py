@@ -190,9 +190,8 @@ def check_killed(keep: str, kind: str, out: Path, kills: int) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.stdout == f"{kills}\n", done.stderr
     whole = {path.name: path.read_bytes() for path in (out / "whole").iterdir() if is_the_same(path.name)}
-    assert sum(name.endswith(".pt") for name in whole) == {"best": 1, "last": 1, "all": 17}[keep] + (
-        kind == "swad"
-    )
+    models = {"best": 1, "last": 1, "all": 17}[keep] + (kind == "swad")
+    assert sum(name.endswith(".pt") for name in whole) == models
     for run in out.glob("killed *"):
         left = {path.name: path.read_bytes() for path in run.iterdir() if is_the_same(path.name)}
         assert left.keys() == whole.keys()
@@ -205,7 +204,7 @@ def is_the_same(name: str) -> bool:
 
 
 def test_files_are_the_same_after_a_few_kills(tmp_path: Path) -> None:
-    check_killed("all", "swad", tmp_path, 4)
+    check_killed("all", "swad", tmp_path, 2)
 
 
 @pytest.mark.slow
