@@ -1,19 +1,25 @@
 """Files that are written whole or not at all, lines of JSON, and locks that end with their process.
 
 A file is written under another name (``*.part``), synced and renamed, so a reader sees the old contents or the
-new ones and a process that is killed loses nothing that was there.
+new ones and a process that is killed loses nothing that was there. Only regular files of a sane size are read:
+a pipe would wait for ever, and a device has no end.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .check import GenieError
+
+MOST_BYTES = 2**26
+"""Of one file of text: a larger one is not a file of ours."""
 
 
 class FileError(GenieError, RuntimeError):
@@ -24,14 +30,66 @@ class Busy(FileError):
     """Another process holds the lock."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace the contents of a file."""
+class FileWarning(UserWarning):
+    """A file was damaged and could be done without; the message says which, and what happens instead."""
+
+
+def open_regular(path: str | os.PathLike[str], most: int = MOST_BYTES, flags: int = os.O_RDONLY) -> int:
+    """The descriptor of a regular file of at most so many bytes; anything else is an `OSError` that says what.
+
+    Nothing is waited for: pipes, devices and folders are refused before they are read.
+    """
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", os.fspath(path))
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MB", os.fspath(path))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def read_whole(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
+    """The contents of a regular file; anything else is an `OSError`, as from `open_regular`."""
+    handle = open_regular(path, most)
+    try:
+        data = os.read(handle, 2**16)
+        if len(data) < 2**16:
+            return data
+        parts = [data]
+        while parts[-1]:
+            parts.append(os.read(handle, 2**24))
+        return b"".join(parts)
+    finally:
+        os.close(handle)
+
+
+def read_stream(path: str | os.PathLike[str], most: int) -> BinaryIO:
+    """A regular file, opened to be read piece by piece."""
+    return os.fdopen(open_regular(path, most), "rb")
+
+
+def write_whole(path: Path, data: bytes | Sequence[bytes | memoryview], before: Path | None = None) -> None:
+    """Replace the contents of a file.
+
+    Args:
+        path: the file.
+        data: what it holds then, in one piece or in several.
+        before: where the contents it had are kept; without it they are gone.
+    """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
+        if before is not None and path.is_file():
+            path.replace(before)
         part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
@@ -75,7 +133,7 @@ def json_line(data: Mapping[str, Any]) -> str:
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
     """Add one JSON object as the last line, synced; a torn line before it stays a line of its own."""
     try:
-        with path.open("a+b") as file:
+        with os.fdopen(open_regular(path, flags=os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             torn = file.read(1) not in (b"", b"\n")
@@ -95,7 +153,7 @@ def read_lines(path: str | Path, most: int | None = None) -> tuple[list[dict[str
     A file that is not there has no lines. The last line of a process that was killed may be torn.
     """
     try:
-        text = Path(path).read_bytes()
+        text = read_whole(path)
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     except OSError as error:

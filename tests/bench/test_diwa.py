@@ -19,6 +19,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.results.frame import load
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.tensors import load_tensors
 
 BASE = RunConfig(
     "digits",
@@ -75,12 +76,12 @@ def test_a_uniform_average_of_three_runs(
     assert config.average_of == tuple(sorted(c.run_id for c in configs))
     assert record is not None
 
-    states = [files.load_tensors(folder / c.run_id / files.MODEL)["algorithm"] for c in configs]
+    states = [load_tensors(folder / c.run_id / files.MODEL)["algorithm"] for c in configs]
     parts = assemble(configs[0], digits)
     parts.algorithm.load_state_dict({k: sum(s[k] for s in states) / 3 for k in states[0]})
     for k in range(6):
         assert record.out_acc[k] == score(parts.algorithm, parts.evaluations[k, "out"]).accuracy
-    stored = files.load_tensors(folder / config.run_id / files.MODEL)["algorithm"]
+    stored = load_tensors(folder / config.run_id / files.MODEL)["algorithm"]
     for name, tensor in parts.algorithm.state_dict().items():
         torch.testing.assert_close(stored[name], tensor, rtol=1e-5, atol=1e-7)
 
@@ -131,7 +132,7 @@ def test_only_draws_may_differ() -> None:
     from genie_dg.bench.diwa import Member
 
     def members(*configs: RunConfig) -> list[Member]:
-        return [Member(config, Path(), 0.5) for config in configs]
+        return [Member(config, Path()) for config in configs]
 
     one = replace(BASE, hparams_seed=1, dropout=0.1, batch_size=8, optimizer_settings={"lr": 1.0})
     assert len(groups(members(BASE, one))) == 1

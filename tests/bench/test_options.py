@@ -19,7 +19,10 @@ CONFIG = RunConfig(
     "digits", (0, 2), algorithm_settings={"irm_lambda": 10}, optimizer_settings={"lr": 0.1}, oracle="best"
 )
 OTHER: dict[type, Any] = {str: "other", bool: True, int: 3, tuple: ("a.py", "b.py")}
-CHANGED = {one.name: OTHER[type(one.default)] for one in fields(RunOptions)} | {"evaluate": "all"}
+CHANGED = {one.name: OTHER[type(one.default)] for one in fields(RunOptions)} | {
+    "evaluate": "all",
+    "keep": "last",
+}
 """For every field a value that is not its default."""
 
 COMMANDS = {

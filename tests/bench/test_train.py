@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,8 +19,9 @@ from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import NotFinite, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
-from genie_dg.files import Busy, FileError
+from genie_dg.files import Busy, FileError, FileWarning
 from genie_dg.results.frame import load
+from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import RunConfig
 
 from ..data.pictures import folder
@@ -47,7 +50,12 @@ def stop_after(steps: int) -> Any:
 
 
 def files(of_run: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in of_run.iterdir() if p.name not in ("timings.jsonl", "model.pt")}
+    """All that must be the same to the byte; ``done`` without the digest of the times."""
+    contents = {p.name: p.read_bytes() for p in of_run.iterdir() if p.name != "timings.jsonl"}
+    sealed = json.loads(contents["done"])["files"]
+    assert sealed.keys() == contents.keys() - {"lock", "done"} | {"timings.jsonl"}
+    del sealed["timings.jsonl"]
+    return {**contents, "done": json.dumps(sealed).encode()}
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -75,7 +83,7 @@ def test_records_are_made_at_the_first_step_every_so_often_and_at_the_last(
 
 
 def test_the_accuracies_are_those_of_the_saved_weights(digits: DomainSet, tmp_path: Path) -> None:
-    records = train(assemble(BASE, digits), tmp_path)
+    records = train(assemble(BASE, digits), tmp_path, keep="last")
     again = assemble(BASE, digits)
     again.algorithm.load_state_dict(weights(tmp_path))
     again.algorithm.eval()
@@ -182,11 +190,90 @@ def test_a_folder_of_another_run_is_refused(digits: DomainSet, tmp_path: Path) -
         train(assemble(replace(BASE, steps=10), digits), tmp_path)
 
 
-def test_a_broken_checkpoint_is_named(digits: DomainSet, tmp_path: Path) -> None:
+def flipped(path: Path, bit: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[bit // 8 % len(data)] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("swad", [False, True])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    swad: bool, digits: DomainSet, tmp_path: Path
+) -> None:
+    """Single bits anywhere in the newest checkpoint, and a run that ends as if nothing had happened."""
+    config, stopped = replace(BASE, swad=swad), tmp_path / "stopped"
+    train(assemble(config, digits), tmp_path / "whole")
     with pytest.raises(Stop):
-        train(assemble(BASE, digits), tmp_path, stop_after(3))
-    (tmp_path / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(FileError, match=r"cannot be read .*; remove it and start the same command again"):
+        train(assemble(config, digits), stopped, stop_after(7))
+    for k, bit in enumerate(Random(0).sample(range(8 * (stopped / "checkpoint.pt").stat().st_size), 3)):
+        run, steps = tmp_path / f"run {k}", list[int]()
+        shutil.copytree(stopped, run)
+        flipped(run / "checkpoint.pt", bit)
+        with pytest.warns(FileWarning, match="so the run goes on from the checkpoint before") as caught:
+            train(assemble(config, digits), run, lambda done, _, steps=steps: steps.append(done))  # type: ignore[misc]
+        assert len(caught) == 1
+        assert steps[0] == 2  # after the checkpoint of step 0
+        assert files(run) == files(tmp_path / "whole")
+
+
+def test_two_damaged_checkpoints_cost_time_only(digits: DomainSet, tmp_path: Path) -> None:
+    train(assemble(BASE, digits), tmp_path / "whole")
+    with pytest.raises(Stop):
+        train(assemble(BASE, digits), tmp_path / "parts", stop_after(7))
+    (tmp_path / "parts" / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    flipped(tmp_path / "parts" / "checkpoint-before.pt", 9999)
+    with pytest.warns(FileWarning) as caught:
+        train(assemble(BASE, digits), tmp_path / "parts")
+    assert [str(one.message).rpartition(", so the run ")[2] for one in caught] == [
+        "goes on from the checkpoint before; its results are the same.",
+        "starts again from its first step; its results are the same.",
+    ]
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damage", ["0.", "lost", "model"])
+def test_what_a_checkpoint_counts_on_is_checked(damage: str, digits: DomainSet, tmp_path: Path) -> None:
+    """A changed number or a lost line of the records, and weights of the best record that were changed."""
+    train(assemble(BASE, digits), tmp_path / "whole")
+    with pytest.raises(Stop):
+        train(assemble(BASE, digits), tmp_path / "parts", stop_after(7))
+    path = tmp_path / "parts" / "records.jsonl"
+    if damage == "model":
+        flipped(tmp_path / "parts" / "model.pt", 54321)
+    else:
+        text = path.read_text()
+        path.write_text(text.replace("0.", "0.1", 1) if damage == "0." else text.partition("\n")[2])
+    with pytest.warns(FileWarning, match="model.pt cannot be read" if damage == "model" else "records.jsonl"):
+        train(assemble(BASE, digits), tmp_path / "parts")
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_a_checkpoint_from_before_there_were_digests_is_read(digits: DomainSet, tmp_path: Path) -> None:
+    """Its folder has no weights of the best record, so those of the best one since are kept."""
+    expected = train(assemble(BASE, digits), tmp_path / "whole")
+    with pytest.raises(Stop):
+        train(assemble(BASE, digits), tmp_path / "parts", stop_after(7))
+    for name in ("model.pt", "checkpoint-before.pt"):
+        (tmp_path / "parts" / name).unlink()
+    path = tmp_path / "parts" / "checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    for name in ("format", "run", "records_digest", "kept"):
+        del state[name]
+    torch.save(state, path)
+    assert train(assemble(BASE, digits), tmp_path / "parts") == expected
+    model = ModelFile.load(tmp_path / "parts" / "model.pt")
+    assert model.record == expected[-1].to_json()
+    assert (tmp_path / "parts" / "records.jsonl").read_bytes() == (
+        tmp_path / "whole" / "records.jsonl"
+    ).read_bytes()
+
+
+def test_a_finished_run_that_was_changed_is_refused(digits: DomainSet, tmp_path: Path) -> None:
+    train(assemble(BASE, digits), tmp_path)
+    path = tmp_path / "records.jsonl"
+    path.write_text(path.read_text().partition("\n")[2])
+    with pytest.raises(FileError, match=r"records.jsonl was changed after the run was finished; remove its"):
         train(assemble(BASE, digits), tmp_path)
 
 

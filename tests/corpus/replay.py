@@ -79,9 +79,10 @@ def bring(argv: Sequence[str], source: Path, target: Path) -> None:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """The files below a folder with their text, without locks and pages."""
+    """The files below a folder with their text, without locks and pages; ``done`` was empty before seals."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNTOLD)
-    return {path.relative_to(folder).as_posix(): plain(path.read_text("utf-8", "replace")) for path in files}
+    texts = {path: "" if path.name == "done" else path.read_text("utf-8", "replace") for path in files}
+    return {path.relative_to(folder).as_posix(): plain(text) for path, text in texts.items()}
 
 
 class _Page(HTMLParser):

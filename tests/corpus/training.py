@@ -61,7 +61,7 @@ def trained(words: str, out: Path) -> Path:
 
     told = io.StringIO()
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-        code = main(["train", *words.split(), "--out", str(out), "--device", "cpu"])
+        code = main(["train", *words.split(), "--keep", "last", "--out", str(out), "--device", "cpu"])
     if code:
         raise SystemExit(f"{words} ended with exit code {code}: {told.getvalue()}")
     (folder,) = out.iterdir()

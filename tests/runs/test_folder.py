@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from genie_dg.files import Busy, FileError, append_line
 from genie_dg.runs import folder as files
@@ -26,6 +25,7 @@ def test_names_are_those_that_stored_runs_have() -> None:
     assert (files.RECORDS, files.TIMINGS) == ("records.jsonl", "timings.jsonl")
     assert (files.WATCH, files.FAILURES) == ("watch.jsonl", "failures.jsonl")
     assert (files.CHECKPOINT, files.MODEL) == ("checkpoint.pt", "model.pt")
+    assert files.BEFORE == "checkpoint-before.pt"
     assert (files.AVERAGE, files.AVERAGE_MODEL) == ("swad.json", "swad.pt")
 
 
@@ -56,41 +56,6 @@ def test_a_run_is_begun_once(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"holds another run; choose another folder, or remove it\.$"):
         files.begin(tmp_path, RunConfig("digits", (1,)), {})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
-
-
-def test_tensors_come_back(tmp_path: Path) -> None:
-    state: dict[str, Any] = {
-        "weights": torch.arange(3.0),
-        "step": 7,
-        "name": "x",
-        "nested": {"a": [1, 2.5, None]},
-    }
-    files.save_tensors(tmp_path / "a.pt", state)
-    back = files.load_tensors(tmp_path / "a.pt")
-    assert torch.equal(back.pop("weights"), state.pop("weights"))
-    assert back == state
-    assert list(tmp_path.iterdir()) == [tmp_path / "a.pt"]
-
-
-class _Code:
-    """What a file of tensors must not be able to do."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("code was run",)
-
-
-def test_files_that_hold_no_tensors_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    whole = tmp_path / "a.pt"
-    files.save_tensors(whole, {"weights": torch.zeros(1000)})
-    (tmp_path / "cut.pt").write_bytes(whole.read_bytes()[:500])
-    (tmp_path / "empty.pt").touch()
-    torch.save({"x": _Code()}, tmp_path / "code.pt")
-    for name in ("cut.pt", "empty.pt", "code.pt", "missing.pt"):
-        with pytest.raises(
-            FileError, match=rf"{name} cannot be read \(\w+\); remove it and start the same command"
-        ):
-            files.load_tensors(tmp_path / name)
-    assert "code was run" not in capfd.readouterr().out
 
 
 def test_records_come_back(tmp_path: Path) -> None:
@@ -149,6 +114,17 @@ def test_records_are_cut(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
+def test_a_log_has_the_digest_of_its_file(tmp_path: Path) -> None:
+    log = files.RecordLog(tmp_path, [record(0)])
+    log.append(record(10))
+    assert (log.count, log.digest) == (2, hashlib.sha256(log.path.read_bytes()).hexdigest())
+    assert files.read_records(tmp_path, 2, 2, log.digest) == [record(0), record(10)]
+    log.path.write_text(log.path.read_text().replace("0.25", "0.75"))
+    with pytest.raises(FileError, match=r"records.jsonl was changed after it was written; remove its folder"):
+        files.read_records(tmp_path, 2, 2, log.digest)
+
+
 def test_no_torch_is_loaded_for_names() -> None:
-    code = "import sys, genie_dg.runs.folder, genie_dg.runs.read; sys.exit('torch' in sys.modules)"
+    code = "import sys, genie_dg.runs.folder, genie_dg.runs.read, genie_dg.runs.model_file\n"
+    code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -45,7 +45,9 @@ class DegenerateWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything a run is made of."""
+    """Everything a run is made of; the network sees ``channels`` by ``size`` by ``size``, from decoded pictures
+    or from tensors in memory.
+    """
 
     config: RunConfig
     domains: tuple[str, ...]
@@ -56,6 +58,10 @@ class Parts:
     training: Training
     evaluations: dict[tuple[int, str], Evaluation | AugmentedEvaluation]
     device: torch.device
+    classes: tuple[str, ...]
+    channels: int
+    size: int
+    pictures: bool
     world: World = ALONE
 
     @property
@@ -241,7 +247,7 @@ def assemble(
     check_identity(config, data, options)
     say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
     device = torch.device(options.device or "cpu")
-    channels, size = _shape(data.domains[0], config.image_size)
+    channels, size, pictures = _shape(data.domains[0], config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
     algorithm.to(device)
     if config.fast:
@@ -275,6 +281,10 @@ def assemble(
         training,
         evaluations,
         device,
+        tuple(data.classes),
+        channels,
+        size,
+        pictures,
         world,
     )
 
@@ -307,12 +317,12 @@ def _evaluation(
     return Evaluation(domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH)
 
 
-def _shape(domain: Domain, image_size: int) -> tuple[int, int]:
-    """Channels and height of what the network will see."""
+def _shape(domain: Domain, image_size: int) -> tuple[int, int, bool]:
+    """Channels and height of what the network will see, and whether samples are pictures to decode."""
     sample = domain.read(0)
     if isinstance(sample, torch.Tensor):
-        return int(sample.shape[0]), int(sample.shape[-1])
-    return 3, image_size
+        return int(sample.shape[0]), int(sample.shape[-1]), False
+    return 3, image_size, True
 
 
 def _cache(

@@ -1,16 +1,18 @@
 """DiWA: the mean of the weights of finished runs, as a run of its own (Rame et al., NeurIPS 2022).
 
 Runs that differ in their draw of hyper-parameters only start from the same weights, which is what lets their
-mean be a good model. `average` takes the final weights of such runs, averages all of them (``"uniform"``) or
-those that help on the validation parts of the training domains (``"greedy"``, the paper's restricted average),
-evaluates the mean, and stores it as a run that tables and reports show as ``ALGORITHM+DiWA``.
+mean be a good model. `average` takes the weights that such runs kept (``model.pt``: by default those of the
+record with the best validation; the last ones in runs that kept these, or are from before there was a choice),
+averages all of them (``"uniform"``) or those that help on the validation parts of the training domains
+(``"greedy"``, the paper's restricted average), evaluates the mean, and stores it as a run that tables and
+reports show as ``ALGORITHM+DiWA``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,17 @@ from torch import Tensor
 
 from genie_dg.check import InputError, one_of
 from genie_dg.data.domains import DomainSet
-from genie_dg.files import FileError, write_whole
+from genie_dg.files import FileError, read_whole
 from genie_dg.runs import folder as files
+from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.read import run_folders
 from genie_dg.runs.record import Record, RunConfig, canonical, from_mapping
+from genie_dg.runs.seal import check_seal, seal
+from genie_dg.runs.tensors import DamagedFile
 
 from .assemble import Parts, assemble
 from .evaluate import score
+from .keep import model_file
 from .options import RunOptions
 from .train import evaluate, same_kernels
 
@@ -37,11 +43,11 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Member:
-    """A finished run and the accuracy of its final weights on the validation parts of the training domains."""
+    """A finished run with its records."""
 
     config: RunConfig
     folder: Path
-    validation: float
+    records: tuple[Record, ...] = ()
 
 
 def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> State:
@@ -64,29 +70,41 @@ def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> State:
 def finished(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[Member]:
     """The runs of a folder on a data set that are complete, trained, and still have their weights."""
     for path in map(Path, run_folders(str(folder))):
-        if not (path / files.DONE).exists() or not (path / files.CONFIG).exists():
+        if not files.is_done(path) or not (path / files.CONFIG).exists():
             continue
         try:
-            config = from_mapping(json.loads((path / files.CONFIG).read_bytes()))
+            config = from_mapping(json.loads(read_whole(path / files.CONFIG)))
             if config.dataset != data.name or config.average_of:
                 continue
-            last = files.read_records(path, len(data.domains))[-1]
-        except (FileError, ValueError, TypeError, IndexError, OSError) as error:
+            check_seal(path)
+            records = files.read_records(path, len(data.domains))
+        except (FileError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
             problems.append(f"{path} cannot be read ({str(error).rstrip('.')}); it is left out.")
             continue
         if not (path / files.MODEL).exists():
             problems.append(f"{path} has no {files.MODEL}; it is left out.")
             continue
-        yield Member(config, path, last.validation(config.test_domains))
+        yield Member(config, path, tuple(records))
+
+
+def weights_of(member: Member) -> tuple[float, State]:
+    """The weights that a run kept, after their accuracy on the validation parts of the training domains."""
+    model = ModelFile.load(member.folder / files.MODEL)
+    if model.config != member.config:
+        raise DamagedFile(f"{member.folder / files.MODEL} is of the run {model.config.run_id}")
+    steps = [record.step for record in member.records]
+    step = model.record.get("step", steps[-1] if steps else -1)  # files of before held the last record
+    if step not in steps:
+        raise DamagedFile(f"{member.folder / files.MODEL} is of step {step}, which has no record")
+    return member.records[steps.index(step)].validation(member.config.test_domains), dict(model.algorithm)
 
 
 def groups(members: Sequence[Member]) -> list[list[Member]]:
-    """Runs that differ in their draw only, the best by validation first; ties to the smaller draw."""
+    """Runs that differ in their draw only."""
     by_kind: dict[str, list[Member]] = {}
     for member in members:
         by_kind.setdefault(canonical(without_draw(member.config)), []).append(member)
-    order = [sorted(some, key=lambda m: (-m.validation, m.config.hparams_seed)) for some in by_kind.values()]
-    return [some for some in order if len(some) > 1]
+    return [some for some in by_kind.values() if len(some) > 1]
 
 
 def without_draw(config: RunConfig) -> RunConfig:
@@ -113,23 +131,40 @@ def average(
     """
     one_of("choice", choice, CHOICES)
     problems: list[str] = []
-    found = groups(list(finished(Path(options.out), data, problems)))
-    if not found:
+    averaged = 0
+    for members in groups(list(finished(Path(options.out), data, problems))):
+        chosen = _in_order(members, problems)
+        if len(chosen) > 1:
+            with same_kernels():
+                report(*_average(chosen, data, options, choice), len(chosen))
+            averaged += 1
+    if not averaged:
         raise InputError(
             f"{options.out} has no two finished runs on {data.name} that differ in their draw only; run a "
-            "sweep with hparams = 2 or more first."
+            f"sweep with hparams = 2 or more first.{' '.join(['', *problems[:1]])}"
         )
-    for members in found:
-        with same_kernels():
-            report(*_average(members, data, options, choice), len(members))
     return problems
 
 
+def _in_order(members: Sequence[Member], problems: list[str]) -> list[tuple[Member, State]]:
+    """Runs with their weights, the best by validation first, ties to the smaller draw, without damaged ones."""
+    found = []
+    for member in members:
+        try:
+            validation, weights = weights_of(member)
+        except DamagedFile as error:
+            problems.append(f"{error}; the run is left out.")
+        else:
+            found.append((-validation, member.config.hparams_seed, member, weights))
+    found.sort(key=lambda one: one[:2])
+    return [(member, weights) for _, _, member, weights in found]
+
+
 def _average(
-    members: Sequence[Member], data: DomainSet, options: RunOptions, choice: str
+    chosen: Sequence[tuple[Member, State]], data: DomainSet, options: RunOptions, choice: str
 ) -> tuple[RunConfig, Record | None, int]:
+    members, states = [member for member, _ in chosen], [weights for _, weights in chosen]
     parts = assemble(members[0].config, data, options)
-    states = [files.load_tensors(member.folder / files.MODEL)["algorithm"] for member in members]
     kept = list(range(len(members))) if choice == "uniform" else greedy(parts, states)
     best = members[0].config
     config = replace(
@@ -139,7 +174,7 @@ def _average(
     )
     folder = Path(options.out) / config.run_id
     with files.alone(folder):
-        if (folder / files.DONE).exists():
+        if files.is_done(folder):
             return config, None, len(kept)
         weights = mean_weights([states[k] for k in kept])
         parts.algorithm.load_state_dict(weights)
@@ -147,8 +182,8 @@ def _average(
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
         files.begin(folder, config, {**meta, "choice": choice})
         files.cut_records(folder, [record])
-        files.save_tensors(folder / files.MODEL, {"algorithm": weights, "config": asdict(config)})
-        write_whole(folder / files.DONE, b"")
+        model_file(parts, record, weights, config, averaged=True).save(folder / files.MODEL)
+        seal(folder)
     return config, record, len(kept)
 
 

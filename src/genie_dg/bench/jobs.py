@@ -54,6 +54,6 @@ def run_parts(parts: Parts, folder: Path, options: RunOptions, report: Report | 
     if watches := check_watches(options.watches):
         report = watching(parts, folder, watches, report)
     if not options.tensorboard:
-        return train(parts, folder, report)
+        return train(parts, folder, report, options.keep)
     with logging_to(folder, parts, report) as logged:
-        return train(parts, folder, logged)
+        return train(parts, folder, logged, options.keep)

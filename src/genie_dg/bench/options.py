@@ -22,6 +22,8 @@ ALL = (*BOTH, "diwa")
 EVALUATE = ("used", "all")
 """Which parts of domains are evaluated: what selection, tables and the report read (the held-back parts of the
 training domains, both parts of the test domains), or every part, as DomainBed does."""
+KEEP = ("best", "last", "all", "none")
+"""Whose weights a run leaves: of the record with the best validation, of the last, of every one, or none."""
 
 
 def option(default: Any, text: str, verbs: tuple[str, ...] = BOTH, **flag: Any) -> Any:
@@ -46,6 +48,7 @@ class RunOptions:
     weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE")
     device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL)
     evaluate: str = option("used", "used: the parts of domains that selection and tables read; all: every part")
+    keep: str = option("best", "weights to keep: best (by validation), last, all (of every record) or none")
     watch: str = option("", "also measure updates, osgr, or updates,osgr")
     tensorboard: bool = option(False, "also write TensorBoard's files")
     threads: int = option(0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)")
@@ -54,6 +57,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         whole_number("threads", self.threads, 0)
         one_of("evaluate", self.evaluate, EVALUATE)
+        one_of("keep", self.keep, KEEP)
 
     @property
     def watches(self) -> tuple[str, ...]:
@@ -105,7 +109,7 @@ class Job:
 
     @property
     def done(self) -> bool:
-        return (self.folder / files.DONE).exists()
+        return files.is_done(self.folder)
 
     def to_json(self) -> str:
         """One line; `job_from` reads it."""

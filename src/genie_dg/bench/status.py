@@ -63,14 +63,14 @@ def state_of(config: RunConfig, runs: Path) -> State:
         return State(config, "missing")
     timings = seconds(str(folder))
     steps, spent = max(timings, default=-1) + 1, sum(timings.values())
-    if (folder / files.DONE).exists():
+    if files.is_done(folder):
         return State(config, "done", config.steps, spent)
     if is_locked(folder / files.LOCK):
         return State(config, "running", steps, spent)
     failures, _ = read_lines(folder / files.FAILURES)
     if failures:
         return State(config, "failed", steps, spent, str(failures[-1].get("reason", "no reason given")))
-    return State(config, "stopped" if (folder / files.CHECKPOINT).exists() else "missing", steps, spent)
+    return State(config, "stopped" if files.has_checkpoint(folder) else "missing", steps, spent)
 
 
 def time_left(states: Sequence[State], workers: int) -> float | None:

@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
 from genie_dg._types import MAIN, DomainBatch, StepContext
+from genie_dg.check import one_of
 from genie_dg.data.loaders import AugmentedEvaluation, ahead
-from genie_dg.files import FileError, append_line, write_json, write_whole
+from genie_dg.files import FileError, FileWarning, append_line, write_json
 from genie_dg.optim.swad import SWAD
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record
+from genie_dg.runs.seal import check_seal, seal
+from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 
 from .assemble import Parts, usual_lr
 from .evaluate import on_device, score
+from .keep import Kept, model_file
+from .options import KEEP
 from .seeds import seed_of
 from .step import take_step
 
@@ -40,17 +47,18 @@ class NotFinite(FileError):
     """The loss is not a number any more."""
 
 
-def train(parts: Parts, folder: Path, report: Report | None = None) -> list[Record]:
+def train(parts: Parts, folder: Path, report: Report | None = None, keep: str = "best") -> list[Record]:
     """Train to the end, from the last checkpoint when there is one; returns the records.
 
     Args:
         parts: from `assemble`.
         folder: of this run; created when missing.
         report: called after every step.
+        keep: whose weights are kept, one of `genie_dg.bench.options.KEEP`.
     """
     with files.alone(folder) if parts.world.first else nullcontext(), same_kernels():
         parts.world.wait()
-        return _train(parts, folder, report)
+        return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)))
 
 
 @contextmanager
@@ -61,18 +69,20 @@ def same_kernels() -> Iterator[None]:
         yield
 
 
-def _train(parts: Parts, folder: Path, report: Report | None) -> list[Record]:
+def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> list[Record]:
     config, algorithm, world = parts.config, parts.algorithm, parts.world
     if world.first:
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
         files.begin(folder, config, meta)
     world.wait()
-    if (folder / files.DONE).exists():
-        (folder / files.CHECKPOINT).unlink(missing_ok=True)  # killed right after the mark was made
+    if files.is_done(folder):
+        check_seal(folder)
+        files.remove_checkpoints(folder)  # killed right after the mark was made
         return files.read_records(folder, len(parts.domains))
     averaging = SWAD(algorithm) if config.swad else None
     scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
-    start, records = resume(parts, folder, averaging, scaler)
+    start, records = resume(parts, folder, averaging, scaler, kept)
+    log = files.RecordLog(folder, records) if world.first else None
     losses: list[float] = []
     clock = time.perf_counter()
     for step, loss in take_steps(parts, start, scaler):
@@ -86,14 +96,15 @@ def _train(parts: Parts, folder: Path, report: Report | None) -> list[Record]:
                 averaging.evaluated(record.validation_loss)
             spent, losses = time.perf_counter() - clock, []
             records.append(record)
-            if world.first:
-                append_line(folder / files.RECORDS, record.to_json())
-                save(parts, folder, step + 1, len(records), averaging, scaler)
+            if log is not None:
+                log.append(record)
                 append_line(folder / files.TIMINGS, {"step": step, "seconds": spent})
+                kept.add(parts, folder, records)
+                save(parts, folder, step + 1, log, averaging, scaler, kept)
             clock = time.perf_counter()
         if report is not None:
             report(step + 1, record)
-    finish(parts, folder, averaging)
+    finish(parts, folder, averaging, records, kept)
     return records
 
 
@@ -170,30 +181,77 @@ def _mean(losses: list[float]) -> float | None:
 
 
 def save(
-    parts: Parts, folder: Path, step: int, records: int, averaging: SWAD | None, scaler: GradScaler | None
+    parts: Parts,
+    folder: Path,
+    step: int,
+    log: files.RecordLog,
+    averaging: SWAD | None,
+    scaler: GradScaler | None,
+    kept: Kept,
 ) -> None:
     """Everything that is needed to go on from ``step``; saved right after a record, so no loss is pending."""
-    files.save_tensors(
-        folder / files.CHECKPOINT,
-        {
-            "step": step,
-            "records": records,
-            "algorithm": parts.algorithm.state_dict(),
-            "optimizers": {role: o.state_dict() for role, o in parts.optimizers.items()},
-            "averaging": averaging.state_dict() if averaging is not None else {},
-            "scaler": scaler.state_dict() if scaler is not None else {},
-        },
-    )
+    state = {
+        "run": parts.config.run_id,
+        "step": step,
+        "records": log.count,
+        "records_digest": log.digest,
+        "kept": dict(kept.steps),
+        "algorithm": parts.algorithm.state_dict(),
+        "optimizers": {role: o.state_dict() for role, o in parts.optimizers.items()},
+        "averaging": averaging.state_dict() if averaging is not None else {},
+        "scaler": scaler.state_dict() if scaler is not None else {},
+    }
+    save_tensors(folder / files.CHECKPOINT, state, before=folder / files.BEFORE)
 
 
 def resume(
-    parts: Parts, folder: Path, averaging: SWAD | None, scaler: GradScaler | None
+    parts: Parts, folder: Path, averaging: SWAD | None, scaler: GradScaler | None, kept: Kept
 ) -> tuple[int, list[Record]]:
-    """Load the checkpoint when there is one: the next step and the records so far."""
-    path, records, step = folder / files.CHECKPOINT, [], 0
+    """Load the newest checkpoint that is whole, when there is one: the next step and the records so far."""
+    records: list[Record] = []
+    step = 0
     parts.world.wait()
-    if path.exists():
-        state = files.load_tensors(path, parts.device)
+    for name in (files.CHECKPOINT, files.BEFORE):
+        if not (folder / name).exists():
+            continue
+        try:
+            state, records, steps = _read_checkpoint(parts, folder, name, kept)
+        except FileError as error:
+            if parts.world.first:
+                _say_damaged(folder, name, error)
+            continue
+        step, kept.steps = state["step"], steps
+        _load(parts, folder / name, state, averaging, scaler)
+        break
+    parts.world.wait()
+    if parts.world.first:
+        kept.remove_others(folder)
+    return step, records
+
+
+def _read_checkpoint(
+    parts: Parts, folder: Path, name: str, kept: Kept
+) -> tuple[dict[str, Any], list[Record], dict[str, int]]:
+    """A checkpoint with its records and files of weights; refused where one of these is not what it says."""
+    state = load_tensors(folder / name, parts.device)
+    whole = all(isinstance(state.get(key), int) for key in ("step", "records"))
+    if not whole or state.get("run", parts.config.run_id) != parts.config.run_id:
+        raise DamagedFile(f"{folder / name} is not a checkpoint of this run")
+    records = files.read_records(folder, len(parts.domains), state["records"], state.get("records_digest", ""))
+    return state, records, kept.resume(folder, state)
+
+
+def _say_damaged(folder: Path, name: str, error: FileError) -> None:
+    there = name == files.CHECKPOINT and (folder / files.BEFORE).exists()
+    then = "goes on from the checkpoint before" if there else "starts again from its first step"
+    what = str(error).rstrip(".").partition("; remove")[0]
+    warnings.warn(f"{what}, so the run {then}; its results are the same.", FileWarning, stacklevel=4)
+
+
+def _load(
+    parts: Parts, path: Path, state: dict[str, Any], averaging: SWAD | None, scaler: GradScaler | None
+) -> None:
+    try:
         parts.algorithm.load_state_dict(state["algorithm"])
         for role, optimizer in parts.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][role])
@@ -201,28 +259,25 @@ def resume(
             averaging.load_state_dict(state["averaging"])
         if scaler is not None:
             scaler.load_state_dict(state["scaler"])
-        records, step = (
-            files.read_records(folder, len(parts.domains), int(state["records"])),
-            int(state["step"]),
-        )
-    parts.world.wait()
-    if parts.world.first:
-        files.cut_records(folder, records)
-    return step, records
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise FileError(
+            f"{path} does not fit this run ({type(error).__name__}); remove {path.parent} and start the same "
+            "command again: the run then starts from its first step."
+        ) from error
 
 
-def finish(parts: Parts, folder: Path, averaging: SWAD | None) -> None:
-    """The final weights, then the mark that the run is complete."""
+def finish(parts: Parts, folder: Path, averaging: SWAD | None, records: list[Record], kept: Kept) -> None:
+    """The weights that are kept, then the seal that the run is complete."""
     weights = parts.algorithm.state_dict()
     if parts.world.first:
-        files.save_tensors(folder / files.MODEL, {"algorithm": weights, "config": asdict(parts.config)})
+        kept.finish(parts, folder, records[-1])
     if averaging is not None:
-        averaged = {**weights, **averaging.average()}
-        parts.algorithm.load_state_dict(averaged)
+        parts.algorithm.load_state_dict({**weights, **averaging.average()})
         record = replace(evaluate(parts, parts.config.steps - 1, []), swad=True)
         if parts.world.first:
             write_json(folder / files.AVERAGE, record.to_json())
-            files.save_tensors(folder / files.AVERAGE_MODEL, {"algorithm": averaged})
+            if kept.keep != "none":
+                model_file(parts, record, averaged=True).save(folder / files.AVERAGE_MODEL)
     if parts.world.first:
-        write_whole(folder / files.DONE, b"")
-        (folder / files.CHECKPOINT).unlink(missing_ok=True)
+        seal(folder)
+        files.remove_checkpoints(folder)

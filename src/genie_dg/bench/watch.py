@@ -55,7 +55,7 @@ def watching(parts: Parts, folder: Path, names: Sequence[str], report: Report | 
         report: called afterwards.
     """
     network = parts.algorithm.network
-    fresh = not (folder / files.CHECKPOINT).exists()
+    fresh = not files.has_checkpoint(folder)
     recorders = [UpdateRecorder(network, bins=GROUPS)] if "updates" in names and fresh else []
 
     def watched(done: int, record: Record | None) -> None:

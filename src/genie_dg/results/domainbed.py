@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError, folder, whole_number
-from genie_dg.files import json_line, read_lines, write_whole
+from genie_dg.files import json_line, read_lines, read_whole, write_whole
 from genie_dg.runs import folder as names
 from genie_dg.runs.record import Record, RunConfig, canonical, record_from
+from genie_dg.runs.seal import digest, seal_text
 
 from .frame import ResultsError
 
@@ -164,14 +165,15 @@ def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, 
         "args": _finite(args),
         "hparams": _finite(hparams),
     }
-    contents = {
+    texts = {
         names.CONFIG: text + "\n",
         names.META: json.dumps(meta, indent=1, sort_keys=True, allow_nan=False) + "\n",
         names.RECORDS: "".join(json_line(record.to_json()) for record in records),
     }
+    contents = {name: data.encode("utf-8") for name, data in texts.items()}
     if done:
-        contents[names.DONE] = ""
-    return config.run_id, {name: data.encode("utf-8") for name, data in contents.items()}
+        contents[names.DONE] = seal_text({name: digest(data) for name, data in contents.items()})
+    return config.run_id, contents
 
 
 def _last_attempt(file: str, problems: list[str]) -> list[dict[str, Any]]:
@@ -275,7 +277,12 @@ def write_run(path: Path, contents: Mapping[str, bytes]) -> bool:
     A folder may grow: records that begin with those that are there replace them.
     """
     files = (names.CONFIG, names.META, names.RECORDS, names.DONE)
-    there = {name: (path / name).read_bytes() if (path / name).exists() else None for name in files}
+    try:
+        there = {name: read_whole(path / name) if (path / name).exists() else None for name in files}
+    except OSError as error:
+        raise ResultsError(
+            f"{error.filename} cannot be read ({error.strerror}); it is left as it is, so move it away first."
+        ) from error
     if any(there[name] not in (None, contents[name]) for name in (names.CONFIG, names.META)):
         raise ResultsError(
             f"{path} holds another run of this name; it is left as it is, so move it away first."
@@ -284,6 +291,8 @@ def write_run(path: Path, contents: Mapping[str, bytes]) -> bool:
     if before != now and (there[names.DONE] is not None or not now.startswith(before)):
         raise ResultsError(f"{path} holds other records; it is left as it is, so move it away first.")
     missing = {name: data for name, data in contents.items() if there[name] != data}
+    if there[names.DONE] == b"":  # imported before runs were sealed, and the same in all else
+        missing.pop(names.DONE, None)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,32 +1,68 @@
-"""The folder of a run: which file is called what, and how tensors are kept in it.
+"""The folder of a run: which file is called what, and how it is begun and its records are kept.
 
 A run's folder holds ``config.json`` (what the run is), ``meta.json`` (versions and names), ``records.jsonl``
-(one line for each evaluation), ``checkpoint.pt`` (all that is needed to go on), ``timings.jsonl`` (how long
-things took, which is never the same twice and so not part of the records), ``watch.jsonl`` (what it was watched
-for), ``failures.jsonl`` (why attempts ended), at the end ``model.pt`` (the weights), with SWAD ``swad.json``
-and ``swad.pt`` (record and weights of the average), and ``done``. Records beyond those that the checkpoint
-counts are cut off when a run goes on, so a run that was killed at any moment leaves the same records as one
-that was not.
+(one line for each evaluation), ``checkpoint.pt`` and ``checkpoint-before.pt`` (all that is needed to go on, of
+the last record and of the one before), ``timings.jsonl`` (how long things took, which is never the same twice
+and so not part of the records), ``watch.jsonl`` (what it was watched for), ``failures.jsonl`` (why attempts
+ended), ``model.pt`` and ``model-<step>.pt`` (weights of records), with SWAD ``swad.json`` and ``swad.pt``
+(record and weights of the average), and at the end ``done`` (digests of all this). Records beyond those that
+the checkpoint counts are cut off when a run goes on, so a run that was killed at any moment leaves the same
+records as one that was not.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from genie_dg.check import InputError
-from genie_dg.files import FileError, json_line, lock, read_lines, remove_parts, write_json, write_whole
+from genie_dg.files import (
+    FileError,
+    append_line,
+    json_line,
+    lock,
+    read_lines,
+    read_whole,
+    remove_parts,
+    write_json,
+    write_whole,
+)
 
 from .record import Record, RunConfig, canonical, record_from
 
-if TYPE_CHECKING:
-    import torch
-
 CONFIG, META, DONE, LOCK = "config.json", "meta.json", "done", "lock"
 RECORDS, TIMINGS, WATCH, FAILURES = "records.jsonl", "timings.jsonl", "watch.jsonl", "failures.jsonl"
-CHECKPOINT, MODEL, AVERAGE, AVERAGE_MODEL = "checkpoint.pt", "model.pt", "swad.json", "swad.pt"
+CHECKPOINT, BEFORE, MODEL = "checkpoint.pt", "checkpoint-before.pt", "model.pt"
+AVERAGE, AVERAGE_MODEL = "swad.json", "swad.pt"
+
+_OF_RECORD = re.compile(r"model-\d+\.pt")
+
+
+def model_of(step: int) -> str:
+    """The name of the weights of one record, by its step.
+
+    >>> model_of(300)
+    'model-300.pt'
+    """
+    return f"model-{step}.pt"
+
+
+def is_model(name: str) -> bool:
+    """Whether a file of this name holds weights of a record.
+
+    >>> is_model("model.pt"), is_model("model-300.pt"), is_model("swad.pt")
+    (True, True, False)
+    """
+    return name == MODEL or _OF_RECORD.fullmatch(name) is not None
+
+
+def is_sealed(name: str) -> bool:
+    """Whether a complete run keeps this file as it is: all but lock, checkpoints, failures and ``done``."""
+    return is_model(name) or name in (CONFIG, META, RECORDS, TIMINGS, WATCH, AVERAGE, AVERAGE_MODEL)
 
 
 @contextmanager
@@ -39,42 +75,66 @@ def alone(folder: Path) -> Iterator[None]:
 def begin(folder: Path, config: RunConfig, meta: Mapping[str, Any]) -> None:
     """Write what the run is; a folder of another run is refused."""
     remove_parts(folder)
-    path, text = folder / CONFIG, canonical(config)
-    if path.exists() and path.read_text(encoding="utf-8").strip() != text:
+    path, text = folder / CONFIG, (canonical(config) + "\n").encode("utf-8")
+    try:
+        known = read_whole(path) if path.exists() else None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror}); remove {folder} first.") from error
+    if known is not None and known.strip() != text.strip():
         raise FileError(f"{folder} holds another run; choose another folder, or remove it.")
-    if not path.exists():
-        write_whole(path, (text + "\n").encode("utf-8"))
-    if not (folder / META).exists():
+    if known is None:
+        write_whole(path, text)
+    if not (folder / META).exists() and not is_done(folder):
         write_json(folder / META, meta)
 
 
-def save_tensors(path: Path, state: Mapping[str, Any]) -> None:
-    """Tensors, numbers and text in torch's format, written whole."""
-    import io
-
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save(dict(state), buffer)
-    write_whole(path, buffer.getvalue())
+def is_done(folder: Path) -> bool:
+    """Whether a run is marked as complete."""
+    return (folder / DONE).is_file()
 
 
-def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save_tensors` wrote; code in the file is never run."""
-    import torch
-
-    try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:
-        raise FileError(
-            f"{path} cannot be read ({type(error).__name__}); remove it and start the same command again: the "
-            "run then starts from its first step."
-        ) from error
-    return state
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run can go on from where it was."""
+    return (folder / CHECKPOINT).exists() or (folder / BEFORE).exists()
 
 
-def read_records(folder: Path, domains: int, count: int | None = None) -> list[Record]:
-    """The first ``count`` records of a run, or all; what cannot be read is refused."""
+def remove_checkpoints(folder: Path) -> None:
+    """Of a run that is complete."""
+    for name in (CHECKPOINT, BEFORE):
+        (folder / name).unlink(missing_ok=True)
+
+
+class RecordLog:
+    """The records of a run that is under way: a file that grows, and the digest of all its lines.
+
+    Args:
+        folder: of the run.
+        records: what the file holds from now on.
+    """
+
+    def __init__(self, folder: Path, records: Sequence[Record]) -> None:
+        cut_records(folder, records)
+        self.path, self.count = folder / RECORDS, len(records)
+        self._digest = hashlib.sha256(_text(records))
+
+    @property
+    def digest(self) -> str:
+        """Of the file, as hexadecimal digits."""
+        return self._digest.hexdigest()
+
+    def append(self, record: Record) -> None:
+        """Add a record."""
+        append_line(self.path, record.to_json())
+        self.count += 1
+        self._digest.update(_text([record]))
+
+
+def _text(records: Sequence[Record]) -> bytes:
+    return "".join(json_line(record.to_json()) for record in records).encode("utf-8")
+
+
+def read_records(folder: Path, domains: int, count: int | None = None, digest: str = "") -> list[Record]:
+    """The first ``count`` records of a run, or all; what cannot be read, or has another digest, is refused."""
     if count == 0:
         return []
     lines, problems = read_lines(folder / RECORDS, count)
@@ -84,16 +144,25 @@ def read_records(folder: Path, domains: int, count: int | None = None) -> list[R
             "folder and run it again."
         )
     try:
-        return [record_from(line, domains, finite=False) for line in lines]
+        records = [record_from(line, domains, finite=False) for line in lines]
     except InputError as error:
         raise FileError(
             f"{folder / RECORDS} has a line that is not a record ({str(error).rstrip('.')}); remove its folder "
             "and run it again."
         ) from error
+    if digest and hashlib.sha256(_text(records)).hexdigest() != digest:
+        raise FileError(
+            f"{folder / RECORDS} was changed after it was written; remove its folder and run it again."
+        )
+    return records
 
 
 def cut_records(folder: Path, records: Sequence[Record]) -> None:
     """Leave these records only."""
-    path, text = folder / RECORDS, "".join(json_line(record.to_json()) for record in records)
-    if not path.exists() or path.read_bytes() != text.encode("utf-8"):
-        write_whole(path, text.encode("utf-8"))
+    path, text = folder / RECORDS, _text(records)
+    try:
+        same = read_whole(path) == text
+    except OSError:  # missing, or no file: it is replaced
+        same = False
+    if not same:
+        write_whole(path, text)

@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError, is_number
-from genie_dg.files import read_lines
+from genie_dg.files import read_lines, read_whole
 
 from . import folder as names
 from .record import Record, RunConfig, from_mapping, oracle_rule, record_from
+from .seal import differs, other_name, sealed_files
 
 Numbers = NDArray[np.float64]
 
@@ -35,8 +36,6 @@ CHUNK = 250
 """Folders that are read together."""
 PARALLEL = 16 * CHUNK
 """From so many folders on all cores read, where the system can fork."""
-MOST_BYTES = 2**26
-"""Of one file: a larger one is not a file of a run."""
 
 _hints = get_type_hints(RunConfig)
 Config: Any = msgspec.defstruct(
@@ -181,18 +180,36 @@ def _read_run(folder: str, runs: Runs) -> list[Line]:
     except BROKEN as error:
         runs.problems.append(f"{folder}/{names.CONFIG} cannot be read ({reason(error)}); the run is left out.")
         return []
-    records = _bytes(f"{folder}/{names.RECORDS}", runs.problems) or b""
-    domains = _domains(folder, records, runs.problems)
+    mark = _bytes(f"{folder}/{names.DONE}", runs.problems)
+    records = _bytes(f"{folder}/{names.RECORDS}", runs.problems)
+    done, files = mark is not None, dict[str, str]()
+    if mark:
+        try:
+            files = sealed_files(mark)
+        except BROKEN as error:
+            runs.problems.append(
+                f"{folder}/{names.DONE} cannot be read ({reason(error)}); the run is left out."
+            )
+            return []
+        broken = (
+            differs(folder, names.CONFIG, text, files)
+            or other_name(folder, run_id, files)
+            or differs(folder, names.RECORDS, records, files)
+        )
+        if broken:
+            runs.problems.append(f"{broken}; the run is left out.")
+            return []
+    records = records or b""
+    domains = _domains(folder, records, files, runs.problems)
     if domains is None or not all(k < len(domains) for k in config.test_domains):
         known = "no domains" if domains is None else f"{len(domains)} domains"
         runs.problems.append(
             f"{folder} has {known} but test domains {list(config.test_domains)}; the run is left out."
         )
         return []
-    done = os.path.exists(f"{folder}/{names.DONE}")
     tested = config.test_domains
     own = _lines(f"{folder}/{names.RECORDS}", records, len(domains), tested, runs.problems)
-    average = _average(folder, len(domains), tested, done, runs.problems) if config.swad else []
+    average = _average(folder, len(domains), tested, done, files, runs.problems) if config.swad else []
     runs.count.append(len(own) + len(average))
     runs.averaged += [False] * len(own) + [True] * len(average)
     values = (
@@ -246,24 +263,13 @@ def _add_columns(runs: Runs, lines: Sequence[Line]) -> None:
 def _bytes(path: str, problems: list[str]) -> bytes | None:
     """A whole file; ``None`` when there is none or it cannot be read."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        return read_whole(path)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        if os.path.islink(path):
+            problems.append(f"{path} is a link to nothing; it counts as missing.")
     except OSError as error:
         problems.append(f"{path} cannot be read ({error.strerror}); it counts as missing.")
-        return None
-    try:
-        parts = [os.read(handle, 2**16)]
-        while len(parts[-1]) >= 2**16 or (len(parts) > 1 and parts[-1]):
-            parts.append(os.read(handle, 2**24))
-            if sum(map(len, parts)) > MOST_BYTES:
-                raise OSError(0, f"it has more than {MOST_BYTES >> 20} MB")
-        return b"".join(parts)
-    except OSError as error:
-        problems.append(f"{path} cannot be read ({error.strerror}); it counts as missing.")
-        return None
-    finally:
-        os.close(handle)
+    return None
 
 
 def _without_config(folder: str, problems: list[str]) -> None:
@@ -277,9 +283,12 @@ _known_domains: dict[bytes, tuple[str, ...]] = {}
 """What the text of a ``meta.json`` says; runs of one sweep share it."""
 
 
-def _domains(folder: str, records: bytes, problems: list[str]) -> tuple[str, ...] | None:
+def _domains(folder: str, records: bytes, files: dict[str, str], problems: list[str]) -> tuple[str, ...] | None:
     """The domains by name, or numbered, as many as the first whole record has."""
     text = _bytes(f"{folder}/{names.META}", problems) or b""
+    if changed := differs(folder, names.META, text, files):
+        problems.append(f"{changed}; its domains are numbered.")
+        return _numbered(records)
     if text in _known_domains:
         return _known_domains[text]
     try:
@@ -352,9 +361,19 @@ def _object(text: bytes) -> Mapping[str, Any]:
     return data
 
 
-def _average(folder: str, domains: int, tested: Sequence[int], done: bool, problems: list[str]) -> list[Line]:
+def _average(
+    folder: str,
+    domains: int,
+    tested: Sequence[int],
+    done: bool,
+    files: dict[str, str],
+    problems: list[str],
+) -> list[Line]:
     """The record of SWAD's averaged weights, when it is there."""
     text = _bytes(f"{folder}/{names.AVERAGE}", problems)
+    if text is not None and (changed := differs(folder, names.AVERAGE, text, files)):
+        problems.append(f"{changed}; the run is not used.")
+        return []
     if text is None:
         if done:
             problems.append(f"{folder} is a complete run with SWAD but has no {names.AVERAGE}; it is not used.")

@@ -11,6 +11,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import reduce
+from operator import add
 from typing import Any
 
 from genie_dg.check import InputError, number, one_of, short, whole_number
@@ -173,13 +175,11 @@ class Record:
         >>> Record(0, 0.0, None, None, (0.0, 0.0), (0.5, 0.75)).validation([1])
         0.5
         """
-        values = [x for k, x in enumerate(self.out_acc) if k not in test_domains]
-        return sum(values) / len(values)
+        return _mean([x for k, x in enumerate(self.out_acc) if k not in test_domains])
 
     def test(self, test_domains: Sequence[int]) -> float:
         """The mean accuracy on the 80 % parts of the test domains, NaN where one was not measured."""
-        values = [math.nan if (x := self.in_acc[k]) is None else x for k in test_domains]
-        return sum(values) / len(values)
+        return _mean([math.nan if (x := self.in_acc[k]) is None else x for k in test_domains])
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -187,6 +187,11 @@ class Record:
         if not self.swad:
             del values["swad"]
         return values
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Added from left to right, as selection adds; Python's own sum rounds in another way since 3.12."""
+    return reduce(add, values) / len(values)
 
 
 def record_from(

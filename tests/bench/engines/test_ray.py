@@ -27,8 +27,9 @@ from genie_dg.bench.engines.ray import launch_ray, with_whole_paths
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.files import Busy
-from genie_dg.runs.folder import alone, load_tensors
+from genie_dg.runs.folder import alone
 from genie_dg.runs.record import RunConfig
+from genie_dg.runs.tensors import load_tensors
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-3}, batch_size=8, steps=60, checkpoint_every=10
@@ -342,16 +343,16 @@ def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
     order: list[str] = []
     real = _ray_files.write_whole
 
-    def noted(path: Path, data: bytes) -> None:
+    def noted(path: Path, data: bytes, before: Path | None = None) -> None:
         order.append(path.name)
-        real(path, data)
+        real(path, data, before)
 
     monkeypatch.setattr(_ray_files, "write_whole", noted)
     everything = ("done", "model.pt", "checkpoint.pt", "records.jsonl", "config.json")
     write_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
     assert order == ["config.json", "records.jsonl", "checkpoint.pt"]
     write_files(tmp_path, dict.fromkeys(everything, b"2"))
-    assert order[3:] == ["records.jsonl", "checkpoint.pt", "model.pt", "done"]
+    assert order[3:] == ["records.jsonl", "model.pt", "checkpoint.pt", "done"]
     assert (tmp_path / "config.json").read_bytes() == b"1"
     assert not (tmp_path / "checkpoint.pt").exists()
 
@@ -359,10 +360,11 @@ def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
 def test_progress_keeps_the_newest_files_until_they_are_taken() -> None:
     progress = Progress()
     progress.put("a", 1, {"records.jsonl": b"1"})
+    progress.put("a", 4, {"model.pt": b"best"})
     progress.put("a", 5, {"records.jsonl": b"2"})
     progress.put("a", 7, {})
     progress.put("b", 2, {})
-    assert progress.take() == {"a": (7, {"records.jsonl": b"2"}), "b": (2, {})}
+    assert progress.take() == {"a": (7, {"records.jsonl": b"2", "model.pt": b"best"}), "b": (2, {})}
     assert progress.take() == {}
 
 

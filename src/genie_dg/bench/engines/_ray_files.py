@@ -17,14 +17,18 @@ from typing import Any
 from genie_dg.check import InputError
 from genie_dg.files import write_whole
 from genie_dg.runs import folder as files
+from genie_dg.runs.seal import digest
 
 from ..jobs import OpenSets, run_job
 from ..options import job_from
 
-TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, files.CHECKPOINT)
+MODELS = "model*.pt"
+"""Files of weights: ``model.pt`` and ``model-<step>.pt``."""
+
+TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, MODELS, files.CHECKPOINT)
 """What a run needs to go on, in the order in which it is written."""
 
-ALL = (*TO_RESUME, files.MODEL, files.AVERAGE, files.AVERAGE_MODEL, files.DONE)
+ALL = (*TO_RESUME, files.AVERAGE, files.AVERAGE_MODEL, files.DONE)
 """Every file that may be sent back, in the order in which it is written."""
 
 EVERY = 0.2
@@ -42,9 +46,17 @@ class UnexpectedFile(InputError):
     """A worker sent a file that is not part of a run."""
 
 
+def order_of(name: object) -> int:
+    """When a file is written, as a place in `ALL`; -1 for a name that is not there."""
+    if isinstance(name, str) and files.is_model(name):
+        return ALL.index(MODELS)
+    return ALL.index(name) if name in ALL and name != MODELS else -1
+
+
 def files_at(folder: Path, names: tuple[str, ...]) -> Files:
     """Those of the named files that are there."""
-    return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
+    paths = [path for name in names for path in sorted(folder.glob(name)) if order_of(path.name) >= 0]
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def check_names(names: Mapping[str, object]) -> None:
@@ -55,7 +67,7 @@ def check_names(names: Mapping[str, object]) -> None:
     genie_dg.bench.engines._ray_files.UnexpectedFile: A worker sent '../../notes', which is not a file of a ...
     """
     for name in names:
-        if name not in ALL:
+        if order_of(name) < 0:
             raise UnexpectedFile(
                 f"A worker sent {name!r}, which is not a file of a run; only {', '.join(ALL)} are accepted: "
                 "install the same version of this package on every node."
@@ -65,32 +77,40 @@ def check_names(names: Mapping[str, object]) -> None:
 def write_files(folder: Path, sent: Files) -> None:
     """Write what was sent, each file whole, in the order of `ALL`; nothing is written when a name is refused.
 
-    Who the run is (``config.json``, ``meta.json``) is written once. The checkpoint goes when ``done`` is there.
+    Who the run is (``config.json``, ``meta.json``) is written once. Checkpoints go when ``done`` is there.
     """
     check_names(sent)
-    for name in ALL:
-        known = name in (files.CONFIG, files.META) and (folder / name).exists()
-        if name in sent and not known:
-            write_whole(folder / name, sent[name])
+    for name in sorted(sent, key=order_of):
+        if name in (files.CONFIG, files.META) and (folder / name).exists():
+            continue
+        before = folder / files.BEFORE if name == files.CHECKPOINT else None
+        write_whole(folder / name, sent[name], before)
     if files.DONE in sent:
-        (folder / files.CHECKPOINT).unlink(missing_ok=True)
+        files.remove_checkpoints(folder)
 
 
 class Progress:
-    """Where workers leave news, each under the ticket of its try; newer files replace older ones."""
+    """Where workers leave news, each under the ticket of its try; a newer file replaces an older one."""
 
     def __init__(self) -> None:
         self.news: dict[str, News] = {}
 
     def put(self, ticket: str, done: int, sent: Files) -> None:
-        """Leave news; without files, those that wait here stay."""
+        """Leave news; files that wait here and are not among it stay."""
         _, waiting = self.news.get(ticket, (0, {}))
-        self.news[ticket] = (done, sent or waiting)
+        self.news[ticket] = (done, {**waiting, **sent})
 
     def take(self) -> dict[str, News]:
         """Everything since the last time."""
         news, self.news = self.news, {}
         return news
+
+
+def unsent(present: Files, known: dict[str, str]) -> Files:
+    """What has another digest than the last time: files of weights are large, and most stay as they are."""
+    changed = {name: data for name, data in present.items() if known.get(name) != digest(data)}
+    known.update({name: digest(data) for name, data in changed.items()})
+    return changed
 
 
 def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tuple[str, Files]:
@@ -103,7 +123,7 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
         progress: a handle of the `Progress` actor. Every call is waited for, so what a worker left before
             it was killed is there.
     """
-    job, last = job_from(job_json), [time.monotonic()]
+    job, last, known = job_from(job_json), [time.monotonic()], dict[str, str]()
     out = job.options.out
 
     def tell(done: int, files_now: Files) -> None:
@@ -116,7 +136,7 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
 
         def report(done: int, record: Any) -> None:
             if record is not None or time.monotonic() - last[0] > EVERY:
-                tell(done, files_at(job.folder, TO_RESUME) if record is not None else {})
+                tell(done, unsent(files_at(job.folder, TO_RESUME), known) if record is not None else {})
                 last[0] = time.monotonic()
 
         try:

@@ -14,7 +14,7 @@ import time
 import warnings
 from typing import IO, Any
 
-from genie_dg.files import Busy
+from genie_dg.files import Busy, FileWarning
 
 from ..jobs import OpenSets, run_job
 from ..options import job_from
@@ -56,6 +56,8 @@ def serve(lines: IO[bytes], events: IO[bytes]) -> None:
 def main() -> None:
     """Serve stdin, with stdout kept for events alone."""
     warnings.simplefilter("ignore")
+    warnings.simplefilter("always", FileWarning)
+    warnings.showwarning = lambda message, *_, **__: print(f"genie-dg: {message}", file=sys.stderr, flush=True)
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, events)

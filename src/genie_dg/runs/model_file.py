@@ -1,0 +1,110 @@
+"""A file of weights that is complete by itself: the network can be built, fed and named from it alone.
+
+``model.pt``, ``model-<step>.pt`` and ``swad.pt`` hold the fields of `ModelFile` as plain numbers, text, lists
+and tensors, so ``torch.load(file, weights_only=True)`` reads them, here and elsewhere. No time stands in them:
+the same training writes the same bytes, whether it was stopped on its way or not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .record import RunConfig, from_mapping
+from .tensors import DamagedFile, load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """Weights, and all that must be known to use them.
+
+    Args:
+        algorithm: ``state_dict`` of the algorithm, the network in it.
+        config: of the run.
+        classes: names, in the order of the outputs.
+        domains: names of all domains, in order.
+        sources: indices of the domains that were trained on.
+        channels, size: of what the network sees; height and width are the same.
+        pictures: files were decoded to RGB and resized to ``size`` by ``size``, bilinear; otherwise samples are
+            tensors in memory.
+        mean, std: what the channels, from 0 to 1, were normalised with; ``None`` for no normalisation.
+        record: the evaluation of these weights, as in ``records.jsonl``; empty in files of before.
+        averaged: the weights are a mean (SWAD, DiWA).
+        versions: of this package and of torch.
+    """
+
+    algorithm: Mapping[str, Tensor] = field(repr=False)
+    config: RunConfig
+    classes: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    sources: tuple[int, ...] = ()
+    channels: int = 0
+    size: int = 0
+    pictures: bool = False
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    averaged: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file says how the network is fed; one from before version 1 of the format does not."""
+        return bool(self.classes)
+
+    def save(self, path: Path) -> None:
+        """Write the file whole, with its digest."""
+        import torch
+
+        weights = {
+            name: tensor.detach().to("cpu", copy=True).contiguous()
+            if isinstance(tensor, torch.Tensor)
+            else tensor
+            for name, tensor in self.algorithm.items()
+        }
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("algorithm", "config")}
+        save_tensors(
+            path, _same({"algorithm": weights, "config": _plain(asdict(self.config)), **_plain(facts)})
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> ModelFile:
+        """Read a file; one that is damaged or holds something else is refused with a `DamagedFile`."""
+        state = load_tensors(path)
+        state.pop("format", None)
+        try:
+            config = from_mapping(state.pop("config"))
+            lists = ("classes", "domains", "sources", "mean", "std")
+            values: dict[str, Any] = {
+                k: tuple(x) if k in lists and x is not None else x for k, x in state.items()
+            }
+            if not isinstance(values.get("algorithm"), Mapping):
+                raise ValueError("it has no weights")
+            return cls(config=config, **values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedFile(f"{path} is not a file of weights of a run ({error})") from error
+
+
+def _plain(data: Any) -> Any:
+    """Tuples become lists, subclasses of text become text."""
+    return json.loads(json.dumps(data))
+
+
+def _same(data: Any) -> Any:
+    """The same data in which equal texts are one object, and no list or mapping is used twice.
+
+    A pickle says "the same as before" where it meets an object again, so its bytes would depend on how the data
+    came to be.
+    """
+    if isinstance(data, str):
+        return sys.intern(str(data))
+    if isinstance(data, dict):
+        return {_same(key): _same(value) for key, value in data.items()}
+    return [_same(value) for value in data] if isinstance(data, list) else data

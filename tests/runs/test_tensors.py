@@ -1,0 +1,104 @@
+"""Files of tensors: what was written comes back, and nothing else does."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from genie_dg.runs.tensors import END, DamagedFile, intact, load_tensors, save_tensors
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    state: dict[str, Any] = {
+        "weights": torch.arange(3.0),
+        "step": 7,
+        "name": "x",
+        "nested": {"a": [1, 2.5, None]},
+    }
+    save_tensors(tmp_path / "a.pt", state)
+    back = load_tensors(tmp_path / "a.pt")
+    assert torch.equal(back.pop("weights"), state.pop("weights"))
+    assert back == {**state, "format": 1}
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.pt"]
+
+
+def test_other_readers_see_no_digest(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    save_tensors(path, {"weights": torch.arange(1000.0)})
+    for read in (
+        torch.load(path, weights_only=True),
+        torch.load(path, weights_only=True, mmap=True),
+        torch.load(io.BytesIO(path.read_bytes()), weights_only=True),
+    ):
+        assert torch.equal(read["weights"], torch.arange(1000.0))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment.startswith(b"sha256:")
+
+
+def test_every_bit_counts(tmp_path: Path) -> None:
+    """All bits of the end, where the digest stands, and some of all others."""
+    path = tmp_path / "a.pt"
+    save_tensors(path, {"weights": torch.randn(500, generator=torch.Generator().manual_seed(0))})
+    whole = path.read_bytes()
+    end = range(8 * (len(whole) - END - 2), 8 * len(whole))
+    for bit in [*end, *Random(0).sample(range(8 * len(whole)), 300)]:
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        assert not intact(path)
+        with pytest.raises(DamagedFile, match=r"a\.pt cannot be read \("):
+            load_tensors(path)
+    path.write_bytes(whole)
+    assert intact(path)
+    assert set(load_tensors(path)) == {"format", "weights"}
+
+
+def test_a_file_from_before_there_were_digests_is_read(tmp_path: Path) -> None:
+    torch.save({"step": 3}, tmp_path / "old.pt")
+    assert load_tensors(tmp_path / "old.pt") == {"step": 3}
+    assert not intact(tmp_path / "old.pt")
+    torch.save({"format": 1, "step": 3}, tmp_path / "cut.pt")
+    with pytest.raises(DamagedFile, match="its digest is gone"):
+        load_tensors(tmp_path / "cut.pt")
+
+
+def test_the_file_before_is_kept(tmp_path: Path) -> None:
+    path, before = tmp_path / "a.pt", tmp_path / "before.pt"
+    for step in range(3):
+        save_tensors(path, {"step": step}, before)
+    assert (load_tensors(path)["step"], load_tensors(before)["step"]) == (2, 1)
+
+
+class _Code:
+    """What a file of tensors must not be able to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("code was run",)
+
+
+def test_files_that_hold_no_tensors_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = tmp_path / "a.pt"
+    save_tensors(whole, {"weights": torch.zeros(1000)})
+    (tmp_path / "cut.pt").write_bytes(whole.read_bytes()[:500])
+    (tmp_path / "empty.pt").touch()
+    torch.save({"x": _Code()}, tmp_path / "code.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    with (tmp_path / "huge.pt").open("wb") as file:
+        os.truncate(file.fileno(), 2**35)
+    os.mkfifo(tmp_path / "pipe.pt")
+    (tmp_path / "zero.pt").symlink_to("/dev/zero")
+    (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
+    (tmp_path / "folder.pt").mkdir()
+    for name in ("cut", "empty", "code", "list", "huge", "pipe", "zero", "loop", "folder", "missing"):
+        with pytest.raises(DamagedFile, match=rf"{name}.pt cannot be read \([\w ,:]+\)$"):
+            load_tensors(tmp_path / f"{name}.pt")
+        assert not intact(tmp_path / f"{name}.pt")
+    assert "code was run" not in capfd.readouterr().out
