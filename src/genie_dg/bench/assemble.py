@@ -28,7 +28,7 @@ from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.registry import with_defaults
 from genie_dg.runs.record import RunConfig
-from genie_dg.search_space import defaults
+from genie_dg.search_space import checked, defaults
 
 from .options import RunOptions
 from .parallel import World
@@ -169,7 +169,9 @@ def build_algorithm(
 ) -> Algorithm:
     """The network and its algorithm, with initial weights that depend on (data set, test domains, trial)."""
     row = ALGORITHMS[config.algorithm]
-    settings = with_defaults(row.name, defaults(row.space), config.algorithm_settings)
+    settings = with_defaults(
+        row.name, defaults(row.space), checked(row.name, row.space, config.algorithm_settings)
+    )
     with refusals(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of("weights", config))
         network = build_network(

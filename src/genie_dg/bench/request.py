@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import runpy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from genie_dg.check import InputError, did_you_mean
 from genie_dg.models.backbones import find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.registry import PluginError
+from genie_dg.search_space import Space, value_from
 
 
 def full_names(algorithm: str, optimizer: str, backbone: str) -> tuple[str, str, str]:
@@ -24,30 +24,19 @@ def full_names(algorithm: str, optimizer: str, backbone: str) -> tuple[str, str,
     return ALGORITHMS[algorithm].name, OPTIMIZERS[optimizer].name, find_backbone(backbone).name
 
 
-def value_of(text: str) -> Any:
-    """A number, true, false or null as JSON reads them; anything else is text.
-
-    >>> value_of("1e-3"), value_of("true"), value_of("adam")
-    (0.001, True, 'adam')
-    """
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def sort_settings(
     words: Iterable[str], algorithm: str, optimizer: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """``NAME=VALUE`` words as the settings of the algorithm and of the optimizer.
 
     A name belongs to whichever of the two has it; where both do, write ``optimizer.NAME`` or
-    ``algorithm.NAME``.
+    ``algorithm.NAME``. The row of a setting says what its value can be.
 
     >>> sort_settings(["irm_lambda=10", "lr=1e-3"], "IRM", "adam")
     ({'irm_lambda': 10}, {'lr': 0.001})
     """
-    spaces: dict[str, Mapping[str, Any]] = {
+    names = {"algorithm": algorithm, "optimizer": optimizer}
+    spaces: dict[str, Space] = {
         "algorithm": ALGORITHMS[algorithm].space,
         "optimizer": OPTIMIZERS[optimizer].space,
     }
@@ -72,7 +61,7 @@ def sort_settings(
                 f"Neither {algorithm} nor {optimizer} has a setting {name!r}; "
                 f"they have {', '.join(known)}{did_you_mean(name, known)}"
             )
-        settings[owners[0]][name] = value_of(text)
+        settings[owners[0]][name] = value_from(names[owners[0]], name, spaces[owners[0]][name], text)
     return settings["algorithm"], settings["optimizer"]
 
 

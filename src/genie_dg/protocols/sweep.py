@@ -28,10 +28,11 @@ from typing import Any
 
 from genie_dg.check import InputError, did_you_mean, one_of
 from genie_dg.runs.record import RunConfig, oracle_rule
+from genie_dg.search_space import value_from
 
 from ._profile import NAME, Profile
 from .draws import Searched, SearchedAlgorithm, draw
-from .registry import check_names
+from .registry import fitted
 from .tasks import check_tasks, tasks_of
 from .toml_file import check_keys, check_kind, kind_of, read_toml
 
@@ -159,7 +160,7 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
         profile: the protocol it names.
         facts: of the registries and the data.
     """
-    check_names(profile, facts.algorithms, facts.optimizers)
+    profile = fitted(profile, facts.algorithms, facts.optimizers)
     profile = replace(profile, small_images=(*profile.small_images, *facts.small_images))
     datasets = _known("data set", sweep.datasets, facts.domains)
     algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
@@ -209,10 +210,7 @@ def _fixed(
                     f"{name} has no setting {key!r}; its settings are {', '.join(space) or 'none'}"
                     f"{did_you_mean(key, space)}"
                 )
-            default = kind_of(space[key].default)
-            if default in ("number", "whole number", "true or false", "text"):
-                check_kind(f"[{kind}_settings.{asked}]", key, value, default, InputError)
-        fixed[name] = {**fixed.get(name, {}), **settings}
+            fixed.setdefault(name, {})[key] = value_from(name, key, space[key], value)
     return fixed
 
 
