@@ -7,6 +7,7 @@ A message says what was got, what was expected and, where it helps, what to do:
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -109,6 +110,45 @@ def folder(path: Path, what_to_do: str, error: type[InputError] = InputError) ->
     if not path.is_dir():
         raise error(f"{path} is not a folder; {what_to_do}.")
     return path
+
+
+def writable_folder(name: str, text: str | Path, error: type[InputError] = InputError) -> Path:
+    """A folder that is there and can be written to, or that can be made; nothing is made here.
+
+    >>> writable_folder("--out", "")
+    Traceback (most recent call last):
+    genie_dg.check.InputError: got --out=''; expected a folder.
+    """
+    path = readable_path(name, text, "a folder", error)
+    got = f"got {name}={short(str(text))}"
+    for place in (path, *path.absolute().parents):
+        if place.is_dir():
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise error(
+                    f"got {name}={short(str(path))}, and {place} cannot be written; choose another folder."
+                )
+            return path
+        if os.path.lexists(place):
+            raise error(f"{got}, and {place} is not a folder; choose another one.")
+    raise error(f"{got}; expected a folder on a disk that is there.")
+
+
+def readable_path(
+    name: str, text: str | Path, expected: str = "a path", error: type[InputError] = InputError
+) -> Path:
+    """A path that the system can look at, whether something is there or not."""
+    got = f"got {name}={short(str(text))}"
+    if not str(text).strip():
+        raise error(f"{got}; expected {expected}.")
+    try:
+        os.lstat(text)
+    except ValueError as fault:
+        raise error(f"{got}; expected {expected} ({str(fault).rstrip('.')}).") from fault
+    except (FileNotFoundError, NotADirectoryError):
+        return Path(text)
+    except OSError as fault:
+        raise error(f"{got}, which cannot be used ({fault.strerror}); choose another one.") from fault
+    return Path(text)
 
 
 def is_number(value: Any) -> bool:

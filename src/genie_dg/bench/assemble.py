@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.optim import Optimizer
 
-from genie_dg._types import MAIN
+from genie_dg._types import MAIN, Network
 from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
@@ -114,7 +114,7 @@ def check_identity(config: RunConfig, data: DomainSet, options: RunOptions) -> N
         )
 
 
-def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None:
+def check_precision(config: RunConfig, main: Optimizer) -> None:
     """Refuse what float16 cannot do: its scaled losses reach neither second derivatives nor inner gradients."""
     if config.precision != "float16":
         return
@@ -124,7 +124,7 @@ def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None
         reason = f"{algorithm.name} computes gradients of its own, from losses that are not scaled"
     elif optimizer.create_graph:
         reason = f"{optimizer.name} differentiates the gradient, and the scaling stays in the second derivative"
-    elif optimizer.needs_closure and not isinstance(optimizers[MAIN], Passes):
+    elif optimizer.needs_closure and not isinstance(main, Passes):
         reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
     if reason:
         raise InputError(f"got precision=float16, but {reason}; choose bfloat16 or float32.")
@@ -168,23 +168,28 @@ def build_algorithm(
     config: RunConfig, classes: int, channels: int, image_size: int, sources: int, weights: str = ""
 ) -> Algorithm:
     """The network and its algorithm, with initial weights that depend on (data set, test domains, trial)."""
-    row = ALGORITHMS[config.algorithm]
-    settings = with_defaults(
-        row.name, defaults(row.space), checked(row.name, row.space, config.algorithm_settings)
-    )
+    channels += ALGORITHMS[config.algorithm].extra_channels
     with refusals(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of("weights", config))
         network = build_network(
             config.backbone,
             classes,
-            channels + row.extra_channels,
+            channels,
             image_size,
             pretrained=config.pretrained,
             weights=Path(weights) if weights else None,
             dropout=config.dropout,
             freeze_statistics=config.freeze_statistics,
         )
-        built: Algorithm = row.build(network, sources, **settings)
+        return algorithm_on(network, config, sources)
+
+
+def algorithm_on(network: Network, config: RunConfig, sources: int) -> Algorithm:
+    """The algorithm of a run, which trains a network on so many domains."""
+    row = ALGORITHMS[config.algorithm]
+    given = checked(row.name, row.space, config.algorithm_settings)
+    with refusals():
+        built: Algorithm = row.build(network, sources, **with_defaults(row.name, defaults(row.space), given))
     return built
 
 
@@ -243,7 +248,7 @@ def assemble(
     check_identity(config, data, options)
     say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
     device = torch.device(options.device or "cpu")
-    channels, size = _shape(data.domains[0], config.image_size)
+    channels, size = shape_of(data, config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
     algorithm.to(device)
     if config.fast:
@@ -266,7 +271,7 @@ def assemble(
         if options.evaluate == "all" or part == "out" or k not in sources
     }
     optimizers = build_optimizers(config, algorithm)
-    check_precision(config, optimizers)
+    check_precision(config, optimizers[MAIN])
     return Parts(
         config,
         tuple(domain.name for domain in data.domains),
@@ -309,9 +314,9 @@ def _evaluation(
     return Evaluation(domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH)
 
 
-def _shape(domain: Domain, image_size: int) -> tuple[int, int]:
+def shape_of(data: DomainSet, image_size: int) -> tuple[int, int]:
     """Channels and height of what the network will see."""
-    sample = domain.read(0)
+    sample = data.domains[0].read(0)
     if isinstance(sample, torch.Tensor):
         return int(sample.shape[0]), int(sample.shape[-1])
     return 3, image_size

@@ -32,10 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from genie_dg.bench.diwa import average
     from genie_dg.bench.jobs import OpenSets
-
-    from .train import usable_device
+    from genie_dg.bench.request import check_here, usable_device
 
     options = options_from(arguments)
+    check_here(options)
     options = replace(options, device=usable_device(options.device))
     opened, console = OpenSets(), Console(highlight=False)
     opened.load_plugins(options)

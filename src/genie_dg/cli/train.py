@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError
 
 from ._shared import require
 
@@ -78,12 +77,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.parallel import joined
+    from genie_dg.bench.request import check_here, usable_device
+    from genie_dg.bench.trial import try_out
 
     options = options_from(arguments)
+    check_here(options)
     opened = OpenSets()
     opened.load_plugins(options)
     data = opened.open(arguments.data, options.root)
     config = config_of(arguments, data, options)
+    try_out([config], {data.name: data})
     options = replace(options, device=usable_device(options.device))
     with joined(options.device) as world:
         return _run(config, data, options, Console(highlight=False, quiet=not world.first), world)
@@ -144,20 +147,6 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
     )
-
-
-def usable_device(text: str) -> str:
-    """The device that was asked for, or the best there is."""
-    import torch
-
-    if not text:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=text)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
-    return text
 
 
 @contextmanager
