@@ -89,6 +89,8 @@ def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
 def digest_of(path: Path) -> str:
     """Sixteen hexadecimal digits that name the contents of a file."""
     digest = hashlib.sha256()
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a file; name a file of weights.")
     try:
         with path.open("rb") as file:
             while block := file.read(2**20):
