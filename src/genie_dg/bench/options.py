@@ -48,7 +48,9 @@ class RunOptions:
     cache: str = option("", "decode pictures once into this folder", ALL, metavar="FOLDER", type=path_text)
     weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE", type=path_text)
     device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL, type=some_text)
-    evaluate: str = option("used", "used: the parts of domains that selection and tables read; all: every part")
+    evaluate: str = option(
+        "used", "used: the parts of domains that selection and tables read; all: every part", type=some_text
+    )
     watch: str = option("", "also measure updates, osgr, or updates,osgr", type=some_text)
     tensorboard: bool = option(False, "also write TensorBoard's files")
     threads: int = option(
@@ -80,7 +82,10 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
             flag |= {"action": "append", "default": []}
             text += "; may be given several times"
         else:
-            flag = {"type": type(one.default), **flag, "default": one.default}
+            given = (
+                one.default or argparse.SUPPRESS
+            )  # argparse would check an empty default as if it were typed
+            flag = {"type": type(one.default), **flag, "default": given}
             text += f" (default: {one.default})" if one.default not in ("", 0) else ""
         short = ["-o"] if one.name == "out" else []
         parser.add_argument(*short, f"--{one.name.replace('_', '-')}", help=text, **flag)

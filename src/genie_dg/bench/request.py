@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.check import InputError, MissingPackage, did_you_mean, writable_folder
+from genie_dg.check import InputError, MissingPackage, did_you_mean, folder, writable_folder
 from genie_dg.models.backbones import find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.registry import PluginError
@@ -76,6 +76,8 @@ def check_here(options: RunOptions) -> None:
     writable_folder("--out", options.out)
     if options.cache:
         writable_folder("--cache", options.cache)
+    if options.root:
+        folder(Path(options.root), "give --root the folder that holds the data sets")
     usable_device(options.device)
     check_watches(options.watches)
     if options.tensorboard and importlib.util.find_spec("tensorboard") is None:

@@ -16,7 +16,8 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data, row_of
-from genie_dg.models.backbones import BACKBONES
+from genie_dg.models.backbones import BACKBONES, find_backbone
+from genie_dg.models.timm_model import PREFIX
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
@@ -55,6 +56,9 @@ def plan(path: Path, options: RunOptions) -> Plan:
     check_here(options)
     sweep = load_sweep(path)
     profile = find_protocol(sweep.protocol, path.parent)
+    for backbone in {profile.backbone, profile.small_backbone}:
+        if not backbone.lower().startswith(PREFIX):  # those of timm are looked up where they are used
+            find_backbone(backbone)
     opened = {entry: open_data(entry, options.root or None) for entry in sweep.datasets}
     entries = {data.name: entry for entry, data in opened.items()}
     if len(entries) != len(opened):

@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="ROW",
-        default="",
         type=some_text,
         help="what to compare with (default: adam with the same algorithm, otherwise the first row)",
     )
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     compared = compare_all(
         frame,
         arguments.rows,
-        arguments.baseline,
+        arguments.baseline or "",
         resamples=arguments.resamples,
         seed=arguments.seed,
         mix=arguments.mix_protocols,

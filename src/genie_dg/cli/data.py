@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.arguments import path, path_text, some_text, whole
-from genie_dg.check import InputError, writable_folder
+from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import add_out, require
+from ._shared import add_out, console_of, require
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, or a CSV or JSON list"
 
@@ -59,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
     require("Data", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
+    if arguments.action not in ("list", "download") and arguments.root is not None:
+        folder(arguments.root, "give --root the folder that holds the data sets")
     return int(ACTIONS[arguments.action](arguments))
 
 
@@ -87,7 +89,8 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, transient=True) as progress:
+    console = console_of()
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(text, total=total)
         yield lambda count: progress.advance(task, count)
 
@@ -133,21 +136,21 @@ def _cache(arguments: argparse.Namespace) -> int:
     domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
     if not domains:
         raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
-    folder = cache_folder(arguments.cache)
-    writable_folder("--cache", folder)
+    caches = cache_folder(arguments.cache)
+    writable_folder("--cache", caches)
     specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.image_size)]
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
     broken = 0
     for domain in domains:
         with _bar(f"{domain.name}: reading", len(domain)) as progress:
-            known = examine(domain, folder, progress)
+            known = examine(domain, caches, progress)
         for spec in specs:
             size = f"{estimate(known, spec) / 2**20:,.0f} MB"
             if arguments.estimate:
                 print(f"{domain.name:20} {spec}: {size}")
                 continue
             with _bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
-                cache = open_cache(domain, spec, folder, progress)
+                cache = open_cache(domain, spec, caches, progress)
             print(f"{domain.name:20} {spec}: {size} in {cache.path}")
             bad = damaged_blocks(cache) if arguments.check else []
             broken += len(bad)

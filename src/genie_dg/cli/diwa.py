@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from genie_dg.arguments import path_text, some_text
 from genie_dg.bench.options import add_flags, options_from
+from genie_dg.check import one_of
 
 from ._shared import console_of, require
 
@@ -32,11 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Average, and say how right each mean is."""
     require("Averaging", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
-    from genie_dg.bench.diwa import average
+    from genie_dg.bench.diwa import CHOICES, average
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.request import check_here, usable_device
 
     options = options_from(arguments)
+    one_of("choice", arguments.choice, CHOICES)
     check_here(options)
     options = replace(options, device=usable_device(options.device))
     opened, console = OpenSets(), console_of()

@@ -24,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         nargs="?",
-        default="",
         type=some_text,
         help=f"one of {', '.join(KINDS)} (default: all), or "
         f"{DOMAINBED}: how each algorithm compares with DomainBed's code",

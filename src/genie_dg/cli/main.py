@@ -38,7 +38,8 @@ class _Parser(argparse.ArgumentParser):
     """argparse, except that a mistake becomes one sentence instead of a usage text."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
+        line = " ".join(message.split())
+        raise InputError(f"{line[:1].upper()}{line[1:].rstrip('.')}; see {self.prog} --help.")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from genie_dg.arguments import MANY, path, path_text, some_text, whole
-from genie_dg.check import InputError, one_of, writable_folder
+from genie_dg.check import InputError, folder, one_of, writable_folder
 
 from ._shared import add_out, console_of, require
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_out(parser, "runs/paper", "the folder of what is made")
     parser.add_argument(
-        "--data", default="", type=path_text, help="a set or a folder of pictures, instead of the embedded set"
+        "--data", type=path_text, help="a set or a folder of pictures, instead of the embedded set"
     )
     parser.add_argument(
         "--root", type=path, metavar="FOLDER", help="for published sets, the folder that holds them"
@@ -43,6 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     from genie_dg.paper.request import SCALES, Request
 
     one_of("--scale", arguments.scale, SCALES)
+    writable_folder("--out", arguments.out)
+    if arguments.root is not None:
+        folder(arguments.root, "give --root the folder that holds the data sets")
+    if arguments.data:
+        from genie_dg.data.registry import open_data
+
+        open_data(arguments.data, arguments.root)  # what is not there is refused before anything is made
     import torch
 
     from genie_dg.paper.registry import PAPER
@@ -52,7 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{row.name:15} {row.where:24} {row.summary}")
         return 0
     one_of("name", arguments.name, ["all", "list", *PAPER])
-    writable_folder("--out", arguments.out)
     if arguments.scale == "smoke":
         torch.set_num_threads(1)  # its networks are too small to share
     rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
@@ -62,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with _progress() as (say, tick):
                 result = row.make(
-                    Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers, say, tick)
+                    Request(
+                        arguments.scale, out, arguments.data or "", arguments.root, arguments.workers, say, tick
+                    )
                 )
         except (ValueError, ImportError, OSError) as error:
             raise InputError(str(error)) from error

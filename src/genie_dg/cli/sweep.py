@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import MANY, path, real, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import one_of
+from genie_dg.check import InputError, one_of
 
 from ._shared import console_of, require
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine", default="local", type=some_text, help="local, ray or here (default: %(default)s)"
     )
     parser.add_argument(
-        "--address", default="", type=some_text, help="of a Ray cluster (default: start one on this machine)"
+        "--address", type=some_text, help="of a Ray cluster (default: start one on this machine)"
     )
     parser.add_argument(
         "--cpus", type=real(0, MANY), default=1.0, help="of each run on Ray (default: %(default)s)"
@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
     require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     one_of("--engine", arguments.engine, ENGINES)
+    if arguments.address and arguments.engine != "ray":
+        raise InputError("--address names a Ray cluster; give --engine ray with it, or leave it out.")
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.status import remember
     from genie_dg.bench.sweep import plan
@@ -131,13 +133,17 @@ def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, consol
 def _launch(planned: Plan, workers: int, arguments: argparse.Namespace, report: EventReport) -> Outcome:
     from genie_dg.bench.engines.local import launch, launch_here
 
-    shared: dict[str, Any] = {"retries": arguments.retries, "device": arguments.device, "report": report}
+    shared: dict[str, Any] = {
+        "retries": arguments.retries,
+        "device": options_from(arguments).device,
+        "report": report,
+    }
     if arguments.engine == "here":
         return launch_here(planned.jobs, **shared)
     if arguments.engine == "ray":
         from genie_dg.bench.engines.ray import launch_ray
 
-        ray = {name: getattr(arguments, name) for name in ("address", "cpus", "gpus")}
+        ray = {"address": arguments.address or "", "cpus": arguments.cpus, "gpus": arguments.gpus}
         return launch_ray(planned.jobs, **ray, **shared)
     return launch(planned.jobs, workers, **shared)
 

@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
+        type=some_text,
         help="a setting of the algorithm or the optimizer, such as lr=0.3; may be given several times",
     )
     parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")

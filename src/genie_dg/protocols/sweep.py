@@ -52,6 +52,9 @@ OVERRIDES = {
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
 
+MANY = 1_000_000
+"""Draws or trials that a sweep can have at most."""
+
 
 @dataclass(frozen=True)
 class SweepConfig:
@@ -252,15 +255,15 @@ def _check_names(key: str, value: Any) -> None:
 
 
 def _check_seeds(key: str, value: Any) -> None:
-    if value is None or (kind_of(value) == "whole number" and value >= 1):
+    if value is None or (kind_of(value) == "whole number" and 1 <= value <= MANY):
         return
     listed = list(_whole(value)) if kind_of(value) == "list" else []
     if not listed or len(listed) != len(value):
         raise InputError(
             f"The sweep has {key} = {value!r}; it must be a whole number of at least 1, or a list of seeds "
-            "that are whole numbers from 0 on."
+            f"that are whole numbers from 0 on, and at most {MANY:,} of them."
         )
 
 
 def _whole(values: Iterable[Any]) -> Iterator[int]:
-    return (value for value in values if kind_of(value) == "whole number" and value >= 0)
+    return (value for value in values if kind_of(value) == "whole number" and 0 <= value < 2**63)
