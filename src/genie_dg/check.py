@@ -7,6 +7,7 @@ A message says what was got, what was expected and, where it helps, what to do:
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -109,6 +110,56 @@ def folder(path: Path, what_to_do: str, error: type[InputError] = InputError) ->
     if not path.is_dir():
         raise error(f"{path} is not a folder; {what_to_do}.")
     return path
+
+
+def writable_folder(name: str, text: str | Path, error: type[InputError] = InputError) -> Path:
+    """A folder that is there and can be written to, or that can be made; nothing is made here.
+
+    >>> writable_folder("--out", "")
+    Traceback (most recent call last):
+    genie_dg.check.InputError: got --out='', which is not a path (it is empty); name a folder.
+    """
+    got = f"got {name}={short(str(text))}"
+    if fault := path_fault(text):
+        raise error(f"{got}, which is not a path ({fault}); name a folder.")
+    for place in (Path(text), *Path(text).absolute().parents):
+        if place.is_dir():
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise error(f"{got}, and {place} cannot be written; choose another folder.")
+            return Path(text)
+        if os.path.lexists(place):
+            raise error(f"{got}, and {place} is not a folder; choose another one.")
+    raise error(f"{got}; expected a folder on a disk that is there.")
+
+
+def writable_file(name: str, path: Path, error: type[InputError] = InputError) -> Path:
+    """A file that can be written, in a folder that is there; nothing is written here."""
+    if path.is_dir():
+        raise error(f"got {name}={short(str(path))}, which is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise error(f"got {name}={short(str(path))}, and {path.parent} is not a folder; make it first.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise error(f"got {name}={short(str(path))}, which cannot be written; name another file.")
+    return path
+
+
+def path_fault(text: str | Path) -> str:
+    """Why a text cannot be a path, whatever is there; empty when it can.
+
+    >>> path_fault("a/b"), path_fault("a\\0b")
+    ('', 'embedded null byte')
+    """
+    if not str(text).strip():
+        return "it is empty"
+    try:
+        os.lstat(text)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ""
+    except OSError as fault:
+        return str(fault.strerror)
+    except ValueError as fault:
+        return str(fault)
+    return ""
 
 
 def is_number(value: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from genie_dg.bench.request import full_names, load_plugin, sort_settings
+from genie_dg.bench.request import full_names, load_plugin, sort_settings, usable_device
 from genie_dg.check import InputError
 from genie_dg.registry import PluginError, UnknownName
 
@@ -36,3 +37,21 @@ def test_plugins_from_files(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("1 / 0")
     with pytest.raises(PluginError, match=r"cannot be run \(ZeroDivisionError"):
         load_plugin(tmp_path / "bad.py")
+
+
+def test_settings_are_of_the_kind_that_their_row_wants() -> None:
+    words = ["precondition=False", "noise=off", "seed=1e3", "lr=.5", "formulation=released"]
+    _, found = sort_settings(words, "ERM", "genie")
+    assert found == {"precondition": False, "noise": False, "seed": 1000, "lr": 0.5, "formulation": "released"}
+    assert [type(value) for value in found.values()] == [bool, bool, int, float, str]
+    with pytest.raises(InputError, match=r"^got genie\.precondition='maybe'; expected true or false\.$"):
+        sort_settings(["precondition=maybe"], "ERM", "genie")
+    with pytest.raises(InputError, match=r"^got DANN\.mlp_depth='3\.5'; expected a whole number\.$"):
+        sort_settings(["mlp_depth=3.5"], "DANN", "adam")
+    with pytest.raises(InputError, match=r"^got adam\.lr='nan'; expected a finite number\.$"):
+        sort_settings(["lr=nan"], "ERM", "adam")
+
+
+def test_a_device_is_the_best_there_is_or_the_one_that_was_named() -> None:
+    assert usable_device("cpu") == "cpu"
+    assert usable_device("") == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -8,10 +8,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-import torch
 
 from genie_dg.cli.main import main
-from genie_dg.cli.train import usable_device
 from tests.data.pictures import folder as write_folder
 
 
@@ -117,8 +115,3 @@ def test_a_wrong_request_is_one_sentence(
     assert sentence in shown.err
     assert shown.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_device_is_the_best_there_is_or_the_one_that_was_named() -> None:
-    assert usable_device("cpu") == "cpu"
-    assert usable_device("") == ("cuda" if torch.cuda.is_available() else "cpu")

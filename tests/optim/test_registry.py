@@ -227,7 +227,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("sgd", {"nesterov": 1}, "true or false"),
     ("rmsprop", {"alpha": 2.0}, "alpha"),
     ("rmsprop", {"weight_decay": -1}, "weight_decay"),
-    ("adabelief", {"lr": float("inf")}, "lr=inf; expected a number"),
+    ("adabelief", {"lr": float("inf")}, "lr=inf; expected a finite number"),
     ("yogi", {"initial": -1.0}, "initial"),
     ("adahessian", {"hessian_power": 2.0}, "hessian_power"),
     ("adahessian", {"seed": 0.5}, "whole number"),

@@ -12,8 +12,9 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols import registry
+from genie_dg.protocols._profile import Profile
 from genie_dg.protocols.domainbed import DOMAINBED
-from genie_dg.protocols.registry import check_names, find_protocol, load_protocol
+from genie_dg.protocols.registry import PROTOCOLS, find_protocol, fitted, load_protocol
 from genie_dg.registry import UnknownName
 from genie_dg.search_space import Choice, LogUniform, Uniform
 
@@ -51,14 +52,14 @@ def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -
     }
     assert profile.defaults == {"adam.lr": 1e-4}
     assert (profile.eval_augment, profile.draws) == ("train", "by-name")
-    check_names(profile, *ROWS)
+    assert fitted(profile, *ROWS) == profile
 
 
 def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     example = re.sub(r"^    ", "", str(registry.__doc__).split("::\n", 1)[1], flags=re.M)
     profile = load_protocol(written(tmp_path, example))
     assert (profile.name, profile.defaults) == ("short", {"adam.lr": 1e-4})
-    check_names(profile, *ROWS)
+    assert fitted(profile, *ROWS) == profile
 
 
 def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> None:
     profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
     with pytest.raises(InputError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
-        check_names(profile, *ROWS)
+        fitted(profile, *ROWS)
 
 
 def test_a_protocol_says_how_long_runs_on_any_set_are() -> None:
@@ -143,3 +144,40 @@ def test_a_protocol_says_how_long_runs_on_any_set_are() -> None:
             InputError, match=rf"^mine has no {key} for data sets in general; name 'default', too\.$"
         ):
             replace(DOMAINBED, name="mine", **{key: {"PACS": 5}})
+
+
+def test_rules_and_defaults_are_of_the_kind_that_their_row_wants(tmp_path: Path) -> None:
+    text = """
+[search]
+batch_size = { power = [3, 5], base = 2 }
+"DANN.mlp_depth" = { uniform = [3, 6] }
+"genie.noise" = { choice = ["yes", "no"] }
+[defaults]
+"genie.precondition" = "off"
+"genie.seed" = 3.0
+"""
+    profile = fitted(load_protocol(written(tmp_path, HEAD + text)), *ROWS)
+    assert profile.search["batch_size"] == LogUniform(3, 5, base=2.0, whole=True)
+    assert profile.search["DANN.mlp_depth"] == Uniform(3, 6, whole=True)
+    assert profile.search["genie.noise"] == Choice((True, False))
+    assert profile.defaults["genie.precondition"] is False
+    assert type(profile.defaults["genie.seed"]) is int
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[defaults]\n"adam.lr" = "high"', r"^got mine\.adam\.lr='high'; expected a finite number\.$"),
+        ('[search]\n"adam.lr" = { choice = ["high"] }', r"^got mine\.adam\.lr='high'; expected a finite"),
+        ('[search]\n"genie.noise" = { uniform = [0, 1] }', r"draws 'genie\.noise' as a number, and it is true"),
+        ("[defaults]\nbatch_size = 3.5", r"^got mine\.batch_size=3\.5; expected a whole number\.$"),
+    ],
+)
+def test_values_that_no_setting_can_have(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted(load_protocol(written(tmp_path, HEAD + text)), *ROWS)
+
+
+@pytest.mark.parametrize("profile", PROTOCOLS.values(), ids=lambda profile: profile.name)
+def test_protocols_of_the_package_fit_as_they_are(profile: Profile) -> None:
+    assert fitted(profile, *ROWS) == profile

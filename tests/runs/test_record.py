@@ -62,6 +62,7 @@ def test_every_field_is_part_of_the_identity() -> None:
     for f in fields(RunConfig):
         value = getattr(usual, f.name)
         changed = other.get(f.name, value + 1 if isinstance(value, int) else "other")
+        changed = not value if isinstance(value, bool) else changed
         ids.add(RunConfig(**{"dataset": "digits", "test_domains": (0,), f.name: changed}).run_id)
     assert len(ids) == 1 + len(fields(RunConfig))
 
@@ -200,3 +201,21 @@ def test_only_accuracies_that_nothing_reads_may_be_missing() -> None:
             record_from(line, 2, **wrong)
     with pytest.raises(InputError, match="an accuracy in out_acc"):
         record_from({**line, "out_acc": [None, 1.0]}, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pretrained": "no"}, r"^got pretrained='no'; expected true or false\.$"),
+        ({"swad": 1}, r"^got swad=1; expected true or false\.$"),
+        ({"freeze_statistics": "yes"}, r"^got freeze_statistics='yes'; expected true or false\.$"),
+        ({"image_size": 10**30}, r"^got image_size=1000.*; expected a whole number from 1 to 32768\.$"),
+        ({"steps": 10**30}, r"^got steps=1000.*; expected a whole number from 1 to"),
+        ({"batch_size": 0}, r"^got batch_size=0; expected a whole number of at least 1\.$"),
+        ({"trial_seed": -1}, r"^got trial_seed=-1; expected a whole number of at least 0\.$"),
+        ({"trial_seed": 10**30}, r"^got trial_seed=1000.*; expected a whole number from 0 to"),
+    ],
+)
+def test_values_that_no_run_can_have(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RunConfig("digits", (0,), **changes)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.optim import Optimizer
 
-from genie_dg._types import MAIN
+from genie_dg._types import MAIN, Network
 from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
@@ -28,7 +28,7 @@ from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.registry import with_defaults
 from genie_dg.runs.record import RunConfig
-from genie_dg.search_space import defaults
+from genie_dg.search_space import checked, defaults
 
 from .options import RunOptions
 from .parallel import World
@@ -95,6 +95,8 @@ def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
 def digest_of(path: Path) -> str:
     """Sixteen hexadecimal digits that name the contents of a file."""
     digest = hashlib.sha256()
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a file; name a file of weights.")
     try:
         with path.open("rb") as file:
             while block := file.read(2**20):
@@ -120,7 +122,7 @@ def check_identity(config: RunConfig, data: DomainSet, options: RunOptions) -> N
         )
 
 
-def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None:
+def check_precision(config: RunConfig, main: Optimizer) -> None:
     """Refuse what float16 cannot do: its scaled losses reach neither second derivatives nor inner gradients."""
     if config.precision != "float16":
         return
@@ -130,7 +132,7 @@ def check_precision(config: RunConfig, optimizers: dict[str, Optimizer]) -> None
         reason = f"{algorithm.name} computes gradients of its own, from losses that are not scaled"
     elif optimizer.create_graph:
         reason = f"{optimizer.name} differentiates the gradient, and the scaling stays in the second derivative"
-    elif optimizer.needs_closure and not isinstance(optimizers[MAIN], Passes):
+    elif optimizer.needs_closure and not isinstance(main, Passes):
         reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
     if reason:
         raise InputError(f"got precision=float16, but {reason}; choose bfloat16 or float32.")
@@ -174,21 +176,28 @@ def build_algorithm(
     config: RunConfig, classes: int, channels: int, image_size: int, sources: int, weights: str = ""
 ) -> Algorithm:
     """The network and its algorithm, with initial weights that depend on (data set, test domains, trial)."""
-    row = ALGORITHMS[config.algorithm]
-    settings = with_defaults(row.name, defaults(row.space), config.algorithm_settings)
+    channels += ALGORITHMS[config.algorithm].extra_channels
     with refusals(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of("weights", config))
         network = build_network(
             config.backbone,
             classes,
-            channels + row.extra_channels,
+            channels,
             image_size,
             pretrained=config.pretrained,
             weights=Path(weights) if weights else None,
             dropout=config.dropout,
             freeze_statistics=config.freeze_statistics,
         )
-        built: Algorithm = row.build(network, sources, **settings)
+        return algorithm_on(network, config, sources)
+
+
+def algorithm_on(network: Network, config: RunConfig, sources: int) -> Algorithm:
+    """The algorithm of a run, which trains a network on so many domains."""
+    row = ALGORITHMS[config.algorithm]
+    given = checked(row.name, row.space, config.algorithm_settings)
+    with refusals():
+        built: Algorithm = row.build(network, sources, **with_defaults(row.name, defaults(row.space), given))
     return built
 
 
@@ -247,7 +256,7 @@ def assemble(
     check_identity(config, data, options)
     say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
     device = torch.device(options.device or "cpu")
-    channels, size, pictures = _shape(data.domains[0], config.image_size)
+    channels, size, pictures = shape_of(data, config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
     algorithm.to(device)
     if config.fast:
@@ -270,7 +279,7 @@ def assemble(
         if options.evaluate == "all" or part == "out" or k not in sources
     }
     optimizers = build_optimizers(config, algorithm)
-    check_precision(config, optimizers)
+    check_precision(config, optimizers[MAIN])
     return Parts(
         config,
         tuple(domain.name for domain in data.domains),
@@ -317,9 +326,9 @@ def _evaluation(
     return Evaluation(domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH)
 
 
-def _shape(domain: Domain, image_size: int) -> tuple[int, int, bool]:
+def shape_of(data: DomainSet, image_size: int) -> tuple[int, int, bool]:
     """Channels and height of what the network will see, and whether samples are pictures to decode."""
-    sample = domain.read(0)
+    sample = data.domains[0].read(0)
     if isinstance(sample, torch.Tensor):
         return int(sample.shape[0]), int(sample.shape[-1]), False
     return 3, image_size, True

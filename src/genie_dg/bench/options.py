@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.check import one_of, whole_number
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
@@ -42,20 +43,30 @@ def option(default: Any, text: str, verbs: tuple[str, ...] = BOTH, **flag: Any) 
 class RunOptions:
     """How and where runs happen; the fields are explained by their flags."""
 
-    out: str = option("runs", "the folder of runs", ALL, metavar="FOLDER")
-    root: str = option("", "for published sets, the folder that holds them", ALL, metavar="FOLDER")
-    cache: str = option("", "decode pictures once into this folder", ALL, metavar="FOLDER")
-    weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE")
-    device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL)
-    evaluate: str = option("used", "used: the parts of domains that selection and tables read; all: every part")
-    keep: str = option("best", "weights to keep: best (by validation), last, all (of every record) or none")
-    watch: str = option("", "also measure updates, osgr, or updates,osgr")
+    out: str = option("runs", "the folder of runs", ALL, metavar="FOLDER", type=path_text)
+    root: str = option(
+        "", "for published sets, the folder that holds them", ALL, metavar="FOLDER", type=path_text
+    )
+    cache: str = option("", "decode pictures once into this folder", ALL, metavar="FOLDER", type=path_text)
+    weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE", type=path_text)
+    device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL, type=some_text)
+    evaluate: str = option(
+        "used", "used: the parts of domains that selection and tables read; all: every part", type=some_text
+    )
+    keep: str = option(
+        "best", "weights to keep: best (by validation), last, all (of every record) or none", type=some_text
+    )
+    watch: str = option("", "also measure updates, osgr, or updates,osgr", type=some_text)
     tensorboard: bool = option(False, "also write TensorBoard's files")
-    threads: int = option(0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)")
-    plugin: tuple[str, ...] = option((), "a Python file that registers your own rows", ALL, metavar="FILE")
+    threads: int = option(
+        0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)", type=whole(0, MANY)
+    )
+    plugin: tuple[str, ...] = option(
+        (), "a Python file that registers your own rows", ALL, metavar="FILE", type=path_text
+    )
 
     def __post_init__(self) -> None:
-        whole_number("threads", self.threads, 0)
+        whole_number("threads", self.threads, 0, MANY)
         one_of("evaluate", self.evaluate, EVALUATE)
         one_of("keep", self.keep, KEEP)
 
@@ -77,9 +88,13 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
             flag |= {"action": "append", "default": []}
             text += "; may be given several times"
         else:
-            flag |= {"default": one.default, "type": type(one.default)}
+            given = (
+                one.default or argparse.SUPPRESS
+            )  # argparse would check an empty default as if it were typed
+            flag = {"type": type(one.default), **flag, "default": given}
             text += f" (default: {one.default})" if one.default not in ("", 0) else ""
-        parser.add_argument(f"--{one.name.replace('_', '-')}", help=text, **flag)
+        short = ["-o"] if one.name == "out" else []
+        parser.add_argument(*short, f"--{one.name.replace('_', '-')}", help=text, **flag)
 
 
 def options_from(arguments: argparse.Namespace) -> RunOptions:

@@ -17,17 +17,19 @@ from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data, row_of
 from genie_dg.models.backbones import BACKBONES, find_backbone
+from genie_dg.models.timm_model import PREFIX
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
 from genie_dg.runs.record import RunConfig
 
-from .assemble import Parts, assemble, refusals, source_domains
+from .assemble import Parts, assemble
 from .evaluate import score
 from .options import Job, RunOptions
+from .request import check_here
 from .step import take_step
 from .train import batch_of
-from .watch import check_watches
+from .trial import try_out
 
 TIMED = 4
 """Steps, and batches of an evaluation, that an estimate times."""
@@ -51,8 +53,12 @@ def plan(path: Path, options: RunOptions) -> Plan:
         path: the TOML file of the sweep.
         options: of all its runs.
     """
+    check_here(options)
     sweep = load_sweep(path)
     profile = find_protocol(sweep.protocol, path.parent)
+    for backbone in {profile.backbone, profile.small_backbone}:
+        if not backbone.lower().startswith(PREFIX):  # those of timm are looked up where they are used
+            find_backbone(backbone)
     opened = {entry: open_data(entry, options.root or None) for entry in sweep.datasets}
     entries = {data.name: entry for entry, data in opened.items()}
     if len(entries) != len(opened):
@@ -67,12 +73,7 @@ def plan(path: Path, options: RunOptions) -> Plan:
     )
     digests = {name: data.digest() for name, data in sets.items()}
     configs = expand(replace(sweep, datasets=list(sets)), profile, facts)
-    for config in configs:
-        source_domains(config, sets[config.dataset])
-    for backbone in {config.backbone for config in configs}:
-        with refusals():
-            find_backbone(backbone)
-    check_watches(options.watches)
+    try_out(configs, sets)
     jobs = tuple(
         Job(replace(config, data_digest=digests[config.dataset]), entries[config.dataset], options)
         for config in configs

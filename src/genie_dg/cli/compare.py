@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from genie_dg.check import whole_number
+from genie_dg.arguments import some_text, whole
+from genie_dg.check import one_of
 
-from ._shared import add_runs, load_runs
+from ._shared import add_runs, load_runs, to_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,32 +17,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="ROW",
-        default="",
+        type=some_text,
         help="what to compare with (default: adam with the same algorithm, otherwise the first row)",
     )
-    parser.add_argument("--rows", nargs="+", metavar="ROW", default=[], help="compare these rows only")
-    parser.add_argument("--resamples", type=int, default=2000, help="of the bootstrap (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: %(default)s)")
-    parser.add_argument("--format", choices=("md", "csv"), default="md", help="(default: %(default)s)")
+    parser.add_argument(
+        "--rows", nargs="+", metavar="ROW", default=[], type=some_text, help="compare these rows only"
+    )
+    parser.add_argument(
+        "--resamples", type=whole(1, 10**6), default=2000, help="of the bootstrap (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=whole(0, 2**32 - 1), default=0, help="of the bootstrap (default: %(default)s)"
+    )
+    parser.add_argument("--format", default="md", type=some_text, help="md or csv (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON document, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, compare, print."""
-    whole_number("--resamples", arguments.resamples)
-    whole_number("--seed", arguments.seed, 0)
+    one_of("format", arguments.format, ("md", "csv"))
     frame = load_runs("Comparing", arguments.runs)
     from genie_dg.results.compare import compare_all
-    from genie_dg.results.render import render_comparisons
+    from genie_dg.results.render import comparison_data, render_comparisons
 
     compared = compare_all(
         frame,
         arguments.rows,
-        arguments.baseline,
+        arguments.baseline or "",
         resamples=arguments.resamples,
         seed=arguments.seed,
         mix=arguments.mix_protocols,
     )
     for note in compared.notes:
         print(f"Note: {note}", file=sys.stderr)
-    print(render_comparisons(compared, arguments.format))
+    print(
+        to_json(comparison_data(compared)) if arguments.json else render_comparisons(compared, arguments.format)
+    )
     return 0

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import InputError
+from genie_dg.arguments import path, path_text, some_text, whole
+from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import require
+from ._shared import add_out, console_of, require
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, or a CSV or JSON list"
 
@@ -20,33 +21,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="action", metavar="action", required=True, parser_class=type(parser))
     verbs.add_parser("list", help="the sets that are known")
     fetch = verbs.add_parser("download", help="fetch a published set; goes on where it was stopped")
-    fetch.add_argument("name", help="PACS, VLCS, OfficeHome, TerraIncognita or DomainNet")
-    fetch.add_argument("--root", type=Path, required=True, help="the folder for data sets")
+    fetch.add_argument("name", type=some_text, help="PACS, VLCS, OfficeHome, TerraIncognita or DomainNet")
+    fetch.add_argument("--root", type=path, required=True, metavar="FOLDER", help="the folder for data sets")
     check = verbs.add_parser("verify", help="look at every file and compare with what is published")
     check.add_argument("--quick", action="store_true", help="do not decode the pictures")
     store = verbs.add_parser("cache", help="decode once: build the caches of a set")
-    store.add_argument("--size", type=int, default=224, help="pixels of the evaluation cache (%(default)s)")
     store.add_argument(
-        "--limit", type=int, default=288, help="shorter side at most in the training cache (%(default)s)"
+        "--image-size", type=whole(1, 2**15), default=224, help="pixels of the evaluation cache (%(default)s)"
+    )
+    store.add_argument(
+        "--limit",
+        type=whole(1, 2**15),
+        default=288,
+        help="shorter side at most in the training cache (%(default)s)",
     )
     store.add_argument(
         "--no-train", action="store_true", help="leave the training cache out: it is approximate"
     )
-    store.add_argument("--cache", type=Path, help="the folder for caches (default: $GENIE_DG_CACHE)")
+    store.add_argument(
+        "--cache", type=path, metavar="FOLDER", help="the folder for caches (default: $GENIE_DG_CACHE)"
+    )
     store.add_argument("--estimate", action="store_true", help="say how large they would be, build nothing")
     store.add_argument("--check", action="store_true", help="compare every block with its checksum")
     show = verbs.add_parser("show", help="draw a contact sheet: classes by domains")
-    show.add_argument("-o", "--output", type=Path, default=Path("contact_sheet.png"), help="(%(default)s)")
-    show.add_argument("--per-cell", type=int, default=3, help="samples of a class in a domain (%(default)s)")
-    show.add_argument("--classes", type=int, default=20, help="classes at most (%(default)s)")
+    add_out(show, "contact_sheet.png", "the picture", "FILE")
+    show.add_argument(
+        "--per-cell", type=whole(1, 100), default=3, help="samples of a class in a domain (%(default)s)"
+    )
+    show.add_argument("--classes", type=whole(1, 1000), default=20, help="classes at most (%(default)s)")
     for child in (check, store, show):
-        child.add_argument("what", help=WHAT)
-        child.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
+        child.add_argument("what", type=path_text, help=WHAT)
+        child.add_argument(
+            "--root", type=path, metavar="FOLDER", help="for published sets, the folder that holds them"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
     require("Data", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
+    if arguments.action not in ("list", "download") and arguments.root is not None:
+        folder(arguments.root, "give --root the folder that holds the data sets")
     return int(ACTIONS[arguments.action](arguments))
 
 
@@ -63,6 +77,7 @@ def _download(arguments: argparse.Namespace) -> int:
     from genie_dg.data.progress import progress_bars
     from genie_dg.data.published.download import download
 
+    writable_folder("--root", arguments.root)
     with progress_bars() as progress:
         place = download(arguments.name, arguments.root, progress=progress, say=print)
     print(f"It is in {place}; genie-dg data verify {arguments.name} --root {arguments.root} checks it.")
@@ -74,7 +89,8 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, transient=True) as progress:
+    console = console_of()
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(text, total=total)
         yield lambda count: progress.advance(task, count)
 
@@ -120,20 +136,21 @@ def _cache(arguments: argparse.Namespace) -> int:
     domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
     if not domains:
         raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
-    folder = cache_folder(arguments.cache)
-    specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.size)]
+    caches = cache_folder(arguments.cache)
+    writable_folder("--cache", caches)
+    specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.image_size)]
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
     broken = 0
     for domain in domains:
         with _bar(f"{domain.name}: reading", len(domain)) as progress:
-            known = examine(domain, folder, progress)
+            known = examine(domain, caches, progress)
         for spec in specs:
             size = f"{estimate(known, spec) / 2**20:,.0f} MB"
             if arguments.estimate:
                 print(f"{domain.name:20} {spec}: {size}")
                 continue
             with _bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
-                cache = open_cache(domain, spec, folder, progress)
+                cache = open_cache(domain, spec, caches, progress)
             print(f"{domain.name:20} {spec}: {size} in {cache.path}")
             bad = damaged_blocks(cache) if arguments.check else []
             broken += len(bad)
@@ -146,14 +163,22 @@ def _show(arguments: argparse.Namespace) -> int:
     from genie_dg.data.contact_sheet import contact_sheet
     from genie_dg.data.registry import open_data
 
+    if arguments.out.is_dir():
+        raise InputError(f"{arguments.out} is a folder; name a file for the contact sheet, such as sheet.png.")
+    writable_folder("--out", arguments.out.parent)
     data = open_data(arguments.what, arguments.root)
     sheet = contact_sheet(data, arguments.per_cell, max_classes=arguments.classes)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    sheet.image.save(arguments.output)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        sheet.image.save(arguments.out)
+    except (OSError, ValueError) as error:  # an ending that names no kind of picture is a ValueError
+        raise InputError(
+            f"{arguments.out} cannot be written ({error}); name a file such as sheet.png."
+        ) from error
     for problem in sheet.problems:
         print(problem)
     print(f"{data.name}: {len(data):,} samples, {len(data.domains)} domains, {len(data.classes)} classes.")
-    print(f"The contact sheet is in {arguments.output}.")
+    print(f"The contact sheet is in {arguments.out}.")
     return 0
 
 

@@ -6,29 +6,30 @@ import argparse
 from collections.abc import Collection
 from pathlib import Path
 
+from genie_dg.arguments import some_text, whole
 from genie_dg.check import InputError, one_of
 
-from ._shared import require, write
+from ._shared import add_out, make_folder, require, write
 
 OPTIMIZERS = ("sgd", "adam", "sam", "genie")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, but it must be a whole number of at least 1")
-    return int(text)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The defaults take about two minutes on two cores."""
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="(default: %(default)s)")
-    parser.add_argument("--steps", metavar="N", type=_count, default=200, help="steps (default: %(default)s)")
+    add_out(parser, "runs/demo", "the folder of its runs")
     parser.add_argument(
-        "--draws", metavar="K", type=_count, default=3, help="of the search (default: %(default)s)"
+        "--steps", metavar="N", type=whole(1, 10**6), default=200, help="steps (default: %(default)s)"
     )
-    parser.add_argument("--trials", metavar="K", type=_count, default=3, help="(default: %(default)s)")
     parser.add_argument(
-        "--optimizers", metavar="NAMES", default=",".join(OPTIMIZERS), help="with commas (default: %(default)s)"
+        "--draws", metavar="K", type=whole(1, 10**6), default=3, help="of the search (default: %(default)s)"
+    )
+    parser.add_argument("--trials", metavar="K", type=whole(1, 10**6), default=3, help="(default: %(default)s)")
+    parser.add_argument(
+        "--optimizers",
+        metavar="NAMES",
+        type=some_text,
+        default=",".join(OPTIMIZERS),
+        help="with commas (default: %(default)s)",
     )
 
 
@@ -37,8 +38,8 @@ def pick(text: str, known: Collection[str]) -> list[str]:
     names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not names:
         raise InputError(f"The list of optimizers is empty; the choice is {', '.join(known)}.")
-    for name in names:
-        one_of("optimizer", name, known)
+    for one in names:
+        one_of("optimizer", one, known)
     return names
 
 
@@ -58,19 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
         .format(
             file=file,
             out=out,
-            optimizers=", ".join(f'"{name}"' for name in names),
+            optimizers=", ".join(f'"{one}"' for one in names),
             draws=arguments.draws,
             trials=arguments.trials,
             steps=arguments.steps,
             every=max(1, arguments.steps // 4),
         )
     )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{out} cannot be written ({error.strerror}); choose another folder with --out."
-        ) from error
+    make_folder(out)
     write(out / "protocol.toml", (here / "demo_protocol.toml").read_bytes())
     write(file, sweep.encode("utf-8"))
     code = main.main(["sweep", str(file), "--out", str(out), "--device", "cpu"])

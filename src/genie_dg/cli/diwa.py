@@ -6,9 +6,11 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from genie_dg.arguments import path_text, some_text
 from genie_dg.bench.options import add_flags, options_from
+from genie_dg.check import one_of
 
-from ._shared import require
+from ._shared import console_of, require
 
 if TYPE_CHECKING:
     from genie_dg.runs.record import Record, RunConfig
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The data set, how runs are chosen, and where they are."""
-    parser.add_argument("data", help="the set of the runs: a name, or the path of your own folder")
+    parser.add_argument(
+        "data", type=path_text, help="the set of the runs: a name, or the path of your own folder"
+    )
     parser.add_argument(
         "--choice",
         default="uniform",
+        type=some_text,
         help="uniform: all runs; greedy: those that do not lower validation accuracy (default: %(default)s)",
     )
     add_flags(parser, "diwa")
@@ -28,16 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Average, and say how right each mean is."""
     require("Averaging", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
-    from rich.console import Console
-
-    from genie_dg.bench.diwa import average
+    from genie_dg.bench.diwa import CHOICES, average
     from genie_dg.bench.jobs import OpenSets
-
-    from .train import usable_device
+    from genie_dg.bench.request import check_here, usable_device
 
     options = options_from(arguments)
+    one_of("choice", arguments.choice, CHOICES)
+    check_here(options)
     options = replace(options, device=usable_device(options.device))
-    opened, console = OpenSets(), Console(highlight=False)
+    opened, console = OpenSets(), console_of()
     opened.load_plugins(options)
     data = opened.open(arguments.data, options.root)
     names = [domain.name for domain in data.domains]
@@ -52,9 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"{config.algorithm}+DiWA with {config.optimizer}, without {without}, trial {config.trial_seed}: "
             f"{kept} of {runs} runs; {reached}; in {options.out}/{config.run_id}",
             markup=False,
-            soft_wrap=True,
         )
 
     for problem in average(data, options, arguments.choice, report):
-        console.print(problem, markup=False, soft_wrap=True)
+        console.print(problem, markup=False)
     return 0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from ._shared import require
+from genie_dg.arguments import path
+from genie_dg.check import writable_folder
+
+from ._shared import add_out, require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """From where and to where."""
-    parser.add_argument("source", type=Path, metavar="DOMAINBED_DIR", help="what DomainBed's sweep wrote")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), help="the folder of runs (default: %(default)s)"
-    )
+    parser.add_argument("source", type=path, metavar="DOMAINBED_DIR", help="what DomainBed's sweep wrote")
+    add_out(parser, "runs", "the folder of runs")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,6 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     require("Importing", "bench", {"numpy": "numpy", "polars": "polars", "msgspec": "msgspec"})
     from genie_dg.results.domainbed import import_domainbed
 
+    writable_folder("--out", arguments.out)
     done = import_domainbed(arguments.source, arguments.out)
     for problem in done.problems:
         print(f"genie-dg: {problem}", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from genie_dg.arguments import some_text
 from genie_dg.check import is_number, one_of
 
 from ._shared import require
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         nargs="?",
-        default="",
+        type=some_text,
         help=f"one of {', '.join(KINDS)} (default: all), or "
         f"{DOMAINBED}: how each algorithm compares with DomainBed's code",
     )

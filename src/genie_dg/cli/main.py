@@ -38,7 +38,8 @@ class _Parser(argparse.ArgumentParser):
     """argparse, except that a mistake becomes one sentence instead of a usage text."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
+        line = " ".join(message.split())
+        raise InputError(f"{line[:1].upper()}{line[1:].rstrip('.')}; see {self.prog} --help.")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -85,6 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` has read enough; nobody is left to tell, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        where = f"{error.filename} cannot be used" if error.filename else "The system refused"
+        print(f"genie-dg: {where} ({error.strerror or error}).", file=sys.stderr)
+        return 2
     except SystemExit as stop:  # argparse after --help or --version
         return int(stop.code or 0)
 

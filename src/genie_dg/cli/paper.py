@@ -6,25 +6,34 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from genie_dg.check import InputError, one_of
+from genie_dg.arguments import MANY, path, path_text, some_text, whole
+from genie_dg.check import InputError, folder, one_of, writable_folder
 
-from ._shared import require
+from ._shared import add_out, console_of, require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What, how large, where to."""
-    parser.add_argument("name", nargs="?", default="list", help="a table or figure, all, or list (default)")
+    parser.add_argument(
+        "name", nargs="?", type=some_text, default="list", help="a table or figure, all, or list (default)"
+    )
     parser.add_argument(
         "--scale",
         default="smoke",
+        type=some_text,
         help="smoke (seconds), cpu (a miniature, minutes to an hour) or paper (default: %(default)s)",
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/paper"), help="(default: %(default)s)")
-    parser.add_argument("--data", default="", help="a set or a folder of pictures, instead of the embedded set")
-    parser.add_argument("--root", type=Path, help="for published sets, the folder that holds them")
-    parser.add_argument("--workers", type=int, default=1, help="runs at a time (default: %(default)s)")
+    add_out(parser, "runs/paper", "the folder of what is made")
+    parser.add_argument(
+        "--data", type=path_text, help="a set or a folder of pictures, instead of the embedded set"
+    )
+    parser.add_argument(
+        "--root", type=path, metavar="FOLDER", help="for published sets, the folder that holds them"
+    )
+    parser.add_argument(
+        "--workers", type=whole(1, MANY), default=1, help="runs at a time (default: %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,6 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     from genie_dg.paper.request import SCALES, Request
 
     one_of("--scale", arguments.scale, SCALES)
+    writable_folder("--out", arguments.out)
+    if arguments.root is not None:
+        folder(arguments.root, "give --root the folder that holds the data sets")
+    if arguments.data:
+        from genie_dg.data.registry import open_data
+
+        open_data(arguments.data, arguments.root)  # what is not there is refused before anything is made
     import torch
 
     from genie_dg.paper.registry import PAPER
@@ -52,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with _progress() as (say, tick):
                 result = row.make(
-                    Request(arguments.scale, out, arguments.data, arguments.root, arguments.workers, say, tick)
+                    Request(
+                        arguments.scale, out, arguments.data or "", arguments.root, arguments.workers, say, tick
+                    )
                 )
         except (ValueError, ImportError, OSError) as error:
             raise InputError(str(error)) from error
@@ -70,17 +88,16 @@ EVERY = 60.0
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[float, float, str], None]]]:
     """A way to say a line, and one to tell how far a part is: a bar, or now and then a line."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(highlight=False)
+    console = console_of()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("", total=None)
         last = [time.monotonic()]
 
         def say(line: str) -> None:
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, markup=False)
 
         def tick(done: float, total: float, what: str) -> None:
             bar.update(task, completed=done, total=total, description=what)

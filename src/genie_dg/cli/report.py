@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ._shared import add_runs, load_runs, require, write
+from genie_dg.check import writable_file
+
+from ._shared import add_out, add_runs, load_runs, require, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which runs, and where the page goes."""
     add_runs(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("report.html"),
-        metavar="FILE",
-        help="the page (default: %(default)s)",
-    )
+    add_out(parser, "report.html", "the page", "FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, count, write; problems of single files go to stderr and onto the page."""
     require("The report", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
+    writable_file("--out", arguments.out)
     problems: list[str] = []
     frame = load_runs("The report", arguments.runs, problems)
     from genie_dg.report.page import report
 
     page = report(frame, problems, mix=arguments.mix_protocols)
-    write(arguments.output, page.encode("utf-8", "replace"))
-    print(f"{len(frame)} runs in {arguments.output}; open it in a browser.")
+    write(arguments.out, page.encode("utf-8", "replace"))
+    print(f"{len(frame)} runs in {arguments.out}; open it in a browser.")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from genie_dg.arguments import MANY, path, whole
 from genie_dg.check import InputError, folder
 
 from ._shared import require
@@ -12,9 +13,9 @@ from ._shared import require
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The folder, and how much to say."""
-    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), help="(default: %(default)s)")
+    parser.add_argument("runs", type=path, nargs="?", default=Path("runs"), help="(default: %(default)s)")
     parser.add_argument(
-        "--workers", type=int, default=1, help="runs at a time, for the time left (%(default)s)"
+        "--workers", type=whole(1, MANY), default=1, help="runs at a time, for the time left (%(default)s)"
     )
     parser.add_argument("--all", action="store_true", help="a line for every run that is not done")
 

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie_dg.arguments import MANY, path, real, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import one_of
+from genie_dg.check import InputError, one_of
 
-from ._shared import require
+from ._shared import console_of, require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,32 +26,38 @@ if TYPE_CHECKING:
 ENGINES = ("local", "ray", "here")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"got {text!r}, but it must be a whole number")
-    return int(text)
-
-
 SHOWN = 6
 """Measurements that an estimate lists."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to run, then where."""
-    parser.add_argument("file", type=Path, help="the TOML file of the sweep")
+    parser.add_argument("file", type=path, help="the TOML file of the sweep")
     parser.add_argument(
         "--dry-run", action="store_true", help="say how many runs and hours it is, start nothing"
     )
     parser.add_argument(
-        "--workers", type=_count, default=0, help="runs at a time (default: one for each GPU, or for each core)"
+        "--workers",
+        type=whole(0, MANY),
+        default=0,
+        help="runs at a time (default: one for each GPU, or for each core)",
     )
     parser.add_argument(
-        "--retries", type=_count, default=1, help="for a run that failed (default: %(default)s)"
+        "--retries", type=whole(0, 1000), default=1, help="for a run that failed (default: %(default)s)"
     )
-    parser.add_argument("--engine", default="local", help="local, ray or here (default: %(default)s)")
-    parser.add_argument("--address", default="", help="of a Ray cluster (default: start one on this machine)")
-    parser.add_argument("--cpus", type=float, default=1.0, help="of each run on Ray (default: %(default)s)")
-    parser.add_argument("--gpus", type=float, default=0.0, help="of each run on Ray (default: %(default)s)")
+    parser.add_argument(
+        "--engine", default="local", type=some_text, help="local, ray or here (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--address", type=some_text, help="of a Ray cluster (default: start one on this machine)"
+    )
+    parser.add_argument(
+        "--cpus", type=real(0, MANY), default=1.0, help="of each run on Ray (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--gpus", type=real(0, MANY), default=0.0, help="of each run on Ray (default: %(default)s)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="say nothing but what failed")
     add_flags(parser, "sweep")
 
 
@@ -58,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
     require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     one_of("--engine", arguments.engine, ENGINES)
-    from rich.console import Console
-
+    if arguments.address and arguments.engine != "ray":
+        raise InputError("--address names a Ray cluster; give --engine ray with it, or leave it out.")
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.status import remember
     from genie_dg.bench.sweep import plan
@@ -67,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_from(arguments)
     OpenSets().load_plugins(options)
     planned = plan(arguments.file, options)
-    console = Console(highlight=False)
+    console = console_of(arguments.quiet)
     done = sum(job.done for job in planned.jobs)
     steps = sum(job.config.steps for job in planned.jobs if not job.done)
     console.print(
@@ -85,8 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on from the last checkpoints.")
         raise
+    failed = console_of()
     for run_id, reason in outcome.failed.items():
-        console.print(f"Failed: {run_id}: {reason}", markup=False)
+        failed.print(f"Failed: {run_id}: {reason}", markup=False)
     console.print(f"{len(outcome.done)} of {len(planned.jobs)} runs are done, {len(outcome.failed)} failed.")
     return 1 if outcome.failed else 0
 
@@ -125,13 +133,17 @@ def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, consol
 def _launch(planned: Plan, workers: int, arguments: argparse.Namespace, report: EventReport) -> Outcome:
     from genie_dg.bench.engines.local import launch, launch_here
 
-    shared: dict[str, Any] = {"retries": arguments.retries, "device": arguments.device, "report": report}
+    shared: dict[str, Any] = {
+        "retries": arguments.retries,
+        "device": options_from(arguments).device,
+        "report": report,
+    }
     if arguments.engine == "here":
         return launch_here(planned.jobs, **shared)
     if arguments.engine == "ray":
         from genie_dg.bench.engines.ray import launch_ray
 
-        ray = {name: getattr(arguments, name) for name in ("address", "cpus", "gpus")}
+        ray = {"address": arguments.address or "", "cpus": arguments.cpus, "gpus": arguments.gpus}
         return launch_ray(planned.jobs, **ray, **shared)
     return launch(planned.jobs, workers, **shared)
 

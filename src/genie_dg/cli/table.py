@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ._shared import add_runs, load_runs, write
+from genie_dg.arguments import some_text
+from genie_dg.check import writable_file
+
+from ._shared import add_out, add_runs, load_runs, write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,21 +17,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--select",
         default="training-domain",
         metavar="METHOD",
+        type=some_text,
         help="training-domain, leave-one-domain-out or oracle (default: %(default)s)",
     )
-    parser.add_argument("--format", default="md", help="md, tex or csv (default: %(default)s)")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file, not to the screen")
+    parser.add_argument("--format", default="md", type=some_text, help="md, tex or csv (default: %(default)s)")
+    add_out(parser, "", "the file of the tables", "FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, select, write."""
+    if arguments.out is not None:
+        writable_file("--out", arguments.out)
     frame = load_runs("The table", arguments.runs)
     from genie_dg.results.render import render
     from genie_dg.results.tables import tables
 
     text = render(tables(frame, arguments.select, mix=arguments.mix_protocols), arguments.format)
-    if arguments.output is None:
+    if arguments.out is None:
         print(text, end="")
     else:
-        write(arguments.output, text.encode("utf-8"))
+        write(arguments.out, text.encode("utf-8"))
     return 0

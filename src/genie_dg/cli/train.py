@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genie_dg.arguments import path_text, some_text
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError
 
-from ._shared import require
+from ._shared import console_of, require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,26 +29,38 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What changes the science first, then where it happens."""
-    parser.add_argument("data", help="the name of a set, a folder <domain>/<class>/<picture>, or a list")
+    parser.add_argument(
+        "data", type=path_text, help="the name of a set, a folder <domain>/<class>/<picture>, or a list"
+    )
     parser.add_argument(
         "--test-domain",
         action="append",
         required=True,
         metavar="DOMAIN",
+        type=some_text,
         help="a domain to leave out, by name or index; may be given several times",
     )
     parser.add_argument(
-        "--algorithm", default="ERM", help="(default: %(default)s; see genie-dg list algorithms)"
+        "--algorithm",
+        type=some_text,
+        default="ERM",
+        help="(default: %(default)s; see genie-dg list algorithms)",
     )
     parser.add_argument(
-        "--optimizer", default="genie", help="(default: %(default)s; see genie-dg list optimizers)"
+        "--optimizer",
+        type=some_text,
+        default="genie",
+        help="(default: %(default)s; see genie-dg list optimizers)",
     )
-    parser.add_argument("--backbone", default="cnn", help="(default: %(default)s; see genie-dg list backbones)")
+    parser.add_argument(
+        "--backbone", type=some_text, default="cnn", help="(default: %(default)s; see genie-dg list backbones)"
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
+        type=some_text,
         help="a setting of the algorithm or the optimizer, such as lr=0.3; may be given several times",
     )
     parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
@@ -65,28 +77,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
     parser.add_argument(
-        "--precision", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
+        "--precision",
+        type=some_text,
+        default="float32",
+        help="float32, bfloat16 or float16 (default: %(default)s)",
     )
     parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
+    parser.add_argument("--quiet", action="store_true", help="say nothing")
     add_flags(parser, "train")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, assemble, train, and say how right the model is where it was not trained."""
     require("Training", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
-    from rich.console import Console
-
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.parallel import joined
+    from genie_dg.bench.request import check_here, usable_device
+    from genie_dg.bench.trial import try_out
 
     options = options_from(arguments)
+    check_here(options)
     opened = OpenSets()
     opened.load_plugins(options)
+    asked_for(arguments, options)  # what is wrong whatever the data are is refused before they are opened
     data = opened.open(arguments.data, options.root)
     config = config_of(arguments, data, options)
+    try_out([config], {data.name: data})
     options = replace(options, device=usable_device(options.device))
     with joined(options.device) as world:
-        return _run(config, data, options, Console(highlight=False, quiet=not world.first), world)
+        return _run(config, data, options, console_of(arguments.quiet or not world.first), world)
 
 
 def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
@@ -112,19 +131,17 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
     return 0
 
 
-def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOptions) -> RunConfig:
-    """The arguments as a configuration; the registries answer for names."""
+def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
+    """The arguments as a configuration that does not know its data yet; the registries answer for names."""
     from genie_dg.bench.assemble import digest_of
     from genie_dg.bench.request import full_names, sort_settings
-    from genie_dg.protocols.tasks import domain_index
     from genie_dg.runs.record import RunConfig
 
     algorithm, optimizer, backbone = full_names(arguments.algorithm, arguments.optimizer, arguments.backbone)
     of_algorithm, of_optimizer = sort_settings(arguments.set, algorithm, optimizer)
-    names = [domain.name for domain in data.domains]
     return RunConfig(
-        dataset=data.name,
-        test_domains=tuple(domain_index(data.name, names, text) for text in arguments.test_domain),
+        dataset=arguments.data,
+        test_domains=(0,),
         algorithm=algorithm,
         optimizer=optimizer,
         backbone=backbone,
@@ -140,24 +157,19 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
         swad=arguments.swad,
         fast=arguments.fast,
         precision=arguments.precision,
-        data_digest=data.digest(),
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
     )
 
 
-def usable_device(text: str) -> str:
-    """The device that was asked for, or the best there is."""
-    import torch
+def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOptions) -> RunConfig:
+    """The arguments as a configuration."""
+    from genie_dg.protocols.tasks import domain_index
 
-    if not text:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=text)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
-    return text
+    names = [domain.name for domain in data.domains]
+    tested = tuple(domain_index(data.name, names, text) for text in arguments.test_domain)
+    asked = asked_for(arguments, options)
+    return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest())
 
 
 @contextmanager

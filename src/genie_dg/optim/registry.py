@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from genie_dg import check
 from genie_dg._types import Group
 from genie_dg.registry import Registry, with_defaults
-from genie_dg.search_space import Choice, LogUniform, Rule, Setting, Space, Uniform, defaults
+from genie_dg.search_space import Choice, LogUniform, Rule, Setting, Space, Uniform, checked, defaults
 
 from . import _builders
 from ._builders import Groups
@@ -97,7 +97,7 @@ def build_optimizer(name: str, parameters_or_groups: Iterable[Tensor | Group], *
 beta2, eps; did you mean 'beta1'?
     """
     row = OPTIMIZERS[name]
-    settings = with_defaults(row.name, defaults(row.space), settings)
+    settings = with_defaults(row.name, defaults(row.space), checked(row.name, row.space, settings))
     if "base" in settings and settings["lr"] is None:
         settings["lr"] = _base_row(settings["base"]).space["lr"].default
     return row.build(_groups(parameters_or_groups, settings.get("lr")), **settings)

@@ -80,6 +80,7 @@ class Profile:
             numbers.update({f"{key}.{name}": value for name, value in by_set.items()})
         for key, value in numbers.items():
             whole_number(f"{self.name}.{key}", value)
+            whole_number(f"{self.name}.{key}", value, 1, 2**53 - 1)
 
     def is_small(self, dataset: str) -> bool:
         """Whether a set has small pictures."""

@@ -27,7 +27,16 @@ from typing import Any
 
 from genie_dg.check import InputError, did_you_mean
 from genie_dg.registry import Registry
-from genie_dg.search_space import Choice, LogUniform, Rule, Uniform
+from genie_dg.search_space import (
+    EXPECTED,
+    Choice,
+    LogUniform,
+    Rule,
+    Setting,
+    Uniform,
+    kind_of_setting,
+    value_from,
+)
 
 from ._profile import Profile
 from .domainbed import DOMAINBED, DOMAINBED_2024
@@ -97,19 +106,39 @@ def load_protocol(path: str | Path) -> Profile:
     return replace(base, **changes)
 
 
-def check_names(
-    profile: Profile, algorithms: Mapping[str, Searched], optimizers: Mapping[str, Searched]
-) -> None:
-    """Refuse a rule or default of the user's protocol for something that is not in the registries."""
-    known = [*LARGE, *DOMAINBED.search, *GENIE_PAPER.search]
+def fitted(profile: Profile, algorithms: Mapping[str, Searched], optimizers: Mapping[str, Searched]) -> Profile:
+    """The protocol with rules and defaults of the kinds that the rows want.
+
+    What is named and in no registry is refused, and so is what its setting cannot be.
+    """
+    known = dict(LARGE)
     for row in (*algorithms.values(), *optimizers.values()):
-        known += [f"{row.name}.{key}" for key in row.space]
+        known |= {f"{row.name}.{key}": setting for key, setting in row.space.items()}
     for key in (*profile.search, *profile.defaults):
-        if key not in known:
+        if key not in (*known, *DOMAINBED.search, *GENIE_PAPER.search):
             raise InputError(
                 f"The protocol {profile.name} names {key!r}, which no algorithm and no optimizer has; write "
                 f"<algorithm or optimizer>.<setting>, or one of {', '.join(LARGE)}{did_you_mean(key, known)}"
             )
+    where = profile.name
+    rules = {k: _fitted_rule(where, k, known[k], r) if k in known else r for k, r in profile.search.items()}
+    values = {k: value_from(where, k, known[k], v) if k in known else v for k, v in profile.defaults.items()}
+    return replace(profile, search=rules, defaults=values)
+
+
+def _fitted_rule(where: str, key: str, setting: Setting, rule: Rule | None) -> Rule | None:
+    """A rule whose values are of the setting's kind."""
+    if isinstance(rule, Choice):
+        return Choice(tuple(value_from(where, key, setting, value) for value in rule.values))
+    kind = kind_of_setting(setting)
+    if isinstance(rule, Uniform | LogUniform):
+        if kind not in ("number", "whole number"):
+            raise InputError(
+                f"The protocol {where} draws {key!r} as a number, and it is {EXPECTED[kind]}; write 'fixed' or "
+                "{ choice = [values] }."
+            )
+        return replace(rule, whole=True) if kind == "whole number" else rule
+    return rule
 
 
 def _names(where: str, value: Any) -> tuple[str, ...]:

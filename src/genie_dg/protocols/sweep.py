@@ -28,10 +28,11 @@ from typing import Any
 
 from genie_dg.check import InputError, did_you_mean, one_of
 from genie_dg.runs.record import RunConfig, oracle_rule
+from genie_dg.search_space import value_from
 
 from ._profile import NAME, Profile
 from .draws import Searched, SearchedAlgorithm, draw
-from .registry import check_names
+from .registry import fitted
 from .tasks import check_tasks, tasks_of
 from .toml_file import check_keys, check_kind, kind_of, read_toml
 
@@ -50,6 +51,9 @@ OVERRIDES = {
     "eval_augment": "text",
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
+
+MANY = 1_000_000
+"""Draws or trials that a sweep can have at most."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
         profile: the protocol it names.
         facts: of the registries and the data.
     """
-    check_names(profile, facts.algorithms, facts.optimizers)
+    profile = fitted(profile, facts.algorithms, facts.optimizers)
     profile = replace(profile, small_images=(*profile.small_images, *facts.small_images))
     datasets = _known("data set", sweep.datasets, facts.domains)
     algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
@@ -209,10 +213,7 @@ def _fixed(
                     f"{name} has no setting {key!r}; its settings are {', '.join(space) or 'none'}"
                     f"{did_you_mean(key, space)}"
                 )
-            default = kind_of(space[key].default)
-            if default in ("number", "whole number", "true or false", "text"):
-                check_kind(f"[{kind}_settings.{asked}]", key, value, default, InputError)
-        fixed[name] = {**fixed.get(name, {}), **settings}
+            fixed.setdefault(name, {})[key] = value_from(name, key, space[key], value)
     return fixed
 
 
@@ -254,15 +255,15 @@ def _check_names(key: str, value: Any) -> None:
 
 
 def _check_seeds(key: str, value: Any) -> None:
-    if value is None or (kind_of(value) == "whole number" and value >= 1):
+    if value is None or (kind_of(value) == "whole number" and 1 <= value <= MANY):
         return
     listed = list(_whole(value)) if kind_of(value) == "list" else []
     if not listed or len(listed) != len(value):
         raise InputError(
             f"The sweep has {key} = {value!r}; it must be a whole number of at least 1, or a list of seeds "
-            "that are whole numbers from 0 on."
+            f"that are whole numbers from 0 on, and at most {MANY:,} of them."
         )
 
 
 def _whole(values: Iterable[Any]) -> Iterator[int]:
-    return (value for value in values if kind_of(value) == "whole number" and value >= 0)
+    return (value for value in values if kind_of(value) == "whole number" and 0 <= value < 2**63)

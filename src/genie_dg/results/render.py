@@ -273,6 +273,32 @@ def _comparison_csv(found: Comparisons) -> str:
     return csv_text(("table", "data", "row", "baseline", "name", "value"), lines).rstrip("\n")
 
 
+def comparison_data(found: Comparisons) -> dict[str, object]:
+    """A comparison for programs: accuracies and differences from 0 to 1."""
+    differences = [
+        {
+            "data": c.dataset,
+            "row": c.row,
+            "baseline": c.baseline,
+            "difference": c.mean,
+            "interval": None if c.interval is None else [c.interval.low, c.interval.high],
+            "splits": len(c.pairs),
+            "wins": c.wins,
+            "ties": c.ties,
+            "losses": c.losses,
+            "notes": list(c.notes),
+        }
+        for c in found.differences
+    ]
+    return {
+        "differences": differences,
+        "budgets": {row: asdict(budget_of(found.grouped[row])) for row in found.rows},
+        "best_of": {row: list(values) for row, values in found.best_of.items()},
+        "noise": {row: asdict(noise) for row, noise in found.noise.items()},
+        "notes": list(found.notes),
+    }
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """A share in percent, ``-`` for none."""
     return "-" if value is None else f"{100 * value:.{digits}f}"

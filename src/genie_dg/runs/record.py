@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from genie_dg.check import InputError, number, one_of, short, whole_number
+from genie_dg.check import InputError, boolean, number, one_of, short, whole_number
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """What the forward pass computes in; weights are float32 always."""
@@ -25,6 +25,9 @@ EVAL_AUGMENT = ("none", "train", "train-in")
 
 ORACLES = ("last", "best")
 """Which record test-domain validation may look at: the last one of a run, or the best one."""
+
+MOST = {"batch_size": 2**31 - 1, "steps": 2**53 - 1, "checkpoint_every": 2**53 - 1, "image_size": 2**15}
+"""Sizes that a run can have at most, far beyond what is of use."""
 
 LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False}
 """Fields that came after the first runs were stored, with the value that stands for what these did. A field
@@ -90,8 +93,16 @@ class RunConfig:
     fast: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "steps", "checkpoint_every", "image_size"):
+        for name, high in MOST.items():
             whole_number(name, getattr(self, name))
+            whole_number(name, getattr(self, name), 1, high)
+        for name in ("trial_seed", "hparams_seed"):
+            whole_number(name, getattr(self, name), 0)
+            whole_number(name, getattr(self, name), 0, 2**63 - 1)
+        for switch in (f.name for f in fields(self) if isinstance(f.default, bool)):
+            boolean(switch, getattr(self, switch))
+        if self.freeze_statistics is not None:
+            boolean("freeze_statistics", self.freeze_statistics)
         number("dropout", self.dropout, 0, 1, open_high=True)
         one_of("precision", self.precision, PRECISIONS)
         one_of("eval_augment", self.eval_augment, EVAL_AUGMENT)

@@ -102,7 +102,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     code, out, _ = run(capsys, "verify", str(root))
     assert code == 0
     assert "Everything is as it should be." in out
-    code, out, _ = run(capsys, "cache", str(root), "--size", "16", "--cache", str(tmp_path / "c"), "--check")
+    code, out, _ = run(
+        capsys, "cache", str(root), "--image-size", "16", "--cache", str(tmp_path / "c"), "--check"
+    )
     assert code == 0
     assert out.count("EvalSpec(size=16)") == 2
     code, out, _ = run(capsys, "cache", str(root), "--estimate", "--cache", str(tmp_path / "c2"))
@@ -146,3 +148,31 @@ def test_bad_requests(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
     assert code == 2
     assert sentence in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_folder_of_classes_without_domains_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat = folder(tmp_path / "set") / "ink"
+    code, out, err = run(capsys, "verify", str(flat))
+    assert (code, out) == (2, "")
+    assert f"{flat / 'cat'} holds pictures itself" in err
+    assert f"expected {flat}/<domain>/<class>/<picture>" in err
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("empty", "empty/domain", "empty/domain/class"):
+        (tmp_path / name).mkdir()
+        code, out, err = run(capsys, "verify", str(tmp_path / "empty"))
+        assert (code, out) == (2, "")
+        assert "holds no picture; expected" in err
+
+
+def test_a_domain_without_pictures_is_not_as_it_should_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = folder(tmp_path / "set")
+    (root / "wax").mkdir()
+    code, out, _ = run(capsys, "verify", str(root))
+    assert code == 1
+    assert f"empty domain: {root / 'wax'}" in out

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from genie_dg.check import folder
 
@@ -38,7 +39,7 @@ class Verification:
     @property
     def good(self) -> bool:
         """Usable as it is: nothing broken, and the published splits where there are published ones."""
-        return not self.splits_differ and not {"empty file", "undecodable"} & set(self.problems)
+        return not self.splits_differ and not {"empty domain", "empty file", "undecodable"} & set(self.problems)
 
 
 def verify(
@@ -66,6 +67,10 @@ def verify(
         for name in sorted((wanted or classes) - set(os.listdir(root / domain))):
             result.add("missing class", root / domain / name)
         result.counts[domain] = len(pictures) - before
+        if len(pictures) == before:
+            result.add("empty domain", root / domain)
+    if facts is None and not pictures:
+        _refuse_layout(root)
     result.classes = tuple(sorted(classes))
     with ThreadPoolExecutor(thread_count()) as pool:
         problems = pool.map(lambda path: _problem(path, deep, progress), pictures)
@@ -75,6 +80,20 @@ def verify(
     if facts is not None:
         _compare(result, facts, root)
     return result
+
+
+def _refuse_layout(root: Path) -> NoReturn:
+    """Say why a folder without a picture at the right depth is not a set."""
+    inside = sorted(entry for entry in root.iterdir() if entry.is_dir() and not is_skipped(entry.name))
+    flat = next((entry for entry in inside if any(is_picture(name) for name in os.listdir(entry))), None)
+    if flat is not None:
+        found = f"{flat} holds pictures itself, as <class>/<picture>, without domains"
+    else:
+        found = f"{root} holds no picture"
+    raise DataError(
+        f"{found}; expected {root}/<domain>/<class>/<picture>, so put the classes of each domain into a folder "
+        "of its own."
+    )
 
 
 def _folders(folder: Path, result: Verification, wanted: tuple[str, ...] | None) -> list[str]:
