@@ -105,7 +105,7 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
-    with _bar(console, parts) as report, _notes(console):
+    with _bar(console, parts) as report:
         run_parts(parts, folder, options, report)
     for line in summary(folder) if world.first else ():
         console.print(line, markup=False)
@@ -158,25 +158,6 @@ def usable_device(text: str) -> str:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
     return text
-
-
-@contextmanager
-def _notes(console: Console) -> Iterator[None]:
-    """Say at once which file was damaged, and what happens instead."""
-    from genie_dg.files import FileWarning
-
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-        warnings.simplefilter("always", FileWarning)
-
-        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-            if issubclass(category, FileWarning):
-                console.print(f"Note: {message}", markup=False)
-            else:
-                usual(message, category, *where)
-
-        warnings.showwarning = show  # type: ignore[assignment]  # it passes on what it does not know
-        yield
 
 
 @contextmanager
