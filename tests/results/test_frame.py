@@ -551,7 +551,7 @@ def test_an_index_of_other_columns_is_ignored(indexed: Path, monkeypatch: pytest
     older = {name: kind for name, kind in COLUMNS.items() if name != "oracle"}
     with monkeypatch.context() as patch:
         patch.setattr(frame_module, "COLUMNS", older)
-        assert frame_module._read_index(str(indexed)) is None
+        assert frame_module._read_index(str(indexed), 2**26) is None
     assert loaded(indexed)[0].equals(first)
     assert (indexed / INDEX).read_bytes() == stored
 

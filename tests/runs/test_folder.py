@@ -51,8 +51,12 @@ def test_a_run_is_begun_once(tmp_path: Path) -> None:
     first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert first.keys() == {"config.json", "meta.json"}
     assert first["config.json"].decode() == canonical(CONFIG) + "\n"
-    files.begin(tmp_path, CONFIG, {"domains": ["other"]})
+    files.begin(tmp_path, CONFIG, {"domains": ["a", "b"], "torch": "other"})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+    for damaged in (b"", b"[", b'{"domains": ["a", "c"]}'):
+        (tmp_path / "meta.json").write_bytes(damaged)
+        files.begin(tmp_path, CONFIG, {"domains": ["a", "b"]})
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
     with pytest.raises(FileError, match=r"holds another run; choose another folder, or remove it\.$"):
         files.begin(tmp_path, RunConfig("digits", (1,)), {})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first

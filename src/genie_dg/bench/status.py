@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from genie_dg.check import InputError
-from genie_dg.files import is_locked, read_lines, write_json
+from genie_dg.files import is_locked, read_lines
 from genie_dg.runs import folder as files
 from genie_dg.runs.read import seconds
-from genie_dg.runs.record import RunConfig, canonical, from_mapping
+from genie_dg.runs.record import RunConfig
+from genie_dg.runs.sweep_list import FOLDER, read_list, write_list
 
 Kind = Literal["done", "running", "failed", "stopped", "missing"]
 KINDS: tuple[Kind, ...] = ("done", "running", "failed", "stopped", "missing")
@@ -32,24 +31,13 @@ class State:
 
 def remember(name: str, configs: Sequence[RunConfig], out: Path) -> None:
     """Write the list of a sweep's runs, so that what is missing is known later."""
-    folder = out / "sweeps"
-    folder.mkdir(parents=True, exist_ok=True)
-    runs = [json.loads(canonical(config)) for config in configs]
-    write_json(folder / f"{name}.json", {"name": name, "runs": runs})
+    write_list(out, name, configs)
 
 
 def remembered(out: Path) -> dict[str, list[RunConfig]]:
     """The runs of every sweep that was started into a folder, by the sweep's name."""
-    sweeps = {}
-    for file in sorted((out / "sweeps").glob("*.json")):
-        try:
-            data = json.loads(file.read_bytes())
-            sweeps[str(data["name"])] = [from_mapping(run) for run in data["runs"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{file} is not a list of runs ({error}); start the sweep again to repair it."
-            ) from error
-    return sweeps
+    lists = [read_list(file) for file in sorted((out / FOLDER).glob("*.json"))]
+    return {data["name"]: configs for data, configs in lists}
 
 
 def state_of(config: RunConfig, runs: Path) -> State:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from genie_dg import __version__
 from genie_dg.check import GenieError, InputError, one_of
+from genie_dg.files import FileWarning
 
 VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
@@ -68,13 +71,33 @@ def check_verb(argv: Sequence[str]) -> None:
         one_of("verb", verb, VERBS)
 
 
+@contextmanager
+def _warnings_as_sentences() -> Iterator[None]:
+    """Say once for each, on stderr, which file was damaged and what happens instead."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+        warnings.simplefilter("always", FileWarning)
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, FileWarning):
+                usual(message, category, *where, **more)
+            elif str(message) not in said:
+                said.add(str(message))
+                print(f"genie-dg: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        yield
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         check_verb(words)
         arguments = build_parser().parse_args(words)
-        code = int(arguments.run(arguments))
+        with _warnings_as_sentences():
+            code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
     except GenieError as error:

@@ -124,7 +124,7 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
-    with _bar(console, parts) as report, _notes(console):
+    with _bar(console, parts) as report:
         run_parts(parts, folder, options, report)
     for line in summary(folder) if world.first else ():
         console.print(line, markup=False)
@@ -170,25 +170,6 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
     tested = tuple(domain_index(data.name, names, text) for text in arguments.test_domain)
     asked = asked_for(arguments, options)
     return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest())
-
-
-@contextmanager
-def _notes(console: Console) -> Iterator[None]:
-    """Say at once which file was damaged, and what happens instead."""
-    from genie_dg.files import FileWarning
-
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-        warnings.simplefilter("always", FileWarning)
-
-        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-            if issubclass(category, FileWarning):
-                console.print(f"Note: {message}", markup=False)
-            else:
-                usual(message, category, *where)
-
-        warnings.showwarning = show  # type: ignore[assignment]  # it passes on what it does not know
-        yield
 
 
 @contextmanager

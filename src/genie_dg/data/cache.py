@@ -5,9 +5,10 @@ the cache is equal to decoding, to the bit. ``TrainSpec(limit)`` stores the deco
 shorter side is at most ``limit`` (exact) and a smaller version otherwise (an approximation of cropping the
 original).
 
-A cache is named after the contents of the files and the specification, and it is never changed once complete.
-While it is built, blocks of rows are written, synced and then entered in a journal with their checksum; after a
-crash only blocks whose checksum still fits are kept. One process builds at a time; others wait for the result.
+A cache is named after the contents of the files and the specification, and it is never changed once complete:
+every picture is compared with its checksum the first time that it is read. While it is built, blocks of rows
+are written, synced and then entered in a journal with their checksum; after a crash only blocks whose checksum
+still fits are kept. One process builds at a time; others wait for the result.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import os
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,15 @@ import numpy as np
 from PIL import Image
 from PIL import __version__ as pillow_version
 
-from genie_dg.files import append_line, lock, read_lines, write_json
+from genie_dg.files import append_line, lock, read_lines, read_whole, write_json
 
 from .digests import Known, cannot_write, examine
 from .domains import DataError, FileDomain
 from .progress import Advance, silent
 from .threads import thread_count
 
+MOST = 2**30
+"""Bytes of what describes a cache."""
 BLOCK = 32
 """Rows that are written, synced and entered together."""
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -84,13 +88,23 @@ class Cache:
     offsets: np.ndarray[Any, Any]
     originals: np.ndarray[Any, Any]  # [n, 2]: height and width of the picture in its file
     data: Pixels
+    checksums: Sequence[int] = ()  # of each row; caches from before have those of blocks only
+    checked: bytearray = field(default_factory=bytearray)  # the rows that were compared with theirs
 
     def __len__(self) -> int:
         return len(self.shapes)
 
     def row(self, index: int) -> Pixels:
         start = int(self.offsets[index])
-        return self.data[start : int(self.offsets[index + 1])].reshape(self.shapes[index])
+        pixels = self.data[start : int(self.offsets[index + 1])]
+        if self.checked and not self.checked[index]:
+            if zlib.crc32(pixels.data) != self.checksums[index]:
+                raise DataError(
+                    f"{self.path} is damaged (picture {index} was changed after it was written); remove it, "
+                    "and it is built again."
+                )
+            self.checked[index] = 1
+        return pixels.reshape(self.shapes[index])
 
 
 def cache_folder(given: str | Path | None = None) -> Path:
@@ -142,21 +156,23 @@ def _build(domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, 
                 for start in blocks:
                     if start not in done:
                         done[start] = _write_block(domain, known, spec, offsets, start, descriptor, pool)
-                        append_line(place / "journal.jsonl", {"start": start, "crc": done[start]})
+                        append_line(place / "journal.jsonl", {"start": start, "crc": done[start][0]})
                         progress(min(BLOCK, len(known) - start))
             os.ftruncate(descriptor, int(offsets[-1]))
             os.fsync(descriptor)
         part.replace(place / "pixels.u8")
     except OSError as error:
         raise cannot_write(place, error) from error
-    sizes = {"count": len(known), "bytes": int(offsets[-1])}
-    write_json(place / "complete.json", {**sizes, "blocks": [done[b] for b in blocks], "spec": repr(spec)})
+    sizes = {"count": len(known), "bytes": int(offsets[-1]), "spec": repr(spec)}
+    rows = [crc for b in blocks for crc in done[b][1]]
+    write_json(place / "complete.json", {**sizes, "blocks": [done[b][0] for b in blocks], "rows": rows})
     (place / "journal.jsonl").unlink(missing_ok=True)
 
 
 def _write_block(
     domain: FileDomain, known: Sequence[Known], spec: Spec, offsets: Any, start: int, descriptor: int, pool: Any
-) -> int:
+) -> tuple[int, list[int]]:
+    """Write a block of rows; its checksum, and those of the rows."""
     rows = range(start, min(start + BLOCK, len(known)))
     pixels = list(pool.map(lambda i: spec.pixels(domain.read(i)), rows))
     for i, row in zip(rows, pixels, strict=True):
@@ -167,17 +183,21 @@ def _write_block(
     while written < len(content):
         written += os.pwrite(descriptor, content[written:], int(offsets[start]) + written)
     os.fdatasync(descriptor)
-    return zlib.crc32(content)
+    return zlib.crc32(content), [zlib.crc32(row) for row in pixels]
 
 
-def _kept(journal: Path, descriptor: int, offsets: Any) -> dict[int, int]:
-    """The blocks of an interrupted build that are truly there."""
-    kept: dict[int, int] = {}
+def _kept(journal: Path, descriptor: int, offsets: Any) -> dict[int, tuple[int, list[int]]]:
+    """The blocks of an interrupted build that are truly there, with their checksum and those of their rows."""
+    kept: dict[int, tuple[int, list[int]]] = {}
     for line in read_lines(journal)[0]:  # the last line may be torn, and is then left out
-        start, crc = int(line["start"]), int(line["crc"])
-        size = int(offsets[min(start + BLOCK, len(offsets) - 1)] - offsets[start])
-        if zlib.crc32(os.pread(descriptor, size, int(offsets[start]))) == crc:
-            kept[start] = crc
+        start, crc = line.get("start"), line.get("crc")
+        if not isinstance(start, int) or start not in range(0, len(offsets) - 1, BLOCK):
+            continue
+        ends = [int(x - offsets[start]) for x in offsets[start : min(start + BLOCK, len(offsets) - 1) + 1]]
+        content = os.pread(descriptor, ends[-1], int(offsets[start]))
+        if zlib.crc32(content) == crc:
+            rows = [zlib.crc32(content[a:b]) for a, b in pairwise(ends)]
+            kept[start] = zlib.crc32(content), rows
     return kept
 
 
@@ -187,22 +207,40 @@ def _offsets(known: Sequence[Known], spec: Spec) -> np.ndarray[Any, Any]:
 
 
 def _opened(place: Path, known: Sequence[Known], spec: Spec) -> Cache:
-    facts = json.loads((place / "complete.json").read_text())
-    offsets = _offsets(known, spec)
+    facts, offsets = _facts(place), _offsets(known, spec)
     path = place / "pixels.u8"
     size = path.stat().st_size if path.is_file() else -1
-    if facts["count"] != len(known) or facts["bytes"] != int(offsets[-1]) or size != facts["bytes"]:
+    rows = facts.get("rows", [])
+    agree = facts.get("count") == len(known) and facts.get("bytes") == int(offsets[-1]) == size
+    if not agree or not isinstance(rows, list) or len(rows) not in (0, len(known)):
         raise DataError(f"{place} is damaged (its sizes do not agree); remove it, and it is built again.")
     # Copy-on-write: torch asks for writable memory, and whatever is written stays out of the file.
     data = np.memmap(path, dtype=np.uint8, mode="c") if size else np.empty(0, dtype=np.uint8)
     shapes = np.array([spec.shape(k) for k in known], dtype=np.int64)
-    return Cache(place, shapes, offsets, np.array([(k.height, k.width) for k in known]), data)
+    originals = np.array([(k.height, k.width) for k in known])
+    return Cache(place, shapes, offsets, originals, data, rows, bytearray(len(rows)))
+
+
+def _facts(place: Path) -> dict[str, Any]:
+    """What ``complete.json`` says."""
+    try:
+        facts = json.loads(read_whole(place / "complete.json", MOST))
+        if not isinstance(facts, dict):
+            raise ValueError("it is not an object")
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise DataError(
+            f"{place} is damaged (complete.json cannot be read: {why}); remove it, and it is built again."
+        ) from error
+    return facts
 
 
 def damaged_blocks(cache: Cache) -> list[int]:
     """First rows of the blocks whose pixels no longer have the checksum they were written with."""
-    blocks = json.loads((cache.path / "complete.json").read_text())["blocks"]
+    blocks = _facts(cache.path).get("blocks")
     starts = range(0, len(cache), BLOCK)
     spans = [cache.offsets[[s, min(s + BLOCK, len(cache))]] for s in starts]
     found = [zlib.crc32(cache.data[begin:end].tobytes()) for begin, end in spans]
+    if not isinstance(blocks, list) or len(blocks) != len(found):
+        return list(starts)
     return [s for s, crc, written in zip(starts, found, blocks, strict=True) if crc != written]

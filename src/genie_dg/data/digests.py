@@ -15,12 +15,15 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from genie_dg.files import FileError, write_whole
+from genie_dg.files import FileError, read_whole, write_whole
 
 from .decode import UNREADABLE, problem_with
 from .domains import DataError, FileDomain
 from .progress import Advance, silent
 from .threads import thread_count
+
+MOST = 2**31
+"""Bytes of a file of digests."""
 
 
 class Known(NamedTuple):
@@ -50,7 +53,7 @@ def examine(domain: FileDomain, cache: Path, progress: Advance = silent) -> list
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(path, error) from error
-        write_whole(path, json.dumps(now).encode("utf-8"))
+        write_whole(path, json.dumps({"digest": _digest(now), "files": now}).encode("utf-8"))
     broken = [str(outcome) for outcome in outcomes.values() if isinstance(outcome, DataError)]
     if broken:
         more = f" ({len(broken) - 1} more like it; genie-dg data verify lists them)" if len(broken) > 1 else ""
@@ -76,9 +79,16 @@ def _examined(path: Path, known: Known | None, progress: Advance) -> Known | Dat
 def _remembered(path: Path) -> dict[str, Known]:
     """What an earlier call has stored; a broken file costs time, nothing else: all is examined again."""
     try:
-        return {file: Known(*row) for file, row in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        data = json.loads(read_whole(path, MOST))
+        if isinstance(data.get("digest"), str):
+            data = data["files"] if data["digest"] == _digest(data["files"]) else {}
+        return {file: Known(*row) for file, row in data.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
+
+
+def _digest(files: object) -> str:
+    return hashlib.blake2b(json.dumps(files).encode("utf-8"), digest_size=16).hexdigest()
 
 
 def cannot_write(path: Path, error: OSError) -> FileError:

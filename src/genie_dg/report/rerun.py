@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
@@ -19,7 +20,10 @@ from typing import Any
 
 import polars as pl
 
+from genie_dg.check import InputError
+from genie_dg.files import FileWarning, read_whole
 from genie_dg.runs.record import RunConfig, from_mapping
+from genie_dg.runs.sweep_list import FOLDER, read_list
 
 BY_HAND = "custom"
 """The protocol of runs of ``genie-dg train``."""
@@ -85,13 +89,13 @@ def again(frame: pl.DataFrame, chosen: Iterable[str] = ()) -> list[Again]:
 def remembered(folder: Path) -> dict[str, dict[str, Any]]:
     """The sweeps that were started into a folder, by name; a list that cannot be read is left out."""
     sweeps = {}
-    for file in sorted((folder / "sweeps").glob("*.json")):
+    for file in sorted((folder / FOLDER).glob("*.json")):
         try:
-            data = json.loads(file.read_bytes())
-            [from_mapping(run) for run in data["runs"]]
-            sweeps[str(data["name"])] = data
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
+            data, _ = read_list(file)
+            sweeps[data["name"]] = data
+        except InputError as error:
+            told = str(error).partition(";")[0]
+            warnings.warn(f"{told}; the page is made without it.", FileWarning, stacklevel=2)
     return sweeps
 
 
@@ -103,7 +107,7 @@ def _sweep(
     own = protocol_file(protocol, folder)
     files = {f"{name}.toml": toml or sweep_text(name, configs, domains, own.name if own else protocol)}
     if own:
-        files[own.name] = own.read_text(encoding="utf-8", errors="replace")
+        files[own.name] = read_whole(own).decode("utf-8", "replace")
     note = "" if own else (
         f"It follows the protocol {protocol}; where genie-dg list protocols does not show it, put its file "
         "beside this one and name that instead."
@@ -114,7 +118,10 @@ def _sweep(
 def protocol_file(protocol: str, folder: Path) -> Path | None:
     """The file of the user's own protocol, when it lies beside the runs."""
     for path in sorted(folder.glob("*.toml")):
-        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = read_whole(path).decode("utf-8", "replace")
+        except OSError:
+            continue  # whatever it is, it is not the file of a protocol
         named = re.search(r"""^name\s*=\s*["'](.*?)["']""", text, re.M)
         if named and named[1] == protocol and re.search(r"^base\s*=", text, re.M):
             return path

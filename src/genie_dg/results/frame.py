@@ -25,6 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError
+from genie_dg.files import read_whole
 from genie_dg.runs import folder as names
 from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
 
@@ -32,6 +33,8 @@ INDEX = "frame.arrow"
 """The consolidated file in a folder of runs."""
 CHECK = ".crc32"
 """The ending of the file beside it that holds its checksum."""
+MOST = 2**20
+"""Bytes of it for each run; a larger one is not an index of these runs."""
 INDEXED = 200
 """A folder with fewer runs is read quickly enough without."""
 
@@ -245,7 +248,7 @@ def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
     index, stale = None, paths
     if len(paths) >= INDEXED and os.path.isfile(os.path.join(folder, INDEX)):
         with ThreadPoolExecutor(1) as reader:  # the index is read while the files are looked at
-            reading = reader.submit(_read_index, folder)
+            reading = reader.submit(_read_index, folder, MOST * (len(paths) + 64))
             stamps = in_parallel(_stamps, paths)
             index = reading.result()
         named = [] if index is None else _at(index, folder)["folder"].to_list()
@@ -290,12 +293,12 @@ def _stamps(paths: Sequence[str]) -> list[int]:
     return stamps
 
 
-def _read_index(folder: str) -> pl.DataFrame | None:
+def _read_index(folder: str, most: int) -> pl.DataFrame | None:
     """The index of a folder; one that is damaged, or of another version, is one that is not there."""
     path = Path(folder) / INDEX
     try:
-        data = path.read_bytes()
-        if path.with_suffix(CHECK).read_text(encoding="ascii") != f"{zlib.crc32(data):08x}":
+        data = read_whole(path, most)
+        if read_whole(path.with_suffix(CHECK)) != f"{zlib.crc32(data):08x}".encode("ascii"):
             return None
         index = pl.read_ipc(data)
     except (pl.exceptions.PolarsError, OSError, ValueError):

@@ -13,6 +13,7 @@ records as one that was not.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,8 +85,17 @@ def begin(folder: Path, config: RunConfig, meta: Mapping[str, Any]) -> None:
         raise FileError(f"{folder} holds another run; choose another folder, or remove it.")
     if known is None:
         write_whole(path, text)
-    if not (folder / META).exists() and not is_done(folder):
+    if not is_done(folder) and _domains(folder) != meta.get("domains"):
         write_json(folder / META, meta)
+
+
+def _domains(folder: Path) -> Any:
+    """What ``meta.json`` says; ``None`` where it cannot be read."""
+    try:
+        data = json.loads(read_whole(folder / META))
+        return data.get("domains") if isinstance(data, dict) else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def is_done(folder: Path) -> bool:

@@ -11,6 +11,7 @@ import gc
 import hashlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError, is_number
-from genie_dg.files import read_lines, read_whole
+from genie_dg.files import FileWarning, read_lines, read_whole
 
 from . import folder as names
 from .record import Record, RunConfig, from_mapping, oracle_rule, record_from
@@ -391,15 +392,28 @@ def _failures(folder: str, problems: list[str]) -> tuple[str, ...]:
     return tuple(str(line.get("reason", "no reason given")) for line in lines)
 
 
+def _sealed_lines(folder: str, name: str) -> list[dict[str, Any]]:
+    """The lines of a file beside the records; of a finished run none, and a warning, if they changed."""
+    try:
+        files = sealed_files(_bytes(f"{folder}/{names.DONE}", []) or b"")
+    except BROKEN:
+        files = {}  # the run is left out for it
+    data = _bytes(f"{folder}/{name}", [])
+    if changed := differs(folder, name, data, files):
+        warnings.warn(f"{changed}; what it holds is not used.", FileWarning, stacklevel=3)
+        return []
+    return read_lines(f"{folder}/{name}")[0]
+
+
 def watched(folder: str) -> list[dict[str, Any]]:
     """What a run was watched for, one entry a record, by step; a step that was done twice counts once."""
-    lines, _ = read_lines(f"{folder}/{names.WATCH}")
+    lines = _sealed_lines(folder, names.WATCH)
     return list({line["step"]: line for line in lines if type(line.get("step")) is int}.values())
 
 
 def seconds(folder: str) -> dict[int, float]:
     """Seconds that each record took, with the steps before it, by step; the last time counts."""
-    lines, _ = read_lines(f"{folder}/{names.TIMINGS}")
+    lines = _sealed_lines(folder, names.TIMINGS)
     timed: list[tuple[Any, Any]] = [(line.get("step"), line.get("seconds")) for line in lines]
     return {step: float(spent) for step, spent in timed if type(step) is int and step >= 0 and is_number(spent)}
 
@@ -414,7 +428,10 @@ def versions(folders: Iterable[str]) -> Iterator[dict[str, Any]]:
     """What each ``meta.json`` says besides the domains; one that cannot be read says nothing."""
     for path in folders:
         try:
-            data = _object(_bytes(f"{path}/{names.META}", []) or b"")
+            text = _bytes(f"{path}/{names.META}", []) or b""
+            if differs(path, names.META, text, sealed_files(_bytes(f"{path}/{names.DONE}", []) or b"")):
+                continue
+            data = _object(text)
         except BROKEN:
             continue
         yield {key: value for key, value in data.items() if key != "domains"}
