@@ -93,7 +93,8 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
 
 def options_from(arguments: argparse.Namespace) -> RunOptions:
     """The options that were typed; plugins with whole paths, for processes that start elsewhere."""
-    values = {one.name: getattr(arguments, one.name) for one in fields(RunOptions) if one.name in arguments}
+    typed = {one.name: getattr(arguments, one.name, None) for one in fields(RunOptions)}
+    values = {key: value for key, value in typed.items() if value is not None}
     values["plugin"] = tuple(str(Path(file).resolve()) for file in values.get("plugin", ()))
     return RunOptions(**values)
 
