@@ -82,9 +82,7 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
             flag |= {"action": "append", "default": []}
             text += "; may be given several times"
         else:
-            given = (
-                one.default or argparse.SUPPRESS
-            )  # argparse would check an empty default as if it were typed
+            given = one.default or None  # argparse would check an empty default as if it were typed
             flag = {"type": type(one.default), **flag, "default": given}
             text += f" (default: {one.default})" if one.default not in ("", 0) else ""
         short = ["-o"] if one.name == "out" else []
