@@ -25,11 +25,12 @@ def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
     """
 
     def convert(text: str) -> int:
+        limits = f"of at least {low}"
         try:
-            value = int(text)
+            value = whole_number("", int(text), low)
+            limits = f"from {low} to {high}"
             return whole_number("", value, low, high)
         except ValueError as error:
-            limits = f"of at least {low}" if high == MOST else f"from {low} to {high}"
             raise argparse.ArgumentTypeError(f"got {short(text)}; expected a whole number {limits}") from error
 
     return convert

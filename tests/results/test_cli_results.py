@@ -34,7 +34,7 @@ def test_a_table_on_the_screen_and_in_a_file(
     assert capsys.readouterr().out == ""
     assert r"25.0 $\pm$ 0.0" in target.read_text()
     assert command.main(["table", str(runs), "-o", str(tmp_path)]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "which is a folder; name a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_notes_of_a_comparison_go_to_stderr(compared: Path, capsys: pytest.Captu
             "no row 'ERM + genei'; the choice is ERM + adam, ERM + genie; did you mean",
         ),
         (["--rows", "ERM + adam"], "There is one row, 'ERM + adam'"),
-        (["--resamples", "0"], "got --resamples=0; expected a whole number of at least 1."),
-        (["--seed", "-1"], "got --seed=-1; expected a whole number of at least 0."),
+        (["--resamples", "0"], "Argument --resamples: got '0'; expected a whole number of at least 1;"),
+        (["--seed", "-1"], "Argument --seed: got '-1'; expected a whole number of at least 0;"),
         (["nowhere"], "nowhere cannot be read"),
     ],
 )

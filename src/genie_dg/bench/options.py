@@ -88,9 +88,7 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
             flag |= {"action": "append", "default": []}
             text += "; may be given several times"
         else:
-            given = (
-                one.default or argparse.SUPPRESS
-            )  # argparse would check an empty default as if it were typed
+            given = one.default or None  # argparse would check an empty default as if it were typed
             flag = {"type": type(one.default), **flag, "default": given}
             text += f" (default: {one.default})" if one.default not in ("", 0) else ""
         short = ["-o"] if one.name == "out" else []
@@ -99,7 +97,8 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
 
 def options_from(arguments: argparse.Namespace) -> RunOptions:
     """The options that were typed; plugins with whole paths, for processes that start elsewhere."""
-    values = {one.name: getattr(arguments, one.name) for one in fields(RunOptions) if one.name in arguments}
+    typed = {one.name: getattr(arguments, one.name, None) for one in fields(RunOptions)}
+    values = {key: value for key, value in typed.items() if value is not None}
     values["plugin"] = tuple(str(Path(file).resolve()) for file in values.get("plugin", ()))
     return RunOptions(**values)
 

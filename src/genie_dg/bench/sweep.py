@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -64,13 +65,7 @@ def plan(path: Path, options: RunOptions) -> Plan:
     if len(entries) != len(opened):
         raise InputError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
     sets = {data.name: data for data in opened.values()}
-    facts = Facts(
-        {name: [domain.name for domain in data.domains] for name, data in sets.items()},
-        ALGORITHMS,
-        OPTIMIZERS,
-        tuple(name for name in sets if (row := row_of(name)) is not None and row.small_images),
-        tuple(name for name, row in BACKBONES.items() if not row.pretrained),
-    )
+    facts = facts_of({name: [domain.name for domain in data.domains] for name, data in sets.items()})
     digests = {name: data.digest() for name, data in sets.items()}
     configs = expand(replace(sweep, datasets=list(sets)), profile, facts)
     try_out(configs, sets)
@@ -79,6 +74,32 @@ def plan(path: Path, options: RunOptions) -> Plan:
         for config in configs
     )
     return Plan(sweep, jobs, sets)
+
+
+def facts_of(domains: Mapping[str, Sequence[str]]) -> Facts:
+    """What a sweep must know of the registries, and of data sets with these domains."""
+    return Facts(
+        domains,
+        ALGORITHMS,
+        OPTIMIZERS,
+        tuple(name for name in domains if (row := row_of(name)) is not None and row.small_images),
+        tuple(name for name, row in BACKBONES.items() if not row.pretrained),
+    )
+
+
+def runs_of(files: Mapping[str, str], domains: Mapping[str, Sequence[str]]) -> list[RunConfig]:
+    """The runs of a sweep, without its data: their digests are empty.
+
+    Args:
+        files: the texts of its files by name; the first is the sweep's, the others may be its protocol's.
+        domains: for each data set the names of its domains.
+    """
+    with TemporaryDirectory() as folder:
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        sweep = load_sweep(Path(folder) / next(iter(files)))
+        profile = find_protocol(sweep.protocol, Path(folder))
+        return expand(sweep, profile, facts_of(domains))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from genie_dg.results.tables import Table, by_dataset, cell_of, check_protocols
 from genie_dg.runs import folder as names
 from genie_dg.runs.read import PER_RECORD, seconds_per_step, versions, watched
 
+from .exact import Rules
 from .figures import Curve, CurveData, HeatmapData
 from .rerun import Again, again, remembered
 
@@ -131,13 +132,16 @@ class Page:
     again: list[Again] = field(default_factory=list)
 
 
-def page_data(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False) -> Page:
+def page_data(
+    frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False, rules: Rules | None = None
+) -> Page:
     """Everything a page shows.
 
     Args:
         frame: from `genie_dg.results.frame.load`.
         problems: from there too.
         mix: allow several protocols, each in rows of its own.
+        rules: of today, with which "Run it again" is tried.
     """
     if not len(frame):
         of_results.tables(frame)  # refuses in words
@@ -165,7 +169,7 @@ def page_data(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = 
         versions=_versions(frame["folder"].to_list()),
         unfinished=[(*who, " / ".join(failures) or "not complete") for *who, failures in columns],
         problems=list(problems),
-        again=again(frame, chosen),
+        again=again(frame, chosen, rules),
     )
 
 

@@ -22,6 +22,7 @@ from genie_dg.results.render import footnotes
 from genie_dg.results.tables import Cell, Table, extras
 
 from . import panels
+from .exact import Rules
 from .figures import COLOURS, Curve, CurveData, ReportError
 from .numbers import DRAWS, RUNS, Chart, DataSet, Draw, Page, page_data
 
@@ -41,15 +42,18 @@ class Figure(NamedTuple):
     svg: str
 
 
-def report(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False) -> str:
+def report(
+    frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False, rules: Rules | None = None
+) -> str:
     """The page of some runs, as text.
 
     Args:
         frame: from `genie_dg.results.frame.load`.
         problems: from there too.
         mix: allow several protocols, each in rows of its own.
+        rules: of today, with which "Run it again" is tried.
     """
-    return page_text(page_data(frame, problems, mix=mix))
+    return page_text(page_data(frame, problems, mix=mix, rules=rules))
 
 
 def page_text(page: Page) -> str:

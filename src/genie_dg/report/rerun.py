@@ -3,7 +3,7 @@
 A sweep is a product of data sets, rows, test domains, draws and trials, so its runs say what its file must say.
 In a sweep a setting is either the same in all runs that have it, or drawn by the protocol from draw and trial.
 What is the same is written down, which changes nothing where the protocol gives the same value; what differs is
-left to the protocol. So the file gives exactly the runs it was made from.
+left to the protocol. `genie_dg.report.exact` tries the files and commands and splits off what they do not give.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from typing import Any
 
 import polars as pl
 
-from genie_dg.check import InputError
+from genie_dg.check import GenieError, InputError
 from genie_dg.files import FileWarning, read_whole
 from genie_dg.runs.record import RunConfig, from_mapping
 from genie_dg.runs.sweep_list import FOLDER, read_list
+
+from .exact import Domains, Files, Rules, differences, products, split
 
 BY_HAND = "custom"
 """The protocol of runs of ``genie-dg train``."""
@@ -36,12 +38,17 @@ OVERRIDES = (
 """The fields of a run that ``[overrides]`` of a sweep can fix."""
 UNTOUCHED = {f.name: f.default for f in fields(RunConfig) if f.name in ("swad", "precision", "augment")}
 """Fields that no protocol sets, and what they are unless overridden."""
+SWITCHES = ("fast",)
+"""Fields that a sweep says for all its runs, and that sets of small pictures do not know."""
+ELSEWHERE = (
+    *("dataset", "test_domains", "algorithm", "optimizer", "algorithm_settings", "optimizer_settings"),
+    *("trial_seed", "hparams_seed", "protocol", "oracle", "data_digest", "weights_digest", "average_of"),
+)
+"""Fields that a sweep says in other words, or that follow from its protocol and its data."""
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 DIWA = "Its runs must be there first; for your own folder give its path in place of the name."
 COMMANDS = 50
 """The most command lines of one row."""
-
-Test = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,14 @@ class Again:
     note: str = ""
 
 
-def again(frame: pl.DataFrame, chosen: Iterable[str] = ()) -> list[Again]:
+def again(frame: pl.DataFrame, chosen: Iterable[str] = (), rules: Rules | None = None) -> list[Again]:
     """How to repeat the runs of a frame.
 
     Args:
         frame: from `genie_dg.results.frame.load`.
         chosen: identities of the runs by hand that are shown; all when none of a row is among them.
+        rules: of today; with them files and commands are tried, and those that would give other runs are not
+            shown.
     """
     runs = dict(frame.select("run", "config").iter_rows())
     domains = {name: tuple(listed) for name, listed in frame.select("dataset", "domains").iter_rows()}
@@ -70,19 +79,20 @@ def again(frame: pl.DataFrame, chosen: Iterable[str] = ()) -> list[Again]:
             if not configs.keys() & runs.keys():
                 continue
             left = {run: text for run, text in left.items() if run not in configs}
-            listed.append(_sweep(name, list(configs.values()), domains, folder, str(data.get("toml", ""))))
+            toml = str(data.get("toml", ""))
+            listed += _sweep(name, list(configs.values()), domains, folder, rules, toml)
     rest = frame.filter(pl.col("run").is_in(list(left)))
     for row, dataset in sorted(rest.select("row", "dataset").unique().rows()):
         own = rest.filter(pl.col("row") == row, pl.col("dataset") == dataset)
         configs_of_row = [from_mapping(json.loads(text)) for text in own["config"]]
+        title, home = f"{row} on {dataset}", Path(own["folder"][0]).parent
         if configs_of_row[0].average_of:
             command = f"genie-dg diwa {shlex.quote(dataset)} --out runs"
-            listed.append(Again(f"{row} on {dataset}", commands=command, note=DIWA))
-            continue
-        if configs_of_row[0].protocol == BY_HAND:
-            listed.append(_commands(f"{row} on {dataset}", configs_of_row, domains[dataset], set(chosen)))
+            listed.append(Again(title, commands=command, note=DIWA))
+        elif configs_of_row[0].protocol == BY_HAND:
+            listed += _commands(title, configs_of_row, domains, set(chosen), rules)
         else:
-            listed += _parts(f"{row} on {dataset}", configs_of_row, domains, Path(own["folder"][0]).parent)
+            listed += _parts(title, configs_of_row, domains, home, rules)
     return listed
 
 
@@ -100,19 +110,58 @@ def remembered(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _sweep(
-    name: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], folder: Path, toml: str = ""
-) -> Again:
-    """One sweep: its file, and that of its protocol where it is the user's own."""
+    name: str,
+    configs: Sequence[RunConfig],
+    domains: Domains,
+    folder: Path,
+    rules: Rules | None = None,
+    toml: str = "",
+) -> list[Again]:
+    """One sweep: its file, and that of its protocol where it is the user's own; several where it must be."""
+    if rules is None or (
+        toml and _gives(_files(name, configs, domains, folder, toml), configs, domains, rules)
+    ):
+        return [_one(name, configs, domains, folder, toml)]
+    found = split(configs, lambda some: _files(name, some, domains, folder), domains, rules)
+    names = [name] if len(found.parts) == 1 else [f"{name}-{k}" for k in range(1, len(found.parts) + 1)]
+    listed = [_one(*part, domains, folder) for part in zip(names, found.parts, strict=True)]
+    return listed + _lost(f"Sweep {name}", len(configs), found.lost, found.why)
+
+
+def _gives(files: Files, configs: Sequence[RunConfig], domains: Domains, rules: Rules) -> bool:
+    found = split(configs, lambda _: files, domains, rules)
+    return not found.lost and len(found.parts) == 1
+
+
+def _one(name: str, configs: Sequence[RunConfig], domains: Domains, folder: Path, toml: str = "") -> Again:
+    protocol = configs[0].protocol.removesuffix(CHANGED)
+    note = "" if protocol_file(protocol, folder) else (
+        f"It follows the protocol {protocol}; where genie-dg list protocols does not show it, put its file "
+        "beside this one and name that instead."
+    )  # fmt: skip
+    files = _files(name, configs, domains, folder, toml)
+    return Again(f"Sweep {name}", dict(files), f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
+
+
+def _files(
+    name: str, configs: Sequence[RunConfig], domains: Domains, folder: Path, toml: str = ""
+) -> dict[str, str]:
+    """The files of a sweep, its own first."""
     protocol = configs[0].protocol.removesuffix(CHANGED)
     own = protocol_file(protocol, folder)
     files = {f"{name}.toml": toml or sweep_text(name, configs, domains, own.name if own else protocol)}
     if own:
         files[own.name] = read_whole(own).decode("utf-8", "replace")
-    note = "" if own else (
-        f"It follows the protocol {protocol}; where genie-dg list protocols does not show it, put its file "
-        "beside this one and name that instead."
-    )  # fmt: skip
-    return Again(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
+    return files
+
+
+def _lost(title: str, of: int, lost: Sequence[RunConfig], why: Sequence[str]) -> list[Again]:
+    """What cannot be made again, in a sentence."""
+    if not lost:
+        return []
+    what = ", ".join(why[:5]) + (", ..." if why[5:] else "")
+    note = f"The rules have changed since, and no file or command gives these runs again (other {what})."
+    return [Again(f"{title}: {len(lost)} of {of} runs cannot be made again", note=note)]
 
 
 def protocol_file(protocol: str, folder: Path) -> Path | None:
@@ -129,39 +178,22 @@ def protocol_file(protocol: str, folder: Path) -> Path | None:
 
 
 def _parts(
-    title: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], folder: Path
+    title: str, configs: Sequence[RunConfig], domains: Domains, folder: Path, rules: Rules | None
 ) -> list[Again]:
     """Runs of a protocol whose sweep nobody remembers: as few sweeps as give exactly these runs."""
     fixed = [key for key in OVERRIDES if key not in ("batch_size", "dropout")]
     kinds: dict[str, list[RunConfig]] = {}
     for config in configs:
-        kinds.setdefault(repr([getattr(config, key) for key in fixed]), []).append(config)
-    parts = [part for kind in kinds.values() for part in _products(kind)]
+        kinds.setdefault(repr([config.protocol, *(getattr(config, key) for key in fixed)]), []).append(config)
+    parts = [part for kind in kinds.values() for part in products(kind)]
     names = [f"again-{k}" for k in range(1, len(parts) + 1)] if len(parts) > 1 else ["again"]
-    listed = [_sweep(name, part, domains, folder) for name, part in zip(names, parts, strict=True)]
-    return [replace(one, title=f"{title}: {one.title.lower()}") for one in listed]
+    listed = [
+        one for n, part in zip(names, parts, strict=True) for one in _sweep(n, part, domains, folder, rules)
+    ]
+    return [replace(one, title=f"{title}: {one.title[:1].lower()}{one.title[1:]}") for one in listed]
 
 
-def _products(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
-    """Runs in groups that are each a product of test domains, draws and trials."""
-    seeds: dict[Test, set[tuple[int, int]]] = {}
-    for config in configs:
-        seeds.setdefault(config.test_domains, set()).add((config.hparams_seed, config.trial_seed))
-    trials: dict[tuple[frozenset[tuple[int, int]], tuple[int, ...]], list[int]] = {}
-    for pairs in {frozenset(some) for some in seeds.values()}:
-        for draw in sorted({draw for draw, _ in pairs}):
-            of_draw = tuple(sorted(trial for other, trial in pairs if other == draw))
-            trials.setdefault((pairs, of_draw), []).append(draw)
-    products = []
-    for (pairs, of_draws), draws in trials.items():
-        alike = [c for c in configs if frozenset(seeds[c.test_domains]) == pairs]
-        products.append([c for c in alike if c.hparams_seed in draws and c.trial_seed in of_draws])
-    return products
-
-
-def sweep_text(
-    name: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], protocol: str
-) -> str:
+def sweep_text(name: str, configs: Sequence[RunConfig], domains: Domains, protocol: str) -> str:
     """The file of a sweep that gives exactly these runs, which must be a product."""
     sets = list(dict.fromkeys(config.dataset for config in configs))
     head: dict[str, Any] = {
@@ -174,8 +206,8 @@ def sweep_text(
         "hparams": sorted({config.hparams_seed for config in configs}),
         "trials": sorted({config.trial_seed for config in configs}),
     }
-    if any(config.fast for config in configs):
-        head["fast"] = True
+    head |= {name: any(getattr(config, name) for config in configs) for name in SWITCHES}
+    head |= _same([_others(config) for config in configs])
     lines = [f"{key} = {toml_value(value)}" for key, value in head.items()]
     if configs[0].protocol.endswith(CHANGED):
         values = _same([{key: getattr(config, key) for key in OVERRIDES} for config in configs])
@@ -185,6 +217,13 @@ def sweep_text(
             own = [getattr(c, f"{kind}_settings") for c in configs if getattr(c, kind) == owner]
             lines += _section(f"{kind}_settings.{_key(owner)}", _same(own))
     return "\n".join(lines) + "\n"
+
+
+def _others(config: RunConfig) -> dict[str, Any]:
+    """Fields that came later, where they are not as usual; sweeps and commands have keys of the same name."""
+    known = {*OVERRIDES, *SWITCHES, *ELSEWHERE}
+    later = [f for f in fields(RunConfig) if f.name not in known]
+    return {f.name: value for f in later if (value := getattr(config, f.name)) != f.default}
 
 
 def _tests(configs: Sequence[RunConfig], domains: Sequence[Sequence[str]]) -> Any:
@@ -230,15 +269,37 @@ def toml_value(value: Any) -> str:
     return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
-def _commands(title: str, configs: Sequence[RunConfig], domains: Sequence[str], chosen: set[str]) -> Again:
+def _commands(
+    title: str, configs: Sequence[RunConfig], domains: Domains, chosen: set[str], rules: Rules | None
+) -> list[Again]:
     """A command line for each chosen run by hand."""
-    shown = [config for config in configs if config.run_id in chosen] or list(configs)
+    names = domains[configs[0].dataset]
+    wrong: dict[str, list[str]] = {}
+    for config in configs if rules else ():
+        wrong[config.run_id] = _wrong(config, domains, rules)
+    lost = [config for config in configs if wrong.get(config.run_id)]
+    kept = [config for config in configs if not wrong.get(config.run_id)]
+    shown = [config for config in kept if config.run_id in chosen] or kept
     shown = sorted(shown, key=lambda c: (c.test_domains, c.trial_seed, c.run_id))
-    left_out = f"{len(configs) - len(shown[:COMMANDS])} of {len(configs)} runs, not chosen, are left out."
-    note = left_out if len(configs) > len(shown[:COMMANDS]) else ""
+    left_out = f"{len(kept) - len(shown[:COMMANDS])} of {len(kept)} runs, not chosen, are left out."
+    note = left_out if len(kept) > len(shown[:COMMANDS]) else ""
     if any(config.weights_digest for config in shown):
         note = f"{note} For FILE name your file of weights.".strip()
-    return Again(title, {}, "\n".join(train_command(config, domains) for config in shown[:COMMANDS]), note)
+    lines = "\n".join(train_command(config, names) for config in shown[:COMMANDS])
+    why = list(dict.fromkeys(word for words in wrong.values() for word in words))
+    return [Again(title, {}, lines, note)] * bool(kept) + _lost(title, len(configs), lost, why)
+
+
+def _wrong(config: RunConfig, domains: Domains, rules: Rules | None) -> list[str]:
+    """What differs in the run that a command line gives; of weights the file is not known."""
+    if rules is None:
+        return []
+    plain = replace(config, weights_digest="", pretrained=config.pretrained and not config.weights_digest)
+    _, _, *words = shlex.split(train_command(plain, domains[config.dataset]))
+    try:
+        return differences(plain, rules.typed(words, domains))
+    except GenieError as refusal:
+        return [str(refusal).rstrip(".")]
 
 
 def train_command(config: RunConfig, domains: Sequence[str]) -> str:
@@ -260,7 +321,10 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     words += ["--trial", str(c.trial_seed)]
     words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
     words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--fast"] * c.fast
+    for name, value in _others(c).items():
+        flag = name.replace("_", "-")
+        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
     for owner, settings in (("algorithm", c.algorithm_settings), ("optimizer", c.optimizer_settings)):
         for key, value in settings.items():
-            words += ["--set", f"{owner}.{key}={value}"]
+            words += ["--set", f"{owner}.{key}={json.dumps(value) if isinstance(value, list) else value}"]
     return shlex.join(words)
