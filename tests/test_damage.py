@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import time
@@ -30,10 +31,11 @@ from genie_dg.bench.jobs import run_parts
 from genie_dg.bench.options import RunOptions
 from genie_dg.cli.main import main
 from genie_dg.data.registry import open_data
-from genie_dg.files import append_line
+from genie_dg.files import append_line, read_whole
 from genie_dg.results import frame as frames
 from genie_dg.runs.folder import FAILURES
 from genie_dg.runs.record import from_mapping
+from genie_dg.runs.seal import digest
 
 from .corpus.domainbed import lines_of, write
 from .corpus.replay import ENVIRONMENT, plain, read_page
@@ -74,6 +76,8 @@ COMMANDS = {
 }
 SECONDS = 5.0
 """Of work that a command may take; it may wait for other programs a while longer."""
+MEMORY = 2**32
+"""Bytes that the commands may take."""
 READERS = ("table", "oracle", "status", "compare", "report", "list")
 
 
@@ -89,7 +93,7 @@ class Told:
     out: str
     err: str
     page: Any = None
-    left: dict[str, bytes] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -121,8 +125,9 @@ def told(command: str, at: Path) -> Told:
     page = read_page((at / "page.html").read_text("utf-8")) if command == "report" and not code else None
     left = {}
     if command == "resume":
-        kept = ("records.jsonl", "model.pt", "swad.pt", "swad.json", "config.json", "meta.json")
-        left = {path.name: path.read_bytes() for path in at.glob("stopped/*/*") if path.name in kept}
+        kept = ("records.jsonl", "model.pt", "swad.pt", "swad.json", "config.json")
+        found = [path for path in at.glob("stopped/*/*") if path.name in kept and path.is_file()]
+        left = {path.name: digest(read_whole(path)) for path in found if path.stat().st_size < 2**24}
     return Told(code, plain(out.getvalue()), err.getvalue(), _stable(page), left)
 
 
@@ -175,6 +180,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     root, threads = tmp_path_factory.mktemp("damage"), torch.get_num_threads()
     whole = root / "whole"
     whole.mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, limits[1]))  # an error here, not a dead machine
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -197,6 +205,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.chdir(root)
         yield World(whole, root / "broken", files)
     torch.set_num_threads(threads)
+    resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def commands_for(target: str) -> list[str]:
@@ -251,6 +260,7 @@ def check(world: World, case: Case) -> None:
     named = Path(run).name in now.err + now.out or Path(target).name in now.err + now.out
     if now.code == 0 and command in READERS and Path(target).parts[0] == "runs":
         lost = [(run,), (f"{run}/done",), (f"{run}/swad.json",)]
+        lost += [(target,)] if Path(target).name in ("meta.json", "timings.jsonl", "watch.jsonl") else []
         unseen = target.endswith("/done") and same(now, world.expected(command, f"{run}/done"))
         assert named or unseen, f"nothing names {run}: {now.err}"
         if Path(target).name != "small.json":

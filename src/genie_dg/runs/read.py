@@ -286,10 +286,11 @@ _known_domains: dict[bytes, tuple[str, ...]] = {}
 
 def _domains(folder: str, records: bytes, files: dict[str, str], problems: list[str]) -> tuple[str, ...] | None:
     """The domains by name, or numbered, as many as the first whole record has."""
-    text = _bytes(f"{folder}/{names.META}", problems) or b""
-    if changed := differs(folder, names.META, text, files):
+    meta = _bytes(f"{folder}/{names.META}", problems)
+    if changed := differs(folder, names.META, meta, files):
         problems.append(f"{changed}; its domains are numbered.")
         return _numbered(records)
+    text = meta or b""
     if text in _known_domains:
         return _known_domains[text]
     try:
