@@ -18,6 +18,7 @@ from genie_dg.check import GenieError, InputError, one_of
 
 VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
+    "completion": "print a script that completes verbs, options and names in a shell",
     "data": "list, download, verify, cache and look at data sets",
     "demo": "optimizers on rotated digits: a sweep, its table and its report (two minutes)",
     "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",
