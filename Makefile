@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## create .venv and install genie-dg with all extras (once)
+setup: $(STAMP) ## create .venv and install genie-dg with all extras and the tools (once)
 
 demo: $(STAMP) ## four optimizers on rotated digits, from a sweep to a report (two minutes)
 	@$(BIN)/genie-dg demo
@@ -54,5 +54,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
 	|| $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing genie-dg and its extras into $(VENV) (torch is large; a few minutes)…"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all]" -c constraints.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all,dev]" -c constraints.txt
 	@touch $@

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from genie_dg.cli.main import main
-from tests.corpus.corrections import CORRECTIONS, REPLACED, known_corrections
+from tests.corpus.corrections import CORRECTIONS, REPLACED, corrections_of, known_corrections
 from tests.corpus.replay import (
     ENVIRONMENT,
     PAGE,
@@ -60,7 +61,7 @@ def test_the_answer_is_as_before(
     told = capsys.readouterr()
     assert str(code) == before(case, "exit", str(case["exit"])), told.err
     if code == 0:
-        padded = squeezed if case["argv"][0] == "paper" else str  # its tables have columns of one width now
+        padded = spacing(case)
         assert padded(plain(told.out)) == padded(before(case, "stdout", case["stdout"]))
         assert len(told.err.splitlines()) == len(before(case, "stderr", case["stderr"]).splitlines()), told.err
         check_written(case, corpus)
@@ -73,7 +74,7 @@ def before(case: Case, part: str, text: str) -> str:
 
 def check_written(case: Case, corpus: Path) -> None:
     """Compare what a command wrote into the folder it ran in."""
-    padded = squeezed if case["argv"][0] == "paper" else str
+    padded = spacing(case)
     for name, text in case.get("files", {}).items():
         assert padded(plain(Path(name).read_text(encoding="utf-8"))) == padded(
             before(case, f"file {name}", text)
@@ -89,6 +90,12 @@ def check_written(case: Case, corpus: Path) -> None:
         assert only(numbers, known_numbers) == known_numbers
         for table in json.loads(before(case, "tables", json.dumps(case["tables"], ensure_ascii=False))):
             assert table in [cut(t, table) for t in tables if t["caption"] == table["caption"]]
+
+
+def spacing(case: Case) -> Callable[[str], str]:
+    """What is left out of a comparison: the padding of tables whose columns have got other widths since."""
+    corrected = any("one trial" in reason for _, _, reason in corrections_of(f"{case['name']}#stdout"))
+    return squeezed if case["argv"][0] == "paper" or corrected else str
 
 
 def squeezed(text: str) -> str:

@@ -65,5 +65,8 @@ def test_the_time_left_is_shared_by_workers_and_needs_a_pace() -> None:
 
 
 def test_runs_and_durations_in_words() -> None:
-    assert describe(CONFIG) == "digits ERM adam without [5] trial 0 draw 0"
+    assert describe(CONFIG) == "digits ERM adam without 5, trial 0, draw 0"
+    names = [f"{angle} degrees" for angle in range(0, 90, 15)]
+    assert describe(CONFIG, names) == "digits ERM adam without 75 degrees, trial 0, draw 0"
+    assert describe(CONFIG, names[:2]) == "digits ERM adam without 5, trial 0, draw 0"
     assert [duration(x) for x in (89, 90, 5399, 5400)] == ["89 seconds", "2 minutes", "90 minutes", "1.5 hours"]

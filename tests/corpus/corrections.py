@@ -8,17 +8,85 @@ before into what is said now: (text, or a compiled regular expression; what stan
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
-Correction = tuple[str | re.Pattern[str], str, str]
+Correction = tuple[str | re.Pattern[str], str | Callable[[re.Match[str]], str], str]
 
 ONE_PROTOCOL = "a row's name has its protocol only where the same row has several"
 BEST = "the oracle of genie-paper/changed sees the best record, as that of genie-paper does"
 BASELINES = "a row whose name has no protocol is compared with the baseline of `genie-dg compare`"
 
+ONE_TRIAL = "one trial has no standard error"
+NAMED = "domains are named where a run has stored their names"
+
 LAST = "oracle selection (last checkpoint)"
 
+
+def without_zeros(match: re.Match[str]) -> str:
+    return re.sub(r"\b0\.0\b(?=[,\]])", "null", match[0])
+
+
+ERRORS: list[Correction] = [(re.compile(r" (?:\+/-|\$\\pm\$) 0\.0\b"), "", ONE_TRIAL)]
+CSV: list[Correction] = [(re.compile(r",0\.0,1,"), ",,1,", ONE_TRIAL)]
+PAGE: list[Correction] = [
+    (re.compile(r'"error": \[[^\]]*\]'), without_zeros, ONE_TRIAL),
+    (re.compile(r" ± 0\.0"), "", ONE_TRIAL),  # a footnote's number may follow
+]
+
+
+def without_errors(match: re.Match[str]) -> str:
+    return re.sub(r" (?:\+/-|\$\\pm\$|±) 0\.0", "", without_zeros(match))
+
+
+CHANGED = r"(?:domainbed|demo)/changed|\+ sgd"
+"""What marks the rows of the mixed folders that have several trials."""
+MIXED_TABLE: list[Correction] = [
+    (re.compile(rf"^(?!.*(?:{CHANGED}|& sgd|\| sgd)).*$", re.M), without_errors, ONE_TRIAL)
+]
+SEVERAL = rf'(?![^"]*(?:{CHANGED}))'
+MIXED_PAGE: list[Correction] = [
+    (
+        re.compile(rf'\{{"error": \[[^\]]*\], "mean": \[[^\]]*\], "row": "{SEVERAL}'),
+        without_zeros,
+        ONE_TRIAL,
+    ),
+    (re.compile(rf'\["{SEVERAL}[^\]]* \+ [^\]]*\]'), without_errors, ONE_TRIAL),
+    (re.compile(r'\["[+-]\d+%", "4[^\]]*\]'), without_errors, ONE_TRIAL),
+]
+
+
+def left_out(match: re.Match[str]) -> str:
+    """The end of a line of status: names of digits' domains, which these runs have stored."""
+    names = ", ".join(f"{15 * int(k)} degrees" for k in match[2].split(", "))
+    return f"{match[1]}{names}, trial {match[3]}, draw {match[4]}"
+
+
+STATUS: list[Correction] = [
+    (re.compile(r"(digits .* without )\[([\d, ]+)\] trial (\d+) draw (\d+)"), left_out, NAMED)
+]
+
 CORRECTIONS: dict[str, list[Correction]] = {
+    **dict.fromkeys(
+        (
+            *("table by-hand * md#stdout", "table by-hand * tex#stdout", "table imported-odd * md#stdout"),
+            *("table imported-odd * tex#stdout", "table own-protocol * md#stdout"),
+            *("table own-protocol * tex#stdout", "table imported imported-other * md*#stdout"),
+            *(
+                "table imported imported-other * tex*#stdout",
+                "table copies#stdout",
+                "table imported-other#stdout",
+            ),
+        ),
+        ERRORS,
+    ),
+    **dict.fromkeys(("table both * md *#stdout", "table both * tex *#stdout"), MIXED_TABLE),
+    **dict.fromkeys(("table * csv*#stdout", "table one run#stdout"), CSV),
+    **dict.fromkeys(
+        (f"report {name}#*" for name in ("by-hand", "imported-odd", "own-protocol", "imported imported-other")),
+        PAGE,
+    ),
+    **dict.fromkeys(("status broken*#stdout", "status pairs all#stdout"), STATUS),
     "report domainbed genie-paper#*": [
         (re.compile(r'\["ERM \+ sam \(genie-paper/changed\)", "ERM \+ adam [^\]]*\], '), "", BASELINES),
         (re.compile(r"((?:CORAL|IRM) \+ (?:adam|genie)) \(domainbed/changed\)"), r"\1", ONE_PROTOCOL),
@@ -26,9 +94,11 @@ CORRECTIONS: dict[str, list[Correction]] = {
         (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST),
     ],
     "report imported imported-other#*": [
+        *PAGE,
         (re.compile(r"((?:CORAL|DANN) \+ adam) \(domainbed\)"), r"\1", ONE_PROTOCOL),
     ],
     "report both imported-more by-hand own-protocol demo single-source#*": [
+        *MIXED_PAGE,
         (re.compile(r"\(resnet50, domainbed\)"), "(resnet50)", ONE_PROTOCOL),
         (re.compile(r"\(cnn, custom\)"), "(cnn)", ONE_PROTOCOL),
         (
@@ -70,8 +140,11 @@ def known_corrections(name: str, text: str) -> str:
     ('a color', 'a colour')
     >>> del CORRECTIONS["table a*#stdout"]
     """
-    for glob, corrections in CORRECTIONS.items():
-        if fnmatchcase(name, glob):
-            for old, new, _ in corrections:
-                text = text.replace(old, new) if isinstance(old, str) else old.sub(new, text)
+    for old, new, _ in corrections_of(name):
+        text = old.sub(new, text) if isinstance(old, re.Pattern) else text.replace(old, str(new))
     return text
+
+
+def corrections_of(name: str) -> list[Correction]:
+    """The corrections of every key that matches a name."""
+    return [one for glob, listed in CORRECTIONS.items() if fnmatchcase(name, glob) for one in listed]

@@ -79,10 +79,32 @@ def counts(states: Sequence[State]) -> dict[Kind, int]:
     return {kind: by_kind[kind] for kind in KINDS}
 
 
-def describe(config: RunConfig) -> str:
-    """A run in one line."""
-    what = f"{config.dataset} {config.algorithm} {config.optimizer} without {list(config.test_domains)}"
-    return f"{what} trial {config.trial_seed} draw {config.hparams_seed}"
+def describe(config: RunConfig, domains: Sequence[str] = ()) -> str:
+    """A run in one line, with the names of the domains that it leaves out where they are known.
+
+    >>> describe(RunConfig("digits", (1,)), ("0 degrees", "15 degrees"))
+    'digits ERM genie without 15 degrees, trial 0, draw 0'
+    """
+    known = max(config.test_domains) < len(domains)
+    left_out = ", ".join(domains[k] if known else str(k) for k in config.test_domains)
+    what = f"{config.dataset} {config.algorithm} {config.optimizer} without {left_out}"
+    return f"{what}, trial {config.trial_seed}, draw {config.hparams_seed}"
+
+
+def domain_names(configs: Sequence[RunConfig], runs: Path) -> dict[str, tuple[str, ...]]:
+    """For each data set the names of its domains, as some run of it in a folder has stored them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for config in configs:
+        meta = runs / config.run_id / files.META
+        if config.dataset in found or not meta.is_file():
+            continue
+        try:
+            listed = json.loads(meta.read_bytes())["domains"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # another run may have a file that can be read
+        if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+            found[config.dataset] = tuple(listed)
+    return found
 
 
 def duration(seconds: float) -> str:

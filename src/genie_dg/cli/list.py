@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from genie_dg.arguments import some_text
 from genie_dg.check import is_number, one_of
+from genie_dg.search_space import kind_of_setting
 
-from ._shared import require
+from ._shared import console_of, require, to_json
 
 if TYPE_CHECKING:
     from genie_dg.algorithms.algorithm import AlgorithmRow
@@ -28,26 +29,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(KINDS)} (default: all), or "
         f"{DOMAINBED}: how each algorithm compares with DomainBed's code",
     )
+    parser.add_argument("--json", action="store_true", help="one JSON document with all settings, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the registries."""
     require("Listing", "bench", {"numpy": "numpy", "rich": "rich"})
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     if arguments.kind:
         one_of("kind", arguments.kind, (*KINDS, DOMAINBED))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    for kind in [arguments.kind] if arguments.kind else KINDS:
+    kinds = [arguments.kind] if arguments.kind else list(KINDS)
+    if arguments.json:
+        print(to_json({kind: documents_of(kind) for kind in kinds}))
+        return 0
+    console = console_of()
+    for kind in kinds:
+        rows = rows_of(kind)
+        if not console.is_terminal:  # one line for each, however long
+            width = max(len(name) for name, _ in rows)
+            console.print(
+                "\n".join([kind, *(f"{name:<{width}}  {about}" for name, about in rows)]), markup=False
+            )
+            continue
         table = Table(title=kind, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-        for name, about in rows_of(kind):
+        for name, about in rows:
             table.add_row(escape(name), escape(about))
-        console.print(table)
+        console.print(table, soft_wrap=False)
     return 0
+
+
+def documents_of(kind: str) -> list[dict[str, object]]:
+    """Everything of a kind for programs: names, one line about each, and settings with defaults and kinds."""
+    from genie_dg.algorithms.registry import ALGORITHMS
+    from genie_dg.optim.registry import OPTIMIZERS
+
+    spaces: dict[str, Space] = {}
+    if kind in ("algorithms", "optimizers"):
+        rows = (ALGORITHMS if kind == "algorithms" else OPTIMIZERS).values()
+        spaces = {row.name: row.space for row in rows}
+    documents: list[dict[str, object]] = []
+    for name, about in rows_of(kind):
+        document: dict[str, object] = {"name": name, "about": about}
+        if name in spaces:
+            document["settings"] = {
+                key: {
+                    "default": setting.default,
+                    "kind": kind_of_setting(setting),
+                    "searched": setting.rule is not None,
+                }
+                for key, setting in spaces[name].items()
+            }
+        documents.append(document)
+    return documents
 
 
 def rows_of(kind: str) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from genie_dg.files import FileWarning
 
 VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
+    "completion": "print a script that completes verbs, options and names in a shell",
     "data": "list, download, verify, cache and look at data sets",
     "demo": "optimizers on rotated digits: a sweep, its table and its report (two minutes)",
     "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",

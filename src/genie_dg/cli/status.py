@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from genie_dg.arguments import MANY, path, whole
 from genie_dg.check import InputError, folder
 
-from ._shared import require
+from ._shared import require, to_json
+
+if TYPE_CHECKING:
+    from genie_dg.bench.status import State
+
+Names = Mapping[str, Sequence[str]]
+"""For each data set the names of its domains."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,12 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=whole(1, MANY), default=1, help="runs at a time, for the time left (%(default)s)"
     )
     parser.add_argument("--all", action="store_true", help="a line for every run that is not done")
+    parser.add_argument("--json", action="store_true", help="one JSON document with every run, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the folder; nothing is changed."""
     require("Status", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
-    from genie_dg.bench.status import counts, describe, duration, remembered, state_of, time_left
+    from genie_dg.bench.status import domain_names, remembered, state_of
 
     folder(arguments.runs, "name the folder that genie-dg sweep wrote to (--out)")
     sweeps = remembered(arguments.runs)
@@ -31,17 +40,60 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"{arguments.runs} holds no sweep; start one with genie-dg sweep FILE.toml --out FOLDER."
         )
+    documents = []
     for name, configs in sweeps.items():
         states = [state_of(config, arguments.runs) for config in configs]
-        by_kind = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
-        left = time_left(states, arguments.workers)
-        ahead = any(state.kind != "done" for state in states)
-        when = f"; about {duration(left)} left with {arguments.workers} at a time" if left and ahead else ""
-        print(f"{name}: {len(states)} runs: {by_kind}{when}")
-        for state in states:
-            if state.kind == "failed" or (arguments.all and state.kind != "done"):
-                config = state.config
-                why = f": {state.reason}" if state.reason else ""
-                steps = f"{state.steps} of {config.steps} steps"
-                print(f"  {state.kind:8} {config.run_id}  {describe(config)}, {steps}{why}")
+        names = domain_names(configs, arguments.runs)
+        if arguments.json:
+            documents.append(_document(name, states, names, arguments.workers))
+        else:
+            _print(name, states, names, arguments)
+    if arguments.json:
+        print(to_json({"sweeps": documents}))
     return 0
+
+
+def _print(name: str, states: list[State], names: Names, arguments: argparse.Namespace) -> None:
+    from genie_dg.bench.status import counts, describe, duration, time_left
+
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
+    left = time_left(states, arguments.workers)
+    ahead = any(state.kind != "done" for state in states)
+    when = f"; about {duration(left)} left with {arguments.workers} at a time" if left and ahead else ""
+    print(f"{name}: {len(states)} runs: {by_kind}{when}")
+    for state in states:
+        if state.kind == "failed" or (arguments.all and state.kind != "done"):
+            config = state.config
+            why = f": {state.reason}" if state.reason else ""
+            steps = f"{state.steps} of {config.steps} steps"
+            what = describe(config, names.get(config.dataset, ()))
+            print(f"  {state.kind:8} {config.run_id}  {what}, {steps}{why}")
+
+
+def _document(name: str, states: list[State], names: Names, workers: int) -> dict[str, object]:
+    from genie_dg.bench.status import counts, time_left
+
+    runs = [
+        {
+            "run": state.config.run_id,
+            "state": state.kind,
+            "steps": state.steps,
+            "of": state.config.steps,
+            "seconds": state.seconds,
+            "reason": state.reason,
+            "dataset": state.config.dataset,
+            "algorithm": state.config.algorithm,
+            "optimizer": state.config.optimizer,
+            "test_domains": list(state.config.test_domains),
+            "test_domain_names": [
+                listed[k]
+                for k in state.config.test_domains
+                if k < len(listed := names.get(state.config.dataset, ()))
+            ],
+            "trial": state.config.trial_seed,
+            "draw": state.config.hparams_seed,
+        }
+        for state in states
+    ]
+    left = time_left(states, workers)
+    return {"name": name, "counts": counts(states), "seconds_left": left, "runs": runs}

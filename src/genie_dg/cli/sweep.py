@@ -172,7 +172,8 @@ def _display(console: Console, planned: Plan) -> Iterator[EventReport]:
                 task, completed=sum(behind.values()), description=f"{ended[0]} of {len(configs)} runs"
             )
             if event.kind in ("done", "failed", "retry"):
-                what = describe(configs[event.run])
+                config = configs[event.run]
+                what = describe(config, [domain.name for domain in planned.data[config.dataset].domains])
                 why = f": {event.reason}" if event.reason else ""
                 console.print(f"{event.kind:6} {ended[0]:>5} of {len(configs)}  {what}{why}", markup=False)
 

@@ -64,7 +64,7 @@ Numbers = list[SourcedNumber]
 def measured(row: str, column: str, cell: Cell, dataset: str) -> SourcedNumber:
     """A selected accuracy in percent; one trial has no error."""
     value = None if cell.mean is None else 100 * cell.mean
-    error = None if cell.error is None or cell.trials < 2 else 100 * cell.error
+    error = None if cell.error is None else 100 * cell.error
     note = cell.note if cell.mean is None else ""
     return SourcedNumber(row, column, MEASURED, value, error, dataset, cell.trials, cell.draws[1], note)
 

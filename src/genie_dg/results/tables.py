@@ -4,8 +4,8 @@ A cell with the trials x_1 .. x_n is
 
     mean ± error = 100·mean(x) ± 100·std(x, ddof=0) / sqrt(n)        [0.1, 0.2, 0.3] -> "20.0 +/- 4.7"
 
-A row has the trials that any of its runs of the data set has. A cell in which one of them is missing is
-missing, with the reason in words; so is an average over it.
+One trial has no error. A row has the trials that any of its runs of the data set has. A cell in which one of
+them is missing is missing, with the reason in words; so is an average over it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Cell:
 
     Args:
         mean: from 0 to 1; ``None`` when missing.
-        error: the standard error over trials; ``None`` for a mean of means.
+        error: the standard error over trials; ``None`` for one trial, and for a mean of means.
         trials: how many.
         draws: the fewest and the most runs that a trial could choose from.
         note: why the cell is missing, or what it lacks.
@@ -172,8 +172,8 @@ def cell_of(values: Sequence[float], draws: Sequence[int] = (0,), note: str = ""
     """
     n = len(values)
     mean = sum(values) / n
-    deviation = math.sqrt(sum((x - mean) ** 2 for x in values) / n)
-    return Cell(mean, deviation / math.sqrt(n), n, (min(draws), max(draws)), note)
+    error = math.sqrt(sum((x - mean) ** 2 for x in values) / n) / math.sqrt(n) if n > 1 else None
+    return Cell(mean, error, n, (min(draws), max(draws)), note)
 
 
 def gather(trials: Sequence[int], ask: Ask, score: Score = lambda choice: choice.score) -> Cell:
