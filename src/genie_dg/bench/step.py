@@ -44,10 +44,11 @@ def take_step(
     scaler: GradScaler | None = None,
     world: World = ALONE,
     default_lr: float = ADAM_LR,
-) -> dict[str, float]:
+) -> dict[str, Tensor]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
-    The code of an algorithm after a ``yield`` runs after the step of that objective.
+    The code of an algorithm after a ``yield`` runs after the step of that objective. Losses stay on their
+    device, because to read one is to wait for it; in a world of several processes they are of this one's share.
 
     Args:
         algorithm: yields the objectives.
@@ -59,7 +60,7 @@ def take_step(
         world: the processes among which the batch is shared; its gradients are averaged over them.
         default_lr: the default learning rate of the run's optimizer.
     """
-    losses: dict[str, float] = {}
+    losses: dict[str, Tensor] = {}
     for objective in algorithm.objectives(batch, context):
         if objective.restart is not None:
             start_afresh(optimizers[objective.role], objective.restart, default_lr)
@@ -91,7 +92,7 @@ def step_objective(
     autocast: torch.dtype | None = None,
     scaler: GradScaler | None = None,
     world: World = ALONE,
-) -> float:
+) -> Tensor:
     """One optimizer step on one objective; returns the loss before it."""
     device = optimizer.param_groups[0]["params"][0].device.type
 
@@ -106,7 +107,7 @@ def step_objective(
     loss = _plain_step(optimizer, closure) if scaler is None else _scaled_step(optimizer, closure, scaler)
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
-    return world.sum(float(loss.detach()))[0] / world.size
+    return loss.detach().reshape(())
 
 
 def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor]) -> Tensor:
