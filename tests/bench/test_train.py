@@ -186,10 +186,9 @@ def test_steps_in_memory_end_with_a_check_of_what_nobody_read(digits: DomainSet)
     config = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30}, steps=9)
     parts = assemble(config, digits)
     losses = Losses(replace(parts, device=torch.device("meta")))
-    taken = []
+    taken: list[int] = []
     with torch.random.fork_rng(devices=[]), pytest.raises(NotFinite, match="lower the learning rate of sgd"):
-        for step in take_steps(parts, losses=losses):
-            taken.append(step)
+        taken.extend(take_steps(parts, losses=losses))
     assert taken == list(range(9))
 
 
