@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,6 +18,12 @@ from .parallel import World
 ALONE = World()
 ADAM_LR = 5e-5
 """DomainBed's default learning rate of Adam, in whose scale a `Restart` names its own."""
+
+
+def batch_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> DomainBatch:
+    """The loader's pairs of images and labels, one for each domain, as a batch."""
+    images, labels = zip(*pairs, strict=True)
+    return DomainBatch(tuple(images), tuple(labels))
 
 
 def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:

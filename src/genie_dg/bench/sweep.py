@@ -25,8 +25,7 @@ from genie_dg.runs.record import RunConfig
 from .assemble import Parts, assemble, refusals, source_domains
 from .evaluate import score
 from .options import Job, RunOptions
-from .step import take_step
-from .train import batch_of
+from .step import batch_of, take_step
 from .watch import check_watches
 
 TIMED = 4
@@ -64,6 +63,7 @@ def plan(path: Path, options: RunOptions) -> Plan:
         OPTIMIZERS,
         tuple(name for name in sets if (row := row_of(name)) is not None and row.small_images),
         tuple(name for name, row in BACKBONES.items() if not row.pretrained),
+        tuple(name for name, data in sets.items() if data.in_files),
     )
     digests = {name: data.digest() for name, data in sets.items()}
     configs = expand(replace(sweep, datasets=list(sets)), profile, facts)
@@ -138,9 +138,7 @@ def _pace(config: RunConfig, data: DomainSet, options: RunOptions, threads: int)
         loader = max(parts.evaluations.values(), key=len)
         batches = iter(loader)
         count = min(TIMED, len(loader) - 1)
-        each = _median(
-            count, lambda _: score(parts.algorithm, [next(batches)], parts.device, layout=parts.layout)
-        )
+        each = _median(count, lambda _: score(parts.algorithm, [next(batches)]))
     finally:
         torch.set_num_threads(usual)
     kind = f"{config.dataset}, {config.backbone}, {config.batch_size} a domain"
@@ -148,7 +146,7 @@ def _pace(config: RunConfig, data: DomainSet, options: RunOptions, threads: int)
 
 
 def _step(parts: Parts, step: int) -> None:
-    batch = batch_of(parts.training.at(step), parts.device, parts.layout)
+    batch = batch_of(parts.training.at(step))
     take_step(parts.algorithm, parts.optimizers, batch, StepContext(step))
 
 

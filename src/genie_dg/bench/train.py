@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
-from genie_dg._types import MAIN, DomainBatch, StepContext
+from genie_dg._types import MAIN, StepContext
 from genie_dg.data.loaders import AugmentedEvaluation, ahead
 from genie_dg.files import FileError, append_line, write_json, write_whole
 from genie_dg.optim.swad import SWAD
@@ -25,9 +25,9 @@ from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record
 
 from .assemble import Parts, usual_lr
-from .evaluate import on_device, score
+from .evaluate import score
 from .seeds import seed_of
-from .step import take_step
+from .step import batch_of, take_step
 
 Report = Callable[[int, Record | None], None]
 """Called after every step with the number of steps done, and the record where one was made."""
@@ -114,7 +114,7 @@ def take_steps(
     parts.algorithm.train()
     with ahead(parts.training, config.steps) as batches:
         for step in range(start, config.steps):
-            batch = world.share(batch_of(batches(step), parts.device, parts.layout))
+            batch = world.share(batch_of(batches(step)))
             torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
             context = StepContext(step, seed, parts.create_graph)
             stepped = take_step(
@@ -168,23 +168,13 @@ class Losses:
             )
 
 
-def batch_of(
-    pairs: list[tuple[Tensor, Tensor]],
-    device: torch.device,
-    layout: torch.memory_format = torch.contiguous_format,
-) -> DomainBatch:
-    """The loader's pairs as a batch on a device."""
-    images, labels = zip(*((on_device(x, device, layout), y.to(device)) for x, y in pairs), strict=True)
-    return DomainBatch(tuple(images), tuple(labels))
-
-
 def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
     """A record: accuracies of the parts of domains, and the mean of the training losses since the last one."""
     scores = {}
     for key, batches in parts.evaluations.items():
         if isinstance(batches, AugmentedEvaluation):
             batches.at_step(step)
-        scores[key] = score(parts.algorithm, batches, parts.device, parts.world, parts.layout)
+        scores[key] = score(parts.algorithm, batches, parts.world)
     domains = range(len(parts.domains))
     shortest = min(len(parts.training.samplers[k].positions) for k in range(len(parts.sources)))
     return Record(

@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pretrained", action="store_true", help="start from published weights")
     parser.add_argument("--no-augment", action="store_true", help="no augmentation of pictures")
     parser.add_argument(
-        "--fast", action="store_true", help="OpenCV augments pictures, channels last: quicker, other roundings"
+        "--exact",
+        action="store_true",
+        help="augment pictures in files by torch, channels first: slower, as runs before version 0.2 were made",
     )
     parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
     parser.add_argument(
@@ -138,7 +140,7 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
         steps=arguments.steps,
         checkpoint_every=arguments.every,
         swad=arguments.swad,
-        fast=arguments.fast,
+        fast=data.in_files and not arguments.exact,
         precision=arguments.precision,
         data_digest=data.digest(),
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",

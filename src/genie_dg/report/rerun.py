@@ -101,6 +101,8 @@ def _sweep(
     """One sweep: its file, and that of its protocol where it is the user's own."""
     protocol = configs[0].protocol.removesuffix(CHANGED)
     own = protocol_file(protocol, folder)
+    if toml and not re.search(r"^fast\s*=", toml, re.M):  # from when that meant another engine
+        toml = f"fast = {toml_value(any(config.fast for config in configs))}\n{toml}"
     files = {f"{name}.toml": toml or sweep_text(name, configs, domains, own.name if own else protocol)}
     if own:
         files[own.name] = own.read_text(encoding="utf-8", errors="replace")
@@ -167,8 +169,7 @@ def sweep_text(
         "hparams": sorted({config.hparams_seed for config in configs}),
         "trials": sorted({config.trial_seed for config in configs}),
     }
-    if any(config.fast for config in configs):
-        head["fast"] = True
+    head["fast"] = any(config.fast for config in configs)
     lines = [f"{key} = {toml_value(value)}" for key, value in head.items()]
     if configs[0].protocol.endswith(CHANGED):
         values = _same([{key: getattr(config, key) for key in OVERRIDES} for config in configs])
@@ -241,7 +242,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     >>> print(train_command(config, ("0 degrees", "15 degrees")))
     genie-dg train digits --test-domain '15 degrees' --algorithm ERM --optimizer sam --backbone mlp \
 --steps 1000 --every 100 --batch-size 32 --dropout 0.0 --image-size 224 \
---precision float32 --trial 0 --set optimizer.rho=0.1
+--precision float32 --trial 0 --exact --set optimizer.rho=0.1
     """
     c = config
     words = ["genie-dg", "train", c.dataset]
@@ -252,7 +253,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     words += ["--dropout", str(c.dropout), "--image-size", str(c.image_size), "--precision", c.precision]
     words += ["--trial", str(c.trial_seed)]
     words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
-    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--fast"] * c.fast
+    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--exact"] * (not c.fast)
     for owner, settings in (("algorithm", c.algorithm_settings), ("optimizer", c.optimizer_settings)):
         for key, value in settings.items():
             words += ["--set", f"{owner}.{key}={value}"]
