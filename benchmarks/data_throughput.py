@@ -23,11 +23,12 @@ from torch.utils.data import ConcatDataset, DataLoader, RandomSampler
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
-from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Recipe
+from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import FileDomain
 from genie_dg.data.image_folders import open_folder
 from genie_dg.data.loaders import Evaluation, Training, ahead
+from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.data.sampling import Sampler
 
 FINISH = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]

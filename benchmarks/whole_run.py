@@ -27,7 +27,7 @@ from torchvision.datasets import ImageFolder
 import genie_dg.bench.train as loop
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
-from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD
+from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.data.registry import open_data
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network

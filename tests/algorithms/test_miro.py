@@ -57,7 +57,7 @@ def test_five_steps_equal_the_twin(domains: int) -> None:
     for t in range(5):
         losses = take_step(algorithm, optimizers, data, StepContext(t))
         loss = twin_loss(network, first, raw, data)
-        torch.testing.assert_close(losses["main"], loss.item(), rtol=1e-10, atol=0)
+        torch.testing.assert_close(losses["main"], loss.detach(), rtol=1e-10, atol=0)
         parameters = list(network.parameters())
         gradients = torch.autograd.grad(loss, parameters + raw)
         for k, (p, g) in enumerate(zip(parameters + raw, gradients, strict=True)):

@@ -16,7 +16,7 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
-from genie_dg.bench.train import NotFinite, train
+from genie_dg.bench.train import Losses, NotFinite, take_steps, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.files import Busy, FileError, FileWarning
@@ -168,6 +168,36 @@ def test_a_loss_that_is_not_a_number_stops_the_run(digits: DomainSet, tmp_path: 
     with pytest.raises(NotFinite, match="lower the learning rate of sgd"):
         train(assemble(config, digits), tmp_path)
     assert not (tmp_path / "done").exists()
+
+
+def test_losses_of_a_device_are_read_together_and_the_first_bad_step_is_named(digits: DomainSet) -> None:
+    """Where reading is waiting nothing is read before a record; the numbers are the same, in the same order."""
+    parts = assemble(BASE, digits)
+    here, away = Losses(parts), Losses(replace(parts, device=torch.device("meta")))
+    values = torch.rand(5, generator=torch.Generator().manual_seed(0)).unbind()
+    for losses in (here, away):
+        for step, value in enumerate(values):
+            losses.add(step, value if step != 2 else None)
+        assert losses.read() == [float(value) for k, value in enumerate(values) if k != 2]
+        assert losses.read() == []
+    bad = torch.tensor(float("nan"))
+    with pytest.raises(NotFinite, match="The loss of step 6 is nan"):
+        here.add(6, bad)
+    away.add(5, values[0])
+    away.add(6, bad)
+    away.add(7, bad)
+    with pytest.raises(NotFinite, match="The loss of step 6 is nan; lower the learning rate of adam"):
+        away.read()
+
+
+def test_steps_in_memory_end_with_a_check_of_what_nobody_read(digits: DomainSet) -> None:
+    config = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30}, steps=9)
+    parts = assemble(config, digits)
+    losses = Losses(replace(parts, device=torch.device("meta")))
+    taken: list[int] = []
+    with torch.random.fork_rng(devices=[]), pytest.raises(NotFinite, match="lower the learning rate of sgd"):
+        taken.extend(take_steps(parts, losses=losses))
+    assert taken == list(range(9))
 
 
 def test_a_run_with_a_record_that_is_not_finite_fails_again_for_the_same_reason(

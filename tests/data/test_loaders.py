@@ -11,11 +11,12 @@ import torch
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
-from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD, Recipe
+from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import DataError, FileDomain, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder
 from genie_dg.data.loaders import Evaluation, Training, ahead
+from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.threads import Workers, keep_freed_memory
 from tests.data.pictures import KINDS, folder, write
@@ -172,6 +173,29 @@ def test_a_batch_that_cannot_be_made_fails_in_its_own_step(tmp_path: Path) -> No
         batches(1)
         with pytest.raises(DataError, match="damaged"):
             batches(2)
+
+
+def test_the_next_batch_of_an_evaluation_is_made_in_the_meantime(kinds: FileDomain) -> None:
+    loader = Evaluation(kinds, size=16, batch_size=4)
+    made: list[int] = []
+    whole = loader._batch
+
+    def broken(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        made.append(number)
+        if number == 2:
+            raise DataError("The picture is damaged.")
+        return whole(number)
+
+    loader._batch = broken  # type: ignore[method-assign]
+    batches = iter(loader)
+    next(batches)
+    next(batches)
+    with pytest.raises(DataError, match="damaged"):
+        next(batches)  # in its own turn, not when it was made
+    assert made == [0, 1, 2]
+    few = iter(loader)
+    next(few)
+    few.close()  # type: ignore[attr-defined]  # whoever stops early waits for one batch and leaves no thread
 
 
 def test_nothing_beyond_the_last_step_is_made(tmp_path: Path) -> None:

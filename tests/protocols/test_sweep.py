@@ -37,6 +37,7 @@ FACTS = Facts(
     OPTIMIZERS,
     ("digits",),
     ("cnn", "mlp"),
+    ("PACS",),
 )
 BASE = {
     "name": "s",
@@ -51,6 +52,15 @@ BASE = {
 
 def runs(**changes: Any) -> list[RunConfig]:
     return expand(sweep_from({**BASE, **changes}), DOMAINBED, FACTS)
+
+
+def test_pictures_in_files_are_fast_unless_the_sweep_says_otherwise() -> None:
+    assert {(run.dataset, run.fast) for run in runs(datasets=["PACS", "digits"])} == {
+        ("PACS", True),
+        ("digits", False),
+    }
+    assert not any(run.fast for run in runs(datasets=["PACS", "digits"], fast=False))
+    assert {run.protocol for run in runs()} == {"domainbed"}  # no change of the protocol
 
 
 def test_docstring_examples() -> None:
@@ -95,6 +105,7 @@ def test_a_run_has_what_the_protocol_says() -> None:
         trial_seed=2,
         hparams_seed=9,
         protocol="genie-paper",
+        fast=True,
     )
     assert settings.keys() == {"lr", "weight_decay"}
     small = runs(datasets=["digits"])[0]

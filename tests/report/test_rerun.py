@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -25,6 +26,7 @@ from genie_dg.results.frame import load
 from genie_dg.runs.record import RunConfig, from_mapping
 from tests.corpus.replay import unpack
 
+from ..data.pictures import folder as pictures
 from .page_runs import frame_of, run, sweep
 
 SWEEPS = (
@@ -153,7 +155,7 @@ def test_the_chosen_runs_by_hand_are_shown() -> None:
         (all_,), (one,) = again(frame), again(frame, [runs[1].config.run_id])
     assert len(all_.commands.splitlines()) == 3
     assert one.commands.startswith("genie-dg train PACS --test-domain cartoon --algorithm ERM --optimizer sam")
-    assert one.commands.endswith("--trial 1")
+    assert one.commands.endswith("--trial 1 --exact")
     assert one.note == "2 of 3 runs, not chosen, are left out."
 
 
@@ -180,6 +182,8 @@ def test_a_sweep_file_says_what_changed() -> None:
     ):
         assert line in changed
     assert not {"swad = false", "augment = true"} & set(changed)
+    assert "fast = false" in changed
+    assert "fast = true" in text(fast=True)
     assert "[overrides]" not in text()
     assert 'test_domains = [["photo"]]' in text(tests=[(2,)])
     assert "[optimizer_settings.sam]" in text(trials=1, draws=1, tests=[(0,)])
@@ -192,15 +196,35 @@ def test_an_unknown_protocol_is_named() -> None:
     assert list(one.files) == ["again.toml"]
 
 
-def test_the_file_that_a_sweep_remembers_is_shown_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "shown"), [("fast = true\n", "fast = true\n"), ("# mine\n", "fast = false\n# mine\n")]
+)
+def test_the_file_that_a_sweep_remembers_is_shown_with_the_engine_it_meant(said: str, shown: str) -> None:
     runs = sweep(("sam",), 1, 1)
     with frame_of(runs) as frame:
         folder = Path(frame["folder"][0]).parent / "sweeps"
         folder.mkdir()
         listed = [json.loads(text) for text in frame["config"]]
-        (folder / "mine.json").write_text(json.dumps({"name": "mine", "runs": listed, "toml": "# mine\n"}))
+        (folder / "mine.json").write_text(json.dumps({"name": "mine", "runs": listed, "toml": said}))
         (one,) = again(frame)
-    assert one.files == {"mine.toml": "# mine\n"}
+    assert one.files == {"mine.toml": shown}
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_pictures_in_files_are_run_again_by_the_same_engine(fast: bool, tmp_path: Path) -> None:
+    data = open_data(str(pictures(tmp_path / "mine", domains=("ink", "oil", "wax"), each=5)))
+    config = RunConfig(data.name, (1,), optimizer="sgd", data_digest=data.digest(), fast=fast)
+    line = rerun.train_command(config, [domain.name for domain in data.domains])
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    arguments = parser.parse_args(shlex.split(line)[2:])
+    assert train.config_of(arguments, data, options_from(arguments)) == config
+    changed = replace(config, protocol="domainbed/changed", backbone="cnn", steps=9)
+    runs = [replace(changed, test_domains=(k,)) for k in range(3)]
+    text = sweep_text("x", runs, {data.name: [d.name for d in data.domains]}, "domainbed")
+    file = tmp_path / "x.toml"
+    file.write_text(text.replace('["mine"]', json.dumps([str(tmp_path / "mine")])))
+    assert {job.config.fast for job in plan(file, RunOptions()).jobs} == {fast}
 
 
 def test_values_are_toml() -> None:

@@ -20,6 +20,7 @@ from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
+from genie_dg.data.place import Place
 from genie_dg.data.progress import silent
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
@@ -63,11 +64,6 @@ class Parts:
     size: int
     pictures: bool
     world: World = ALONE
-
-    @property
-    def layout(self) -> torch.memory_format:
-        """Of the images that the network gets."""
-        return torch.channels_last if self.config.fast else torch.contiguous_format
 
 
 @contextmanager
@@ -259,21 +255,22 @@ def assemble(
     channels, size, pictures = shape_of(data, config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
     algorithm.to(device)
+    place = Place.of(device, torch.channels_last if config.fast else torch.contiguous_format)
     if config.fast:
-        algorithm.to(memory_format=torch.channels_last)
-    files = isinstance(data.domains[0], FileDomain)
+        algorithm.to(memory_format=place.layout)
     parts = splits(data, config.trial_seed)
     training = Training(
         [data.domains[k] for k in sources],
         [Sampler(parts[k].inside, config.batch_size, seed_of("batches", config), k) for k in sources],
-        recipe=recipe_of(config) if files and config.augment else None,
+        recipe=recipe_of(config) if data.in_files and config.augment else None,
         caches=[
             _cache(data.domains[k], TrainSpec(), options, progress) if config.augment else None for k in sources
         ],
         size=config.image_size,
+        place=place,
     )
     evaluations = {
-        (k, part): _evaluation(config, data.domains[k], k, part, rows, k in sources, options, progress)
+        (k, part): _evaluation(config, data.domains[k], k, part, rows, k in sources, place, options, progress)
         for k in range(len(data.domains))
         for part, rows in (("in", parts[k].inside), ("out", parts[k].outside))
         if options.evaluate == "all" or part == "out" or k not in sources
@@ -310,6 +307,7 @@ def _evaluation(
     part: str,
     rows: Labels,
     trained_on: bool,
+    place: Place,
     options: RunOptions,
     progress: Callable[[str, int], None] | None,
 ) -> Evaluation | AugmentedEvaluation:
@@ -320,10 +318,12 @@ def _evaluation(
         seed = seed_of("evaluation", config)
         recipe = recipe_of(config)
         return AugmentedEvaluation(
-            domain, rows, recipe, seed=seed, index=index, cache=cache, batch_size=EVALUATION_BATCH
+            domain, rows, recipe, seed=seed, index=index, cache=cache, batch_size=EVALUATION_BATCH, place=place
         )
     cache = _cache(domain, EvalSpec(config.image_size), options, progress)
-    return Evaluation(domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH)
+    return Evaluation(
+        domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH, place=place
+    )
 
 
 def shape_of(data: DomainSet, image_size: int) -> tuple[int, int, bool]:

@@ -200,5 +200,5 @@ def greedy(parts: Parts, states: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def _validation(parts: Parts) -> float:
-    scores = [score(parts.algorithm, parts.evaluations[k, "out"], parts.device) for k in parts.sources]
+    scores = [score(parts.algorithm, parts.evaluations[k, "out"]) for k in parts.sources]
     return sum(one.accuracy for one in scores) / len(scores)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import __version__
-from genie_dg.data.augment import IMAGENET_MEAN, IMAGENET_STD
+from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.files import FileWarning
 from genie_dg.runs import folder as files
 from genie_dg.runs.model_file import ModelFile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,6 +18,12 @@ from .parallel import World
 ALONE = World()
 ADAM_LR = 5e-5
 """DomainBed's default learning rate of Adam, in whose scale a `Restart` names its own."""
+
+
+def batch_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> DomainBatch:
+    """The loader's pairs of images and labels, one for each domain, as a batch."""
+    images, labels = zip(*pairs, strict=True)
+    return DomainBatch(tuple(images), tuple(labels))
 
 
 def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
@@ -44,10 +50,11 @@ def take_step(
     scaler: GradScaler | None = None,
     world: World = ALONE,
     default_lr: float = ADAM_LR,
-) -> dict[str, float]:
+) -> dict[str, Tensor]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
-    The code of an algorithm after a ``yield`` runs after the step of that objective.
+    The code of an algorithm after a ``yield`` runs after the step of that objective. Losses stay on their
+    device, because to read one is to wait for it; in a world of several processes they are of this one's share.
 
     Args:
         algorithm: yields the objectives.
@@ -59,7 +66,7 @@ def take_step(
         world: the processes among which the batch is shared; its gradients are averaged over them.
         default_lr: the default learning rate of the run's optimizer.
     """
-    losses: dict[str, float] = {}
+    losses: dict[str, Tensor] = {}
     for objective in algorithm.objectives(batch, context):
         if objective.restart is not None:
             start_afresh(optimizers[objective.role], objective.restart, default_lr)
@@ -91,7 +98,7 @@ def step_objective(
     autocast: torch.dtype | None = None,
     scaler: GradScaler | None = None,
     world: World = ALONE,
-) -> float:
+) -> Tensor:
     """One optimizer step on one objective; returns the loss before it."""
     device = optimizer.param_groups[0]["params"][0].device.type
 
@@ -106,7 +113,7 @@ def step_objective(
     loss = _plain_step(optimizer, closure) if scaler is None else _scaled_step(optimizer, closure, scaler)
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
-    return world.sum(float(loss.detach()))[0] / world.size
+    return loss.detach().reshape(())
 
 
 def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor]) -> Tensor:

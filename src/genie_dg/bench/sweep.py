@@ -28,8 +28,7 @@ from .assemble import Parts, assemble
 from .evaluate import score
 from .options import Job, RunOptions
 from .request import check_here
-from .step import take_step
-from .train import batch_of
+from .step import batch_of, take_step
 from .trial import try_out
 
 TIMED = 4
@@ -65,7 +64,10 @@ def plan(path: Path, options: RunOptions) -> Plan:
     if len(entries) != len(opened):
         raise InputError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
     sets = {data.name: data for data in opened.values()}
-    facts = facts_of({name: [domain.name for domain in data.domains] for name, data in sets.items()})
+    facts = facts_of(
+        {name: [domain.name for domain in data.domains] for name, data in sets.items()},
+        [name for name, data in sets.items() if data.in_files],
+    )
     digests = {name: data.digest() for name, data in sets.items()}
     configs = expand(replace(sweep, datasets=list(sets)), profile, facts)
     try_out(configs, sets)
@@ -76,14 +78,21 @@ def plan(path: Path, options: RunOptions) -> Plan:
     return Plan(sweep, jobs, sets)
 
 
-def facts_of(domains: Mapping[str, Sequence[str]]) -> Facts:
-    """What a sweep must know of the registries, and of data sets with these domains."""
+def facts_of(domains: Mapping[str, Sequence[str]], in_files: Sequence[str] | None = None) -> Facts:
+    """What a sweep must know of the registries, and of data sets with these domains.
+
+    Args:
+        domains: for each data set the names of its domains.
+        in_files: the sets of pictures in files; by default all but those of small pictures.
+    """
+    small = tuple(name for name in domains if (row := row_of(name)) is not None and row.small_images)
     return Facts(
         domains,
         ALGORITHMS,
         OPTIMIZERS,
-        tuple(name for name in domains if (row := row_of(name)) is not None and row.small_images),
+        small,
         tuple(name for name, row in BACKBONES.items() if not row.pretrained),
+        tuple(name for name in domains if name not in small) if in_files is None else tuple(in_files),
     )
 
 
@@ -160,9 +169,7 @@ def _pace(config: RunConfig, data: DomainSet, options: RunOptions, threads: int)
         loader = max(parts.evaluations.values(), key=len)
         batches = iter(loader)
         count = min(TIMED, len(loader) - 1)
-        each = _median(
-            count, lambda _: score(parts.algorithm, [next(batches)], parts.device, layout=parts.layout)
-        )
+        each = _median(count, lambda _: score(parts.algorithm, [next(batches)]))
     finally:
         torch.set_num_threads(usual)
     kind = f"{config.dataset}, {config.backbone}, {config.batch_size} a domain"
@@ -170,7 +177,7 @@ def _pace(config: RunConfig, data: DomainSet, options: RunOptions, threads: int)
 
 
 def _step(parts: Parts, step: int) -> None:
-    batch = batch_of(parts.training.at(step), parts.device, parts.layout)
+    batch = batch_of(parts.training.at(step))
     take_step(parts.algorithm, parts.optimizers, batch, StepContext(step))
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
-from genie_dg._types import MAIN, DomainBatch, StepContext
+from genie_dg._types import MAIN, StepContext
 from genie_dg.check import one_of
 from genie_dg.data.loaders import AugmentedEvaluation, ahead
 from genie_dg.files import FileError, FileWarning, append_line, write_json
@@ -30,11 +30,11 @@ from genie_dg.runs.seal import check_seal, seal
 from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 
 from .assemble import Parts, usual_lr
-from .evaluate import on_device, score
+from .evaluate import score
 from .keep import Kept, model_file
 from .options import KEEP
 from .seeds import seed_of
-from .step import take_step
+from .step import batch_of, take_step
 
 Report = Callable[[int, Record | None], None]
 """Called after every step with the number of steps done, and the record where one was made."""
@@ -83,18 +83,17 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
     scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
     start, records = resume(parts, folder, averaging, scaler, kept)
     log = files.RecordLog(folder, records) if world.first else None
-    losses: list[float] = []
+    losses = Losses(parts)
     clock = time.perf_counter()
-    for step, loss in take_steps(parts, start, scaler):
-        losses += [] if loss is None else [loss]
+    for step in take_steps(parts, start, scaler, losses):
         if averaging is not None:
             averaging.update(algorithm)
         record = None
         if step % config.checkpoint_every == 0 or step == config.steps - 1:
-            record = evaluate(parts, step, losses)
+            record = evaluate(parts, step, losses.read())
             if averaging is not None and record.validation_loss is not None:
                 averaging.evaluated(record.validation_loss)
-            spent, losses = time.perf_counter() - clock, []
+            spent = time.perf_counter() - clock
             records.append(record)
             if log is not None:
                 log.append(record)
@@ -109,48 +108,75 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
 
 
 def take_steps(
-    parts: Parts, start: int = 0, scaler: GradScaler | None = None
-) -> Iterator[tuple[int, float | None]]:
-    """Train in memory: yields after every step its number and the loss before it, ``None`` where only other
-    roles were stepped.
+    parts: Parts, start: int = 0, scaler: GradScaler | None = None, losses: Losses | None = None
+) -> Iterator[int]:
+    """Train in memory: yields the number of every step after it was taken.
 
     Torch's global random stream is set in every step; ``torch.random.fork_rng`` around the loop keeps it.
+
+    Args:
+        parts: from `assemble`.
+        start: the first step.
+        scaler: for float16.
+        losses: gets the loss of every step; what it has not been asked for at the end is checked then.
     """
-    config = parts.config
+    config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
+    losses, autocast, default_lr = losses or Losses(parts), AUTOCAST[config.precision], usual_lr(config)
     parts.algorithm.train()
     with ahead(parts.training, config.steps) as batches:
-        yield from _steps(parts, start, scaler, batches)
-
-
-def _steps(
-    parts: Parts, start: int, scaler: GradScaler | None, batches: Callable[[int], list[tuple[Tensor, Tensor]]]
-) -> Iterator[tuple[int, float | None]]:
-    config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
-    default_lr = usual_lr(config)
-    for step in range(start, config.steps):
-        batch = world.share(batch_of(batches(step), parts.device, parts.layout))
-        torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
-        context = StepContext(step, seed, parts.create_graph)
-        autocast = AUTOCAST[config.precision]
-        loss = take_step(
-            parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr
-        ).get(MAIN)
-        if loss is not None and not math.isfinite(loss):
-            raise NotFinite(
-                f"The loss of step {step} is {loss}; lower the learning rate of {config.optimizer} "
-                f"(settings {dict(config.optimizer_settings)}), or try another draw."
+        for step in range(start, config.steps):
+            batch = world.share(batch_of(batches(step)))
+            torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
+            context = StepContext(step, seed, parts.create_graph)
+            stepped = take_step(
+                parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr
             )
-        yield step, loss
+            losses.add(step, stepped.get(MAIN))
+            yield step
+    losses.read()
 
 
-def batch_of(
-    pairs: list[tuple[Tensor, Tensor]],
-    device: torch.device,
-    layout: torch.memory_format = torch.contiguous_format,
-) -> DomainBatch:
-    """The loader's pairs as a batch on a device."""
-    images, labels = zip(*((on_device(x, device, layout), y.to(device)) for x, y in pairs), strict=True)
-    return DomainBatch(tuple(images), tuple(labels))
+class Losses:
+    """The training losses since the last record.
+
+    To read a number from a device is to wait for it, so they are read together when a record is made, and one
+    that is not finite is refused then, by the number of its step. On the CPU there is nothing to wait for, and
+    it is refused at once. Several processes have the losses of their shares, and add them up at a record.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._config, self._world = parts.config, parts.world
+        self._at_once = parts.device.type == "cpu" and parts.world.size == 1
+        self._steps: list[int] = []
+        self._losses: list[Tensor] = []
+
+    def add(self, step: int, loss: Tensor | None) -> None:
+        """The loss of a step; ``None`` where the step had none."""
+        if loss is None:
+            return
+        if self._at_once:
+            self._check(step, float(loss))
+        self._steps.append(step)
+        self._losses.append(loss)
+
+    def read(self) -> list[float]:
+        """The losses that were added since they were last read, as they came."""
+        if not self._losses:
+            return []
+        values = torch.stack(self._losses).tolist()
+        if self._world.size > 1:
+            values = [value / self._world.size for value in self._world.sum(*values)]
+        for step, value in zip(self._steps, values, strict=True):
+            self._check(step, value)
+        self._steps, self._losses = [], []
+        return values
+
+    def _check(self, step: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise NotFinite(
+                f"The loss of step {step} is {loss}; lower the learning rate of {self._config.optimizer} "
+                f"(settings {dict(self._config.optimizer_settings)}), or try another draw."
+            )
 
 
 def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
@@ -159,7 +185,7 @@ def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
     for key, batches in parts.evaluations.items():
         if isinstance(batches, AugmentedEvaluation):
             batches.at_step(step)
-        scores[key] = score(parts.algorithm, batches, parts.device, parts.world, parts.layout)
+        scores[key] = score(parts.algorithm, batches, parts.world)
     domains = range(len(parts.domains))
     shortest = min(len(parts.training.samplers[k].positions) for k in range(len(parts.sources)))
     return Record(

@@ -101,8 +101,8 @@ def _held_back(parts: Parts, domain: int) -> tuple[Tensor, Tensor]:
     """The first samples of a domain's part that does not train."""
     images, labels, count = [], [], 0
     for x, y in parts.evaluations[domain, "out"]:
-        images.append(x[: POOL - count].to(parts.device))
-        labels.append(y[: POOL - count].to(parts.device))
+        images.append(x[: POOL - count])
+        labels.append(y[: POOL - count])
         count += len(labels[-1])
         if count == POOL:
             break

@@ -73,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pretrained", action="store_true", help="start from published weights")
     parser.add_argument("--no-augment", action="store_true", help="no augmentation of pictures")
     parser.add_argument(
-        "--fast", action="store_true", help="OpenCV augments pictures, channels last: quicker, other roundings"
+        "--exact",
+        action="store_true",
+        help="augment pictures in files by torch, channels first: slower, as runs before version 0.2 were made",
     )
     parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
     parser.add_argument(
@@ -155,7 +157,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
         steps=arguments.steps,
         checkpoint_every=arguments.every,
         swad=arguments.swad,
-        fast=arguments.fast,
+        fast=not arguments.exact,
         precision=arguments.precision,
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
@@ -169,7 +171,8 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
     names = [domain.name for domain in data.domains]
     tested = tuple(domain_index(data.name, names, text) for text in arguments.test_domain)
     asked = asked_for(arguments, options)
-    return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest())
+    fast = asked.fast and data.in_files
+    return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest(), fast=fast)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import torch
@@ -38,10 +38,7 @@ from torch.nn import functional as F
 from genie_dg.check import MissingPackage, number, one_of, whole_number
 
 from .domains import DataError
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from .place import Array, Scale, opencv
 
 GROUP = 8
 """Pictures that are worked on together, and whose colour changes come in the same order."""
@@ -115,13 +112,6 @@ def crop_boxes(recipe: Recipe, heights: Array, widths: Array, random: np.random.
     return np.stack([top, left, h, w], axis=1)
 
 
-def slope_and_shift(normalise: bool) -> tuple[Tensor, Tensor]:
-    """What takes values from 0 to 255 to what a network sees, in one multiplication and one addition."""
-    mean = torch.tensor(IMAGENET_MEAN if normalise else (0.0,) * 3).view(3, 1, 1)
-    std = torch.tensor(IMAGENET_STD if normalise else (1.0,) * 3).view(3, 1, 1)
-    return 1 / (255 * std), -mean / std
-
-
 def stored_box(shape: Sequence[int], box: Array, scale: Array) -> tuple[slice, slice]:
     """The rows and columns of a stored picture that show a box of the original."""
     top, left = (round(float(b) * float(s)) for b, s in zip(box[:2], scale, strict=True))
@@ -149,7 +139,8 @@ class Painter:
         self.recipe = recipe
         self._wide = torch.empty(GROUP, 3, recipe.size, recipe.size)
         self._planes = [torch.empty(GROUP, 1, recipe.size, recipe.size) for _ in range(4)]
-        self._slope, self._shift = slope_and_shift(normalise)
+        self._values = torch.empty(GROUP, 3, recipe.size, recipe.size)
+        self._scale = Scale(normalise, folded=True)
 
     @torch.no_grad()
     def paint(self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: Array) -> None:
@@ -159,18 +150,19 @@ class Painter:
             pictures: at most `GROUP` of uint8 ``[height, width, 3]``.
             draws: of the batch.
             first: which picture of the batch the first one is, a multiple of `GROUP`.
-            out: float32 ``[pictures, 3, size, size]``.
+            out: ``[pictures, 3, size, size]``; float32 for what a network sees, uint8 for whole numbers.
             scales: ``[pictures, 2]``, stored height and width over the original's, 1 where nothing was shrunk.
         """
+        values = self._values[: len(pictures)]
         for k, picture in enumerate(pictures):
             part = picture[stored_box(picture.shape, draws.boxes[first + k], scales[k])]
-            out[k].copy_(resized(part.flip(1) if draws.flips[first + k] else part, self.recipe.size))
+            values[k].copy_(resized(part.flip(1) if draws.flips[first + k] else part, self.recipe.size))
         factors = torch.from_numpy(draws.factors[first : first + len(pictures)]).float().view(-1, 4, 1, 1, 1)
         for change in draws.orders[first].tolist():
-            (self._brightness, self._contrast, self._saturation, self._hue)[change](out, factors[:, change])
+            (self._brightness, self._contrast, self._saturation, self._hue)[change](values, factors[:, change])
         for k in np.flatnonzero(draws.grays[first : first + len(pictures)]).tolist():
-            out[k : k + 1].copy_(self._gray(out[k : k + 1]).round_())
-        out.mul_(self._slope).add_(self._shift)
+            values[k : k + 1].copy_(self._gray(values[k : k + 1]).round_())
+        out.copy_(values if out.dtype == torch.uint8 else self._scale.apply_(values))
 
     def _gray(self, x: Tensor) -> Tensor:
         gray = torch.mul(x[:, 0:1], 0.299, out=self._planes[0][: len(x)])
@@ -205,72 +197,96 @@ class Painter:
 
 
 class OpenCVPainter:
-    """Applies `Draws` to pictures, one at a time; the methods are those of `Painter`."""
+    """Applies `Draws` to pictures; the methods are those of `Painter`.
+
+    Pictures of a group lie below one another as one tall picture, so that what is the same for all of them is
+    one call: every call gives Python's lock away and has to get it back.
+    """
 
     def __init__(self, recipe: Recipe, normalise: bool = True) -> None:
-        try:
-            import cv2
-        except ModuleNotFoundError as error:
+        if opencv() is None:
             raise MissingPackage(
-                "engine='opencv' needs opencv-python-headless, which is not installed; "
-                'run pip install "genie-dg[bench]" or use engine="torch".'
-            ) from error
-        cv2.setNumThreads(0)  # each of our threads does whole pictures
-        self.cv2, self.recipe = cv2, recipe
-        self._slope, self._shift = slope_and_shift(normalise)
+                "engine='opencv', the usual one, needs opencv-python-headless, which is not installed; run "
+                'pip install "genie-dg[bench]", or take engine="torch" (genie-dg train --exact).'
+            )
+        self.cv2, self.recipe, self._scale = opencv(), recipe, Scale(normalise, folded=True)
         size = recipe.size
         # Written again and again: memory of every result would otherwise be asked for anew.
-        self._here, self._there, self._gray3 = (np.empty((size, size, 3), np.uint8) for _ in range(3))
-        self._gray1 = np.empty((size, size), np.uint8)
+        self._pictures, self._other = (np.empty((GROUP, size, size, 3), np.uint8) for _ in range(2))
+        self._grays = np.empty((GROUP, size, size), np.uint8)
+        self._turns = np.zeros((GROUP, 1, size, 3), np.uint8)
         self._planes = torch.empty(3, size, size, dtype=torch.uint8)
 
     @torch.no_grad()
     def paint(self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: Array) -> None:
-        """See `Painter.paint`."""
+        """See `Painter.paint`; channels last is the layout of least work."""
+        x, group = self._pictures[: len(pictures)], slice(first, first + len(pictures))
         for k, picture in enumerate(pictures):
-            pixels = self._painted(picture.numpy(), draws, first + k, scales[k])
-            self.cv2.split(pixels, list(self._planes.numpy()))
-            out[k].copy_(self._planes)
-        out.mul_(self._slope).add_(self._shift)
-
-    def _painted(self, picture: Array, draws: Draws, index: int, scale: Array) -> Any:
-        part = picture[stored_box(picture.shape, draws.boxes[index], scale)]
-        x = self._resized(self.cv2.flip(part, 1) if draws.flips[index] else part)
+            part = picture.numpy()[stored_box(picture.shape, draws.boxes[first + k], scales[k])]
+            self._resize(self.cv2.flip(part, 1) if draws.flips[first + k] else part, x[k])
         changes = (self._brightness, self._contrast, self._saturation, self._hue)
-        for change in draws.orders[index].tolist():
-            x = changes[change](x, float(draws.factors[index, change]))
-        return self._gray(x) if draws.grays[index] else x
+        for change in draws.orders[first].tolist():
+            changes[change](x, draws.factors[group, change].tolist())
+        for k in np.flatnonzero(draws.grays[group]).tolist():
+            self._gray(x[k : k + 1], x[k : k + 1])
+        self._write(x, out)
 
-    def _resized(self, part: Array) -> Any:
+    def _write(self, x: Array, out: Tensor) -> None:
+        last = out.permute(0, 2, 3, 1)
+        if last.is_contiguous():
+            last.copy_(torch.from_numpy(x))
+        else:
+            for picture, planes in zip(x, out, strict=True):
+                self.cv2.split(picture, list(self._planes.numpy()))
+                planes.copy_(self._planes)
+        if out.dtype != torch.uint8:
+            self._scale.apply_(out)
+
+    def _resize(self, part: Array, out: Array) -> None:
         size = self.recipe.size
         if max(part.shape[:2]) <= size:
-            return self.cv2.resize(part, (size, size), dst=self._here, interpolation=self.cv2.INTER_LINEAR)
-        np.copyto(self._here, resized(torch.from_numpy(part), size).permute(1, 2, 0).numpy())
-        return self._here
+            self.cv2.resize(part, (size, size), dst=out, interpolation=self.cv2.INTER_LINEAR)
+        else:
+            np.copyto(out, resized(torch.from_numpy(part), size).permute(1, 2, 0).numpy())
 
-    def _gray(self, x: Any) -> Any:
-        gray = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2GRAY, dst=self._gray1)
-        return self.cv2.cvtColor(gray, self.cv2.COLOR_GRAY2RGB, dst=self._gray3)
+    def _convert(self, x: Array, code: int, out: Array) -> Array:
+        """Change the colours of a group in one call."""
+        self.cv2.cvtColor(tall(x), code, dst=tall(out))
+        return out
 
-    def _blended(self, x: Any, factor: float, plus: float) -> Any:
+    def _gray(self, x: Array, out: Array) -> Array:
+        gray = self._convert(x, self.cv2.COLOR_RGB2GRAY, self._grays[: len(x)])
+        return self._convert(gray, self.cv2.COLOR_GRAY2RGB, out)
+
+    def _brightness(self, x: Array, factors: list[float]) -> None:
+        for picture, factor in zip(x, factors, strict=True):
+            self._blend(picture, factor, 0.0)
+
+    def _contrast(self, x: Array, factors: list[float]) -> None:
+        grays = self._convert(x, self.cv2.COLOR_RGB2GRAY, self._grays[: len(x)])
+        for picture, gray, factor in zip(x, grays, factors, strict=True):
+            self._blend(picture, factor, (1 - factor) * math.floor(self.cv2.mean(gray)[0] + 0.5))
+
+    def _blend(self, picture: Array, factor: float, plus: float) -> None:
         """Give factor x + plus, cut down to whole numbers from 0 to 255; OpenCV rounds: half a level goes."""
-        return self.cv2.addWeighted(x, factor, x, 0.0, plus - 0.4999, dst=x)
+        self.cv2.addWeighted(picture, factor, picture, 0.0, plus - 0.4999, dst=picture)
 
-    def _brightness(self, x: Any, factor: float) -> Any:
-        return self._blended(x, factor, 0.0)
+    def _saturation(self, x: Array, factors: list[float]) -> None:
+        grays = self._gray(x, self._other[: len(x)])
+        for picture, gray, factor in zip(x, grays, factors, strict=True):
+            self.cv2.addWeighted(picture, factor, gray, 1 - factor, -0.4999, dst=picture)
 
-    def _contrast(self, x: Any, factor: float) -> Any:
-        gray = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2GRAY, dst=self._gray1)
-        middle = np.floor(self.cv2.mean(gray)[0] + 0.5)
-        return self._blended(x, factor, (1 - factor) * middle)
+    def _hue(self, x: Array, turns: list[float]) -> None:
+        circle = self._convert(x, self.cv2.COLOR_RGB2HSV_FULL, self._other[: len(x)])
+        self._turns[: len(x), 0, :, 0] = np.array([[int(turn * 255) % 256] for turn in turns])
+        rows = circle.reshape(len(x), self.recipe.size, -1)
+        np.add(rows, self._turns[: len(x)].reshape(len(x), 1, -1), out=rows)  # bytes wrap around, as hue does
+        self._convert(circle, self.cv2.COLOR_HSV2RGB_FULL, x)
 
-    def _saturation(self, x: Any, factor: float) -> Any:
-        return self.cv2.addWeighted(x, factor, self._gray(x), 1 - factor, -0.4999, dst=x)
 
-    def _hue(self, x: Any, turn: float) -> Any:
-        circle = self.cv2.cvtColor(x, self.cv2.COLOR_RGB2HSV_FULL, dst=self._there)
-        circle[..., 0] += np.uint8(int(turn * 255) % 256)  # bytes wrap around, as hue does
-        return self.cv2.cvtColor(circle, self.cv2.COLOR_HSV2RGB_FULL, dst=x)
+def tall(pictures: Array) -> Array:
+    """Pictures as one, below one another."""
+    return pictures.reshape(-1, *pictures.shape[2:])
 
 
 ENGINES: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}

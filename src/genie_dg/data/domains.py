@@ -132,6 +132,11 @@ class DomainSet:
     def __len__(self) -> int:
         return sum(len(domain) for domain in self.domains)
 
+    @property
+    def in_files(self) -> bool:
+        """Whether its samples are pictures in files."""
+        return isinstance(self.domains[0], FileDomain)
+
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name classes, domains, labels and samples.
 

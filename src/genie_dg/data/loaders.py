@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,13 +18,18 @@ from torch import Tensor
 
 from genie_dg.check import whole_number
 
-from .augment import GROUP, IMAGENET_MEAN, IMAGENET_STD, Recipe, draw
+from .augment import GROUP, Recipe, draw
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
+from .place import Batch, Place, Scale, opencv
 from .sampling import AUGMENTATION, InOrder, Sampler, stream
 from .threads import shared_workers
 
-Batch = tuple[Tensor, Tensor]
+HERE = Place()
+"""This computer's memory, planes of channels."""
+TOGETHER = 600_000
+"""Values that are scaled together: few calls, and what the first one wrote is still at hand for the next."""
+Made = TypeVar("Made")
 
 
 class Evaluation:
@@ -37,6 +43,7 @@ class Evaluation:
             allocator hands out again without asking the system for new pages.
         cache: made with ``EvalSpec(size)``; without it every picture is decoded every time.
         normalise: with ImageNet's mean and deviation (three channels only).
+        place: where the network gets them.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class Evaluation:
         batch_size: int = 48,
         cache: Cache | None = None,
         normalise: bool = True,
+        place: Place = HERE,
     ) -> None:
         whole_number("batch_size", batch_size, error=DataError)
         if cache is not None and len(cache) != len(domain):
@@ -56,27 +64,49 @@ class Evaluation:
             )
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
-        self._normalise, self._workers = normalise, shared_workers()
+        self._scale, self._place, self._workers = Scale(normalise), place, shared_workers()
 
     def __len__(self) -> int:
         return -(-len(self.positions) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self.positions), self.batch_size):
-            rows = self.positions[start : start + self.batch_size]
-            yield self._images(rows), torch.from_numpy(self.domain.labels[rows])
-
-    def _images(self, rows: Labels) -> Tensor:
         if isinstance(self.domain, TensorDomain):
-            return _scaled(self.domain.images[torch.from_numpy(rows)], self._normalise)
-        out = torch.empty(len(rows), *self._pixels(int(rows[0])).shape)
+            yield from map(self._batch, range(len(self)))
+            return
+        with made_ahead(self._batch, len(self)) as batch:
+            for number in range(len(self)):
+                yield batch(number)
+
+    def _batch(self, number: int) -> Batch:
+        rows = self.positions[number * self.batch_size : (number + 1) * self.batch_size]
+        labels = torch.from_numpy(self.domain.labels[rows])
+        if isinstance(self.domain, TensorDomain):
+            return self._place.brought(self.domain.images[torch.from_numpy(rows)], labels, self._scale)
+        one = self._pixels(int(rows[0]))
+        if one.dtype != np.uint8 or len(one) != 3:
+            samples = np.stack(self._workers.map(lambda i: self._pixels(int(i)), rows))
+            return self._place.brought(torch.from_numpy(samples), labels, self._scale)
+        out = self._place.empty(len(rows), *one.shape)
+        together = max(1, TOGETHER // one.size)
 
         def fill(first: int) -> None:
-            pixels = np.stack([self._pixels(int(i)) for i in rows[first : first + GROUP]])
-            _scaled(torch.from_numpy(pixels), self._normalise, out[first : first + GROUP])
+            group = slice(first, first + together)
+            for i, picture in zip(rows[group], out[group], strict=True):
+                self._write(self._pixels(int(i)), picture)
+            if out.dtype != torch.uint8:
+                self._scale.apply_(out[group])
 
-        self._workers.map(fill, range(0, len(rows), GROUP))
-        return out
+        self._workers.map(fill, range(0, len(rows), together))
+        return self._place.brought(out, labels, self._scale if self._place.as_bytes else None)
+
+    def _write(self, planes: Any, out: Tensor) -> None:
+        """Bytes of one picture to where they go; where that is channels last, OpenCV is quick to turn them."""
+        if out.is_contiguous() or opencv() is None:
+            out.copy_(torch.from_numpy(planes))
+            return
+        turned = self._workers.mine(self, lambda: np.empty((*planes.shape[1:], 3), np.uint8))
+        opencv().merge(list(planes), dst=turned)
+        out.permute(1, 2, 0).copy_(torch.from_numpy(turned))
 
     def _pixels(self, index: int) -> Any:
         if self.cache is not None:
@@ -85,17 +115,13 @@ class Evaluation:
         return sample.numpy() if isinstance(sample, Tensor) else self.spec.pixels(sample.convert("RGB"))
 
 
-_MEAN, _STD = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+class Begun(NamedTuple):
+    """The batch of a domain: ready to go to the network when the work is done, to be scaled there or not."""
 
-
-def _scaled(pixels: Tensor, normalise: bool, out: Tensor | None = None) -> Tensor:
-    """From uint8 to what a network sees, with torchvision's roundings."""
-    out = (torch.empty(pixels.shape) if out is None else out).copy_(pixels)
-    if pixels.dtype == torch.uint8:
-        out.div_(255)
-    if normalise and out.shape[-3] == 3:
-        out.sub_(_MEAN).div_(_STD)
-    return out
+    samples: Tensor
+    labels: Tensor
+    scale: Scale | None
+    work: Sequence[Callable[[], None]] = ()
 
 
 class Training:
@@ -110,6 +136,7 @@ class Training:
         caches: one for each domain, or ``None`` where pictures are decoded anew, made with ``TrainSpec``.
         normalise: with ImageNet's mean and deviation (three channels only).
         size: of pictures when there is no recipe.
+        place: where the network gets them.
     """
 
     def __init__(
@@ -121,13 +148,14 @@ class Training:
         caches: Sequence[Cache | None] | None = None,
         normalise: bool = True,
         size: int = 224,
+        place: Place = HERE,
     ) -> None:
         if not domains or len(domains) != len(samplers):
             raise DataError(f"Got {len(domains)} domains and {len(samplers)} samplers; give one for each.")
         self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
         self.caches = list(caches) if caches is not None else [None] * len(domains)
         self.spec, self.step, self.salt = EvalSpec(size), 0, 0
-        self._normalise, self._workers = normalise, shared_workers()
+        self._normalise, self._place, self._workers = normalise, place, shared_workers()
         if recipe is not None:
             recipe.painter(normalise)  # says now what would be missing later
 
@@ -139,8 +167,10 @@ class Training:
         return self.at(self.step - 1)
 
     def at(self, step: int) -> list[Batch]:
-        """The batches of one step."""
-        return [self._batch(place, sampler.at(step), step) for place, sampler in enumerate(self.samplers)]
+        """The batches of one step; the pictures of all domains are worked on side by side."""
+        begun = [self._begin(place, sampler.at(step), step) for place, sampler in enumerate(self.samplers)]
+        self._workers.map(lambda paint: paint(), [paint for one in begun for paint in one.work])
+        return [self._place.brought(one.samples, one.labels, one.scale) for one in begun]
 
     def state_dict(self) -> dict[str, int]:
         return {"step": self.step}
@@ -148,27 +178,33 @@ class Training:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.step = int(state["step"])
 
-    def _batch(self, place: int, rows: Labels, step: int) -> Batch:
-        domain, cache = self.domains[place], self.caches[place]
+    def _begin(self, place: int, rows: Labels, step: int) -> Begun:
+        domain, cache, plain = self.domains[place], self.caches[place], Scale(self._normalise)
         labels = torch.from_numpy(domain.labels[rows])
         if isinstance(domain, TensorDomain):
-            return _scaled(domain.images[torch.from_numpy(rows)], self._normalise), labels
+            return Begun(domain.images[torch.from_numpy(rows)], labels, plain)
         if cache is not None and self.recipe is not None:
             pictures = [cache.row(int(i)) for i in rows]
         else:
             pictures = self._workers.map(lambda i: self._picture(place, int(i)), rows)
         if self.recipe is None:
-            return _scaled(torch.from_numpy(np.stack(pictures)), self._normalise), labels
+            return Begun(torch.from_numpy(np.stack(pictures)), labels, plain)
         sizes = np.array([p.shape[:2] for p in pictures]) if cache is None else cache.originals[rows]
-        return self._augmented(self.recipe, pictures, sizes, self.samplers[place], step), labels
+        return self._augmented(self.recipe, pictures, sizes, labels, self.samplers[place], step)
 
     def _augmented(
-        self, recipe: Recipe, pictures: list[Any], sizes: Any, sampler: Sampler | InOrder, step: int
-    ) -> Tensor:
+        self,
+        recipe: Recipe,
+        pictures: list[Any],
+        sizes: Any,
+        labels: Tensor,
+        sampler: Sampler | InOrder,
+        step: int,
+    ) -> Begun:
         """Augmented pictures; ``sizes`` are those of the originals, of which smaller ones may be stored."""
         random = stream(sampler.seed + self.salt, AUGMENTATION, sampler.domain, step)
         draws = draw(recipe, sizes[:, 0], sizes[:, 1], random)
-        out = torch.empty(len(pictures), 3, recipe.size, recipe.size)
+        out = self._place.empty(len(pictures), 3, recipe.size, recipe.size)
         scales = np.array([p.shape[:2] for p in pictures]) / sizes
 
         def paint(first: int) -> None:
@@ -177,8 +213,8 @@ class Training:
             tensors = [torch.from_numpy(p) for p in pictures[group]]
             painter.paint(tensors, draws, first, out[group], scales[group])
 
-        self._workers.map(paint, range(0, len(pictures), GROUP))
-        return out
+        work = [partial(paint, first) for first in range(0, len(pictures), GROUP)]
+        return Begun(out, labels, Scale(self._normalise, folded=True) if self._place.as_bytes else None, work)
 
     def _picture(self, place: int, index: int) -> Any:
         """One picture, decoded; already resized when there is no recipe."""
@@ -202,15 +238,22 @@ def ahead(training: Training, steps: int) -> Iterator[Callable[[int], list[Batch
     if all(isinstance(domain, TensorDomain) for domain in training.domains):
         yield training.at
         return
-    waiting: dict[int, Future[list[Batch]]] = {}
+    with made_ahead(training.at, steps) as at:
+        yield at
+
+
+@contextmanager
+def made_ahead(make: Callable[[int], Made], count: int) -> Iterator[Callable[[int], Made]]:
+    """What ``make`` gives for a number; that of the next number is made by a thread in the meantime."""
+    waiting: dict[int, Future[Made]] = {}
     with ThreadPoolExecutor(1) as one:
 
-        def at(step: int) -> list[Batch]:
-            batches = waiting.pop(step).result() if step in waiting else training.at(step)
+        def at(number: int) -> Made:
+            made = waiting.pop(number).result() if number in waiting else make(number)
             waiting.clear()
-            if step + 1 < steps:
-                waiting[step + 1] = one.submit(training.at, step + 1)
-            return batches
+            if number + 1 < count:
+                waiting[number + 1] = one.submit(make, number + 1)
+            return made
 
         yield at
 
@@ -224,6 +267,7 @@ class AugmentedEvaluation:
         seed: of the augmentation; ``at_step`` changes it, so that every evaluation draws anew.
         index: of the domain.
         cache: made with ``TrainSpec``, or ``None``.
+        place: where the network gets them.
     """
 
     def __init__(
@@ -236,10 +280,11 @@ class AugmentedEvaluation:
         seed: int = 0,
         index: int = 0,
         cache: Cache | None = None,
+        place: Place = HERE,
     ) -> None:
         self.domain, self.positions, self.batch_size = domain, positions, batch_size
         order = InOrder(positions, batch_size, seed, index)
-        self._batches = Training([domain], [order], recipe=recipe, caches=[cache])
+        self._batches = Training([domain], [order], recipe=recipe, caches=[cache], place=place)
 
     def at_step(self, step: int) -> AugmentedEvaluation:
         """The same samples with the augmentation of training step ``step``."""
@@ -250,4 +295,6 @@ class AugmentedEvaluation:
         return -(-len(self.positions) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self._batches.at(number)[0] for number in range(len(self)))
+        with made_ahead(self._batches.at, len(self)) as batches:
+            for number in range(len(self)):
+                yield batches(number)[0]

@@ -71,10 +71,12 @@ def keep_freed_memory(most: int = 512 * 2**20) -> bool:
     """Let the C library keep up to ``most`` bytes of freed memory instead of handing it back at once.
 
     A batch of 48 pictures takes 29 MB. Handed back and asked for again, it arrives page by page, and the page
-    faults take longer than the arithmetic. Only GNU's allocator has this switch; elsewhere nothing happens.
+    faults take longer than the arithmetic. Threads that start later share one heap, because only the first one
+    keeps what is freed. Only GNU's allocator has these switches; elsewhere nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     if mallopt is None:
         return False
-    use_heap_below, keep = -3, -1  # M_MMAP_THRESHOLD (32 MB is the most it takes), M_TRIM_THRESHOLD of malloc.h
-    return bool(mallopt(use_heap_below, 32 * 2**20) and mallopt(keep, most))
+    # M_MMAP_THRESHOLD (32 MB is the most it takes), M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h
+    use_heap_below, keep, heaps = -3, -1, -8
+    return bool(mallopt(use_heap_below, 32 * 2**20) and mallopt(keep, most) and mallopt(heaps, 1))

@@ -15,8 +15,7 @@ from torch.optim import SGD
 
 from genie_dg._types import MAIN, StepContext
 from genie_dg.bench.assemble import assemble
-from genie_dg.bench.step import take_step
-from genie_dg.bench.train import batch_of
+from genie_dg.bench.step import batch_of, take_step
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.diagnostics.claims import counterexample
@@ -115,7 +114,7 @@ def cost(runs: ClaimRuns) -> ClaimNumbers:
             test_domains=(0,),
         )  # fmt: skip
     parts = {label: assemble(one.on(config), data) for label, one in runs.optimizers.items()}
-    batch = batch_of(parts["GENIE"].training.at(0), parts["GENIE"].device)
+    batch = batch_of(parts["GENIE"].training.at(0))
     seconds: ClaimNumbers = {label: [] for label in parts}
     for repeat in range(runs.sizes.repeats + 1):
         for label, one in parts.items():

@@ -41,7 +41,7 @@ def train_in_memory(config: RunConfig, data: DomainSet, device: str = "cpu") -> 
     parts = assemble(config, data, RunOptions(device=device))
     with torch.random.fork_rng(devices=[]):
         yield 0, parts
-        for step, _ in take_steps(parts):
+        for step in take_steps(parts):
             yield step + 1, parts
 
 

@@ -71,8 +71,8 @@ class SweepConfig:
         overrides: fields of `RunConfig` instead of the protocol's and of what is drawn; the runs then carry
             the protocol's name with ``/changed``, and tables do not mix them with unchanged ones.
         algorithm_settings, optimizer_settings: by name, settings instead of what is drawn.
-        fast: pictures are augmented by OpenCV and laid out channels last, which rounds differently and is part
-            of a run's identity, but no change of the protocol. Sets of small images know no difference.
+        fast: pictures in files are augmented by OpenCV and laid out channels last; ``False`` for the slower way
+            of before, which rounds differently. Part of a run's identity, but no change of the protocol.
     """
 
     name: str
@@ -86,7 +86,7 @@ class SweepConfig:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    fast: bool = False
+    fast: bool = True
 
     def __post_init__(self) -> None:
         where = "The sweep"
@@ -122,6 +122,7 @@ class Facts:
         algorithms, optimizers: by name, their rows.
         small_images: the data sets whose samples are small pictures.
         without_weights: the networks for which no pretrained weights are published.
+        in_files: the data sets whose samples are pictures in files.
     """
 
     domains: Mapping[str, Sequence[str]]
@@ -129,6 +130,7 @@ class Facts:
     optimizers: Mapping[str, Searched]
     small_images: tuple[str, ...] = ()
     without_weights: tuple[str, ...] = ()
+    in_files: tuple[str, ...] = ()
 
 
 def load_sweep(path: str | Path) -> SweepConfig:
@@ -228,7 +230,7 @@ def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) ->
         "steps": profile.steps_of(dataset),
         "checkpoint_every": profile.checkpoint_every_of(dataset),
         "eval_augment": profile.eval_augment if sweep.overrides.get("augment", True) else "none",
-        "fast": sweep.fast and not profile.is_small(dataset),
+        "fast": sweep.fast and dataset in facts.in_files,
         **sweep.overrides,
     }
     if profile.oracle != oracle_rule(values["protocol"]):

@@ -149,6 +149,8 @@ def _files(
     """The files of a sweep, its own first."""
     protocol = configs[0].protocol.removesuffix(CHANGED)
     own = protocol_file(protocol, folder)
+    if toml and not re.search(r"^fast\s*=", toml, re.M):  # from when that meant another engine
+        toml = f"fast = {toml_value(any(config.fast for config in configs))}\n{toml}"
     files = {f"{name}.toml": toml or sweep_text(name, configs, domains, own.name if own else protocol)}
     if own:
         files[own.name] = read_whole(own).decode("utf-8", "replace")
@@ -309,7 +311,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     >>> print(train_command(config, ("0 degrees", "15 degrees")))
     genie-dg train digits --test-domain '15 degrees' --algorithm ERM --optimizer sam --backbone mlp \
 --steps 1000 --every 100 --batch-size 32 --dropout 0.0 --image-size 224 \
---precision float32 --trial 0 --set optimizer.rho=0.1
+--precision float32 --trial 0 --exact --set optimizer.rho=0.1
     """
     c = config
     words = ["genie-dg", "train", c.dataset]
@@ -320,7 +322,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     words += ["--dropout", str(c.dropout), "--image-size", str(c.image_size), "--precision", c.precision]
     words += ["--trial", str(c.trial_seed)]
     words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
-    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--fast"] * c.fast
+    words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--exact"] * (not c.fast)
     for name, value in _others(c).items():
         flag = name.replace("_", "-")
         words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]

@@ -1,0 +1,128 @@
+"""Where batches go, and how bytes become what a network sees.
+
+Two rules take whole numbers from 0 to 255 to what a network sees. Evaluation divides by 255, subtracts the mean
+and divides by the deviation, with torchvision's roundings; for augmented pictures one multiplication and one
+addition do. Both are operations on any device.
+
+For a graphics card, pictures travel as bytes, a quarter of the size, through memory that the card reads while
+the network works. They are scaled there, by operations that IEEE 754 rounds, so the bits are those of the CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Batch = tuple[Tensor, Tensor]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From samples to what a network sees.
+
+    Args:
+        normalise: with ImageNet's mean and deviation (three channels only).
+        folded: one multiplication and one addition in place of torchvision's division, subtraction, division.
+    """
+
+    normalise: bool = True
+    folded: bool = False
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Samples ``[n, channels, height, width]`` as float32, bytes from 0 to 1; normalised if they shall be.
+
+        May write into samples that are float32.
+        """
+        return self.apply_(samples.float(), samples.dtype == torch.uint8)
+
+    def apply_(self, x: Tensor, bytes_: bool = True) -> Tensor:
+        """Scale in place; ``bytes_``: the values go from 0 to 255."""
+        last = x.dim() == 4 and x.shape[1] == 3 and x.permute(0, 2, 3, 1).is_contiguous()
+        # Rows of whole pixels: an inner loop over three channels would take many times as long.
+        values = x.permute(0, 2, 3, 1).flatten(2) if last else x
+        channels = x.shape[-3] if x.dim() > 2 else 0
+        for name, constant in _operations(self, bytes_, channels, x.shape[-1] if last else 0, x.device):
+            getattr(values, name)(constant)
+        return x
+
+
+@functools.lru_cache(maxsize=64)
+def _operations(
+    scale: Scale, bytes_: bool, channels: int, width: int, device: torch.device
+) -> list[tuple[str, Tensor]]:
+    """Operations in place and their constants, for planes or for rows of ``width`` pixels.
+
+    Constants are tensors of the device: by a number, CUDA would multiply with the inverse instead of dividing.
+    """
+    full = torch.full((3 if channels == 3 else 1,), 255.0)
+    mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+    normalise = scale.normalise and channels == 3
+    if scale.folded:
+        operations = [("mul_", 1 / (full * std if normalise else full))]
+        operations += [("add_", -mean / std)] if normalise else []
+    else:
+        operations = [("div_", full)] if bytes_ else []
+        operations += [("sub_", mean), ("div_", std)] if normalise else []
+    return [(name, (c.repeat(width) if width else c.view(-1, 1, 1)).to(device)) for name, c in operations]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the network gets its batches.
+
+    Args:
+        device: where it is.
+        layout: of images in memory.
+        as_bytes: pictures travel as bytes and are scaled on the device.
+    """
+
+    device: torch.device = CPU
+    layout: torch.memory_format = torch.contiguous_format
+    as_bytes: bool = False
+
+    @classmethod
+    def of(cls, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Place:
+        """Bytes travel wherever there is a way to go."""
+        return cls(device, layout, device.type != "cpu")
+
+    def empty(self, *shape: int) -> Tensor:
+        """Memory for a batch of pictures before it travels."""
+        kind = torch.uint8 if self.as_bytes else torch.float32
+        pinned = self.device.type == "cuda"
+        return torch.empty(shape, dtype=kind, pin_memory=pinned, memory_format=self.layout)
+
+    def brought(self, samples: Tensor, labels: Tensor, scale: Scale | None = None) -> Batch:
+        """A batch on the device and in the layout.
+
+        Args:
+            samples: of any kind; other samples than images have no layout.
+            labels: of the samples.
+            scale: for samples that are not yet scaled.
+        """
+        quick = samples.is_pinned()
+        images = (samples if samples.dtype == torch.uint8 else samples.float()).to(
+            self.device, non_blocking=quick
+        )
+        images = images if scale is None else scale(images)
+        images = images.contiguous(memory_format=self.layout) if images.dim() == 4 else images
+        return images, labels.to(self.device)
+
+
+@functools.cache
+def opencv() -> Any:
+    """OpenCV where it is installed, told to leave threads to us: each of ours does whole pictures."""
+    try:
+        import cv2
+    except ModuleNotFoundError:
+        return None
+    cv2.setNumThreads(0)
+    return cv2
