@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from genie_dg.files import FileError, is_locked, read_lines, read_whole
+from genie_dg.files import is_locked, read_lines, read_whole
 from genie_dg.runs import folder as files
 from genie_dg.runs.read import seconds
 from genie_dg.runs.record import RunConfig
@@ -101,7 +101,7 @@ def domain_names(configs: Sequence[RunConfig], runs: Path) -> dict[str, tuple[st
             continue
         try:
             listed = json.loads(read_whole(meta))["domains"]
-        except (FileError, OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             continue  # another run may have a file that can be read
         if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
             found[config.dataset] = tuple(listed)
