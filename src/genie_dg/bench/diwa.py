@@ -11,6 +11,7 @@ reports show as ``ALGORITHM+DiWA``.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,6 +72,8 @@ def finished(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[Mem
     """The runs of a folder on a data set that are complete, trained, and still have their weights."""
     for path in map(Path, run_folders(str(folder))):
         if not files.is_done(path) or not (path / files.CONFIG).exists():
+            if os.path.lexists(path / files.DONE):
+                problems.append(f"{path} has a {files.DONE} or {files.CONFIG} that is no file; it is left out.")
             continue
         try:
             config = from_mapping(json.loads(read_whole(path / files.CONFIG)))

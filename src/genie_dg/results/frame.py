@@ -25,7 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from genie_dg.check import InputError
-from genie_dg.files import read_whole
+from genie_dg.files import FileWarning, read_whole
 from genie_dg.runs import folder as names
 from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
 
@@ -93,7 +93,7 @@ def load(*folders: str | os.PathLike[str], problems: list[str] | None = None) ->
         problems += unread
     else:
         for problem in unread:
-            warnings.warn(problem, stacklevel=2)
+            warnings.warn(problem, FileWarning, stacklevel=2)
     return frame
 
 

@@ -13,12 +13,13 @@ records as one that was not.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from genie_dg.check import InputError
 from genie_dg.files import (
@@ -92,7 +93,7 @@ def begin(folder: Path, config: RunConfig, meta: Mapping[str, Any]) -> None:
 def _domains(folder: Path) -> Any:
     """What ``meta.json`` says; ``None`` where it cannot be read."""
     try:
-        data = json.loads(read_whole(folder / META))
+        data = msgspec.json.decode(read_whole(folder / META))  # as it is read later
         return data.get("domains") if isinstance(data, dict) else None
     except (OSError, ValueError, RecursionError):
         return None
