@@ -429,7 +429,7 @@ def test_the_verb_refuses_in_a_sentence(tmp_path: Path) -> None:
     folder = written(tmp_path / "runs", sweep(trials=1) + sweep(trials=1, protocol="custom"))
     with pytest.raises(InputError, match="--mix-protocols"):
         verb.run(arguments(str(folder)))
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="which is a folder; name a file"):
         verb.run(arguments(str(folder), "--mix-protocols", "-o", str(tmp_path)))
 
 

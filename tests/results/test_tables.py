@@ -44,7 +44,7 @@ def test_the_error_is_the_population_deviation_over_the_root_of_the_trials() -> 
     cell = cell_of([0.1, 0.2, 0.3])
     assert cell.mean == pytest.approx(0.2)
     assert cell.error == pytest.approx(0.04714045, abs=1e-7)
-    assert cell_of([0.5]).error == 0
+    assert cell_of([0.5]).error is None
 
 
 def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
@@ -161,7 +161,7 @@ def test_swad_and_optimizers_are_rows() -> None:
         ["ERM", "genie"],
         ["ERM+SWAD", "adam"],
     ]
-    assert numbers(text, "ERM+SWAD")[2:7] == ["80.0 +/- 0.0"] * 4 + ["80.0"]
+    assert numbers(text, "ERM+SWAD")[2:7] == ["80.0"] * 4 + ["80.0"]
 
 
 def test_protocols_are_not_mixed_silently() -> None:
@@ -217,10 +217,10 @@ def test_pairs_fill_the_table_of_leave_one_domain_out_and_no_other() -> None:
     pairs = [flat((a, b), 0.5) for a in range(4) for b in range(a + 1, 4)]
     runs = [flat(k, 0.25 * k) for k in range(4)] + pairs
     text = render([by_kind(runs, "domains", "leave-one-domain-out")])
-    assert numbers(text)[2:7] == ["0.0 +/- 0.0", "25.0 +/- 0.0", "50.0 +/- 0.0", "75.0 +/- 0.0", "37.5"]
+    assert numbers(text)[2:7] == ["0.0", "25.0", "50.0", "75.0", "37.5"]
     assert [t.kind for t in tables(frame_of(runs))] == ["domains", "averages"]
     partly = render([by_kind(runs[:-1], "domains", "leave-one-domain-out")])
-    assert numbers(partly)[2:7] == ["0.0 +/- 0.0", "25.0 +/- 0.0", "X (1)", "X (2)", "X (3)"]
+    assert numbers(partly)[2:7] == ["0.0", "25.0", "X (1)", "X (2)", "X (3)"]
     assert "(hparams seed 0: sketch)" in partly
     assert "(hparams seed 0: photo)" in partly
 
