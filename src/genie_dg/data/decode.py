@@ -6,6 +6,7 @@ CMYK as Pillow converts them. Pixels then agree with every harness that uses tor
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
@@ -32,3 +33,12 @@ def decode(path: Path) -> Image.Image:
             return Image.open(file).convert("RGB")
     except UNREADABLE as error:
         raise problem_with(path, error) from error
+
+
+def decode_bytes(data: bytes, name: str) -> Image.Image:
+    """The same for the contents of a file; ``name`` is what the message calls it."""
+    try:
+        return Image.open(BytesIO(data)).convert("RGB")
+    except UNREADABLE as error:
+        what = "is empty (0 bytes)" if not data else f"cannot be decoded as a picture ({type(error).__name__})"
+        raise DataError(f"{name} {what}; give a JPEG, PNG or another picture.") from error
