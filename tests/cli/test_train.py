@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from genie_dg.cli._shared import usable_device
 from genie_dg.cli.main import main
-from genie_dg.cli.train import usable_device
 from tests.data.pictures import folder as write_folder
 
 

@@ -1,17 +1,23 @@
-"""What the verbs share: the error for a wrong request, the check for optional packages, reading runs."""
+"""What the verbs share: the check for optional packages, reading runs and models, bars on the terminal."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from genie_dg.check import InputError, MissingPackage
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from genie_dg.data.domains import DomainSet
+    from genie_dg.inference.model import Model
 
 
 def require(purpose: str, extra: str, modules: dict[str, str]) -> None:
@@ -61,3 +67,72 @@ def write(path: Path, text: bytes) -> None:
         path.write_bytes(text)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another file.") from error
+
+
+def add_model(parser: argparse.ArgumentParser, device: bool = True) -> None:
+    """The model that a verb uses."""
+    parser.add_argument(
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="a model file, the folder of a run, or a folder of runs of which one is best (genie-dg best)",
+    )
+    if device:
+        parser.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers the rows the run was trained with; may be given several times",
+    )
+
+
+def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
+    """The model that was named, on the device that was asked for."""
+    require(purpose, "bench", {"numpy": "numpy", "PIL": "pillow", "polars": "polars", "msgspec": "msgspec"})
+    from genie_dg.bench.request import load_plugin
+    from genie_dg.inference.load import load_model
+
+    for file in arguments.plugin:
+        load_plugin(Path(file))
+    return load_model(arguments.model, usable_device(getattr(arguments, "device", "cpu")))
+
+
+def read_labelled(what: str, root: str | None, model: Model) -> DomainSet:
+    """Pictures with labels; what a reader should know of them goes to stderr."""
+    from genie_dg.inference.evaluate import open_labelled
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = open_labelled(what, model, root)
+    for warning in caught:
+        print(f"Note: {warning.message}", file=sys.stderr)
+    return data
+
+
+def usable_device(text: str) -> str:
+    """The device that was asked for, or the best there is."""
+    import torch
+
+    if not text:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=text)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
+    return text
+
+
+@contextmanager
+def pictures_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr that counts pictures, on a terminal only; called with how many more are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns: tuple[Any, ...] = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda more: progress.advance(task, more)

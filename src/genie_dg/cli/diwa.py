@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from genie_dg.bench.options import add_flags, options_from
 
-from ._shared import require
+from ._shared import require, usable_device
 
 if TYPE_CHECKING:
     from genie_dg.runs.record import Record, RunConfig
@@ -32,8 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     from genie_dg.bench.diwa import average
     from genie_dg.bench.jobs import OpenSets
-
-    from .train import usable_device
 
     options = options_from(arguments)
     options = replace(options, device=usable_device(options.device))

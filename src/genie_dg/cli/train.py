@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError
 
-from ._shared import require
+from ._shared import require, usable_device
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,20 +143,6 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
     )
-
-
-def usable_device(text: str) -> str:
-    """The device that was asked for, or the best there is."""
-    import torch
-
-    if not text:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=text)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"The device {text!r} cannot be used here ({reason}); try --device cpu.") from error
-    return text
 
 
 @contextmanager

@@ -98,8 +98,8 @@ def _difference(model: Model, run: Run, images: Tensor) -> float:
             far = "another shape" if expected.shape != got.shape else f"{(expected - got).abs().max():.2g}"
             raise FileError(
                 f"The exported model differs from the original by {far} in a batch of {size}, more than "
-                f"{TOLERANCE:g}; {model.config.algorithm} on {model.config.backbone} cannot be exported so, try "
-                "another form."
+                f"{TOLERANCE:g}; {model.config.algorithm} on {model.config.backbone} cannot be exported so: "
+                "try another form."
             )
         largest = max(largest, float((expected - got).abs().max()))
     return largest
@@ -119,8 +119,8 @@ def description(model: Model) -> dict[str, Any]:
         "size": stored.size,
         "mean": stored.mean,
         "std": stored.std,
-        "input": "float32 [batch, channels, size, size]: pictures resized to size x size (bilinear), divided by "
-        "255, minus mean, divided by std; where mean is null, divided by 255 only",
+        "input": "float32 [batch, channels, size, size]: pictures resized to size x size (bilinear), divided "
+        "by 255, minus mean, divided by std; where mean is null, divided by 255 only",
         "output": "logits [batch, classes]",
         "run": stored.config.run_id,
         "step": stored.record.step,
@@ -156,9 +156,10 @@ def _torchscript(model: Model, path: Path) -> Run:
     extra = {"genie_dg.json": json.dumps(description(model))}
     with warnings.catch_warnings(), torch.no_grad(), _refusal(model, "torchscript"):
         warnings.simplefilter("ignore")  # deprecated, and still what many C++ programs load
-        script = torch.jit.trace(model.module, _example(model), check_trace=False)
+        trace: Any = torch.jit.trace  # untyped
+        script = trace(model.module, _example(model), check_trace=False)
         torch.jit.save(script, str(path), _extra_files=extra)
-        loaded = torch.jit.load(str(path))
+        loaded: Any = torch.jit.load(str(path))  # type: ignore[no-untyped-call]
 
     def run(images: Tensor) -> Tensor:
         with torch.no_grad():
