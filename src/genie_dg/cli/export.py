@@ -1,4 +1,4 @@
-"""Write a model in a form that other programs run; it is compared with the original before it counts as done."""
+"""Write a model in a form that other programs run, compared with the original before it counts as done."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class StoredModel:
         pictures: files were decoded to RGB and resized; otherwise samples were tensors in memory.
         mean, std: what three channels were normalised with; ``None`` where nothing was.
         record: the evaluation of these weights.
-        averaged: they are SWAD's average.
+        averaged: they are a mean of weights (SWAD, DiWA).
         versions: of the packages that trained.
     """
 

@@ -216,7 +216,7 @@ class Model:
         """What the model is, where it was trained and how right it was, in a few lines."""
         config, stored, record = self.config, self.stored, self.record
         names = stored.domains
-        weights = f"run {config.run_id}, " + ("SWAD's average" if stored.averaged else f"step {record.step}")
+        weights = f"run {config.run_id}, {'averaged weights' if stored.averaged else f'step {record.step}'}"
         form = "RGB pictures" if stored.pictures else f"tensors of {stored.channels} channels"
         shown = ", ".join(self.classes[:12]) + (", ..." if len(self.classes) > 12 else "")
         return "\n".join(
