@@ -84,7 +84,7 @@ def test_other_data_are_not_the_data_of_the_table(
 
 
 def test_classes_are_matched_by_name(model: Model, picture_run: PictureRun, tmp_path: Path) -> None:
-    """A new first class shifts all numbers; the names still fit, and its pictures are left out with a sentence."""
+    """A new first class shifts all numbers, the names still fit; its pictures are left out with a sentence."""
     other = tmp_path / "other"
     shutil.copytree(picture_run.root, other)
     shutil.copytree(other / "ink" / "cat", other / "ink" / "ape")

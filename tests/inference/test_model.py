@@ -192,7 +192,7 @@ def test_a_model_of_two_channels_takes_no_pictures(tmp_path: Path) -> None:
 
 
 def test_published_weights_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of weights that the run started from is gone, and torch.hub has none: it is built all the same."""
+    """The file of weights that the run started from is gone, and torch.hub has none: it is built anyway."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
     weights = tmp_path / "start.pt"
     torch.save(build_network("resnet18", 3, 3, 32).featurizer.state_dict(), weights)

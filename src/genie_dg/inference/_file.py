@@ -85,10 +85,10 @@ def read_model_file(path: Path) -> StoredModel:
 
 def write_safetensors(path: Path, stored: StoredModel) -> None:
     """The same model in a file that holds numbers and text only, and that other tools read."""
-    save = _library().save_file
     # safetensors refuses tensors that share memory, as tied weights do
     weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in stored.weights.items()}
-    save(weights, str(path), metadata={KEY: json.dumps(stored.to_json(), sort_keys=True), "format": "pt"})
+    described = {KEY: json.dumps(stored.to_json(), sort_keys=True), "format": "pt"}
+    path.write_bytes(_library().save(weights, metadata=described))
 
 
 def _stored(values: Mapping[str, Any]) -> StoredModel:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genie_dg.check import InputError, MissingPackage, one_of
+from genie_dg.check import InputError, MissingPackage, folder, one_of
 from genie_dg.files import FileError
 
 from ._file import SAFETENSORS, read_model_file, write_safetensors
@@ -66,6 +66,7 @@ def export(model: Model, to: str, path: Path, pictures: Sequence[Picture] = ()) 
         pictures: to compare on; without any, random ones are drawn.
     """
     one_of("form", to, FORMS)
+    folder(path.parent, "name a file in a folder that is there")
     images = _images(model, pictures)
     part = path.with_name(f"{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
