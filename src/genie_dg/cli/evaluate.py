@@ -97,7 +97,7 @@ def write_page(path: Path, found: Evaluated, numbers: dict[str, Any]) -> None:
         place, file = int(one.positions[at]), io.BytesIO()
         thumbnail(one.domain.read(place), SIDE).save(file, "JPEG", quality=85)
         label, predicted = classes[one.labels[at]], classes[one.predicted[at]]
-        where = f"{one.domain.name}: {Path(one.domain.where(place)).name}"
+        where = "/".join(Path(one.domain.where(place)).parts[-3:])  # domain, class and name of a file
         mistakes.append(Mistake(file.getvalue(), where, label, predicted, float(one.confidence[at])))
     write(path, evaluation_page(numbers, found.model.describe(), mistakes).encode("utf-8", "replace"))
     print(f"The page is in {path}; open it in a browser.", file=sys.stderr)
