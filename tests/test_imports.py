@@ -25,14 +25,17 @@ ALLOWED: dict[str, set[str]] = {
     "runs": LEAVES,
     "results": LEAVES | {"runs"},
     "report": LEAVES | {"runs", "results"},
-    "inference": LEAVES | {"runs"},
+    # A model is the run's own algorithm, built and evaluated by the code that trained it; `best` names what
+    # results select.
+    "inference": LEAVES
+    | {"runs", "results", "data", "bench.assemble", "bench.evaluate", "algorithms.algorithm"},
     "bench": LEAVES | SISTERS | {"runs"},
     # The paper names data and protocols; one figure and some claims train a bare network, without a run.
     "paper": LEAVES
     | {"bench", "results", "report", "diagnostics", "runs", "protocols", "data"}
     | {"models.classifier", "optim.genie", "optim.registry"},
     "cli": LEAVES | SISTERS | {"runs", "bench", "results", "report", "paper", "inference"},
-    "genie_dg": {"optim"},  # the package itself offers GENIE
+    "genie_dg": {"optim", "inference"},  # the package itself offers GENIE and load_model
     "plugins": LEAVES | {"algorithms", "data", "models", "optim"},  # what a user's own row is made of
     "__main__": {"cli"},
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.chromium import browser
+
 from .page_runs import record, report, run, sweep
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -22,19 +23,7 @@ NOISE = 3
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[webdriver.Chrome]:
-    browser, helper = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or helper is None:
-        pytest.fail(
-            "There is no chromium with its chromedriver on this machine; run make browser to install them."
-        )
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(helper))
-    yield made
-    made.quit()
+    yield from browser()
 
 
 def show(driver: webdriver.Chrome, folder: Path, text: str, width: int = 1200) -> None:

@@ -1,4 +1,4 @@
-"""What the verbs share: optional packages, reading runs, writing files, what goes to the screen."""
+"""What the verbs share: optional packages, reading runs and models, writing files, what goes to the screen."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path
 from genie_dg.check import InputError, MissingPackage, writable_folder
@@ -17,6 +19,9 @@ from genie_dg.check import InputError, MissingPackage, writable_folder
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
+
+    from genie_dg.data.domains import DomainSet
+    from genie_dg.inference.model import Model
 
 
 def require(purpose: str, extra: str, modules: dict[str, str]) -> None:
@@ -104,3 +109,58 @@ def _plain(data: object) -> object:
     if isinstance(data, list | tuple):
         return [_plain(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def add_model(parser: argparse.ArgumentParser, device: bool = True) -> None:
+    """The model that a verb uses."""
+    parser.add_argument(
+        "model",
+        type=path,
+        metavar="MODEL",
+        help="a model file, the folder of a run, or a folder of runs of which one is best (genie-dg best)",
+    )
+    if device:
+        parser.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers the rows the run was trained with; may be given several times",
+    )
+
+
+def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
+    """The model that was named, on the device that was asked for."""
+    require(purpose, "bench", {"numpy": "numpy", "PIL": "pillow", "polars": "polars", "msgspec": "msgspec"})
+    from genie_dg.bench.request import load_plugin, usable_device
+    from genie_dg.inference.load import load_model
+
+    for file in arguments.plugin:
+        load_plugin(Path(file))
+    return load_model(arguments.model, usable_device(getattr(arguments, "device", "cpu")))
+
+
+def read_labelled(what: str, root: str | None, model: Model) -> DomainSet:
+    """Pictures with labels; what a reader should know of them goes to stderr."""
+    from genie_dg.inference.evaluate import open_labelled
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = open_labelled(what, model, root)
+    for warning in caught:
+        print(f"Note: {warning.message}", file=sys.stderr)
+    return data
+
+
+@contextmanager
+def pictures_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr that counts pictures, on a terminal only; called with how many more are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns: tuple[Any, ...] = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda more: progress.advance(task, more)

@@ -20,16 +20,21 @@ from genie_dg.check import GenieError, InputError, one_of
 from genie_dg.files import FileWarning
 
 VERBS = {
+    "best": "which models the tables speak of: run, step, file, accuracies",
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
     "completion": "print a script that completes verbs, options and names in a shell",
     "data": "list, download, verify, cache and look at data sets",
     "demo": "optimizers on rotated digits: a sweep, its table and its report (two minutes)",
     "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",
     "env": "print the versions, devices and tools that matter to genie-dg",
+    "evaluate": "how right a model is on labelled pictures: by domain and class, confusion, calibration",
+    "export": "write a model as ONNX, TorchScript or safetensors, checked against the original",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
     "paper": "make the paper's tables and figures, published numbers beside measured ones",
+    "predict": "say what is on pictures, with probabilities",
     "report": "one page about runs that opens offline: tables, curves, draws, differences",
+    "serve": "a web page on this machine: drop a picture, see what a model says",
     "status": "how far sweeps are: done, running, failed, missing, time left",
     "sweep": "run many trainings from a TOML file; stopped ones go on",
     "table": "tables of finished runs: three ways of selection, markdown, LaTeX or CSV",

@@ -6,6 +6,7 @@ CMYK as Pillow converts them. Pixels then agree with every harness that uses tor
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
@@ -32,3 +33,24 @@ def decode(path: Path) -> Image.Image:
             return Image.open(file).convert("RGB")
     except UNREADABLE as error:
         raise problem_with(path, error) from error
+
+
+def decode_bytes(data: bytes, name: str, most_pixels: int) -> Image.Image:
+    """The same for the contents of a file that a stranger sent.
+
+    Args:
+        data: the contents.
+        name: what a message calls them.
+        most_pixels: a larger picture is refused before it is decoded.
+    """
+    try:
+        picture = Image.open(BytesIO(data))
+        if picture.width * picture.height > most_pixels:
+            size = f"{picture.width} x {picture.height} pixels"
+            raise DataError(f"{name} has {size}, more than {most_pixels:,}; make it smaller.")
+        return picture.convert("RGB")
+    except DataError:
+        raise
+    except UNREADABLE as error:
+        what = "is empty (0 bytes)" if not data else f"cannot be decoded as a picture ({type(error).__name__})"
+        raise DataError(f"{name} {what}; give a JPEG, PNG or another picture.") from error

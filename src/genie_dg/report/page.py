@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -58,6 +58,19 @@ def report(
 
 def page_text(page: Page) -> str:
     """The page from its numbers."""
+    return rendered(
+        "page.html.j2",
+        {"accuracy": accuracy, "footnotes": footnotes, "best": best_means, "extras": extras},
+        page=page,
+        drawn=[drawings(one, page) for one in page.sets],
+        numbers=safe_json(numbers(page)),
+        swatches=[SWATCHES[panels.style_of(place)[1]] for place in range(len(page.rows))],
+        limits={"draws": DRAWS, "runs": RUNS, "listed": LISTED},
+    )
+
+
+def rendered(template: str, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
+    """A page from its template, with the style and the script that all pages share."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ModuleNotFoundError as problem:
@@ -68,25 +81,14 @@ def page_text(page: Page) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    filters = {
-        "count": count,
-        "accuracy": accuracy,
-        "footnotes": footnotes,
-        "best": best_means,
-        "extras": extras,
-    }
-    environment.filters.update(filters)
+    environment.filters.update({"count": count, **filters})
     script = files("genie_dg.report").joinpath("page.js").read_text(encoding="utf-8")
-    text: str = environment.get_template("page.html.j2").render(
-        page=page,
-        drawn=[drawings(one, page) for one in page.sets],
-        numbers=safe_json(numbers(page)),
+    text: str = environment.get_template(template).render(
         style=files("genie_dg.report").joinpath("page.css").read_text(encoding="utf-8"),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         colours=[(colour, DARK.get(colour, colour)) for colour in COLOURS],
-        swatches=[SWATCHES[panels.style_of(place)[1]] for place in range(len(page.rows))],
-        limits={"draws": DRAWS, "runs": RUNS, "listed": LISTED},
+        **values,
     )
     return text
 

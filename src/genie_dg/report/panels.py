@@ -50,6 +50,8 @@ STYLE: Any = {
     "axes.grid.axis": "y",
     "grid.linewidth": 0.7,
 }
+SHORT, WRITTEN = 14, 20
+"""Characters of a name beside a confusion matrix; the most classes for which its shares are written."""
 NAME = 34
 """Characters of a name that fit above a row of `dots`."""
 
@@ -170,13 +172,48 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
         return _svg(ax, label, names)
 
 
+def confusion(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """A square for each pair of label (row) and prediction (column): the share of the label, in percent."""
+    size = len(counts)
+    shares = [[100 * count / (sum(row) or 1) for count in row] for row in counts]
+    margin = 1.05 if names else 0.3
+    with _panel(TOP + WIDTH - RIGHT, left=margin, bottom=margin) as ax:
+        ax.grid(False)
+        ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=100, edgecolors=EDGE, linewidth=0.4)
+        ax.set_ylim(size, 0)
+        places = [k + 0.5 for k in range(size)] if names else []
+        marks, font = [f"@@{k}" for k in range(len(places))], min(10.5, 180 / size)
+        turned: Any = {"rotation": 55, "ha": "right", "rotation_mode": "anchor", "fontsize": font}
+        ax.set_xticks(places, marks, **turned)
+        ax.set_yticks(places, marks, fontsize=font)
+        if size <= WRITTEN:
+            for i, k in ((i, k) for i in range(size) for k in range(size) if counts[i][k]):
+                colour = "#fefefe" if shares[i][k] > 55 else "#08306b"  # on blue, whatever the paper
+                how: Any = {"ha": "center", "va": "center", "fontsize": font, "color": colour}
+                ax.text(k + 0.5, i + 0.5, f"{shares[i][k]:.0f}", **how)
+        return _svg(ax, label, [name if len(name) <= SHORT else f"{name[: SHORT - 1]}…" for name in names])
+
+
+def reliability(bins: Sequence[tuple[float, float, int, float]]) -> str:
+    """A bar for each bin of confidence (low, high, samples, accuracy), against the line where both agree."""
+    with _panel(TOP + WIDTH - RIGHT) as ax:
+        total = sum(count for _, _, count, _ in bins)
+        for low, high, count, accuracy in bins:
+            width = 100 * (high - low)
+            deep = 0.25 + 0.75 * count / total  # faint where there are few
+            ax.bar(100 * low, 100 * accuracy, width, align="edge", color=DRAWN[0], alpha=deep, edgecolor=EDGE)
+        ax.plot([0, 100], [0, 100], "--", color=SOFT, linewidth=1.4)
+        ax.set(xlim=(0, 100), ylim=(0, 100), xlabel="confidence (%); the darker a bar, the more pictures")
+        return _svg(ax, "Reliability: accuracy against confidence")
+
+
 @contextmanager
-def _panel(height: float = HEIGHT, left: float = LEFT) -> Iterator[Axes]:
+def _panel(height: float = HEIGHT, left: float = LEFT, bottom: float = BOTTOM) -> Iterator[Axes]:
     """Axes at a fixed place on a figure of a fixed width."""
     figure = figures.new_figure(WIDTH, height)  # names the extra where matplotlib is missing
     from matplotlib import rc_context
 
-    inner = (left / WIDTH, BOTTOM / height, (WIDTH - left - RIGHT) / WIDTH, (height - TOP - BOTTOM) / height)
+    inner = (left / WIDTH, bottom / height, (WIDTH - left - RIGHT) / WIDTH, (height - TOP - bottom) / height)
     with rc_context(STYLE):
         yield figure.add_axes(inner)
 

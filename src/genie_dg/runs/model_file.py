@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .record import RunConfig, from_mapping
+from .record import Record, RunConfig, from_mapping, record_from
 from .tensors import DamagedFile, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -69,16 +69,28 @@ class ModelFile:
             else tensor
             for name, tensor in self.algorithm.items()
         }
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("algorithm", "config")}
-        save_tensors(
-            path, _same({"algorithm": weights, "config": _plain(asdict(self.config)), **_plain(facts)})
-        )
+        facts = self.facts()
+        save_tensors(path, _same({"algorithm": weights, "config": facts.pop("config"), **facts}))
+
+    def facts(self) -> dict[str, Any]:
+        """All but the weights, as plain data with the names of the file."""
+        known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "algorithm"}
+        plain: dict[str, Any] = _plain({**known, "config": asdict(self.config)})
+        return plain
+
+    def evaluation(self) -> Record:
+        """The evaluation of these weights."""
+        return record_from(self.record, len(self.domains), finite=False)
 
     @classmethod
     def load(cls, path: Path) -> ModelFile:
         """Read a file; one that is damaged or holds something else is refused with a `DamagedFile`."""
-        state = load_tensors(path)
-        state.pop("format", None)
+        return cls.from_state(path, load_tensors(path))
+
+    @classmethod
+    def from_state(cls, path: Path, contents: Mapping[str, Any]) -> ModelFile:
+        """The same from what was read; ``path`` is for messages."""
+        state = {key: value for key, value in contents.items() if key != "format"}
         try:
             config = from_mapping(state.pop("config"))
             lists = ("classes", "domains", "sources", "mean", "std")

@@ -1,0 +1,103 @@
+"""Say how right a model is on labelled pictures: by domain and class, confusion, macro-F1 and calibration."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genie_dg.check import whole_number
+
+from ._shared import add_model, pictures_bar, read_labelled, read_model, require, write
+
+if TYPE_CHECKING:
+    from genie_dg.inference.evaluate import Evaluated
+
+MISTAKES, SIDE = 24, 160
+"""Pictures of mistakes on the page, and their size in pixels."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the pictures, and what is written."""
+    add_model(parser)
+    parser.add_argument(
+        "data",
+        help="a folder <domain>/<class>/<picture> or <class>/<picture>, a list, or the name of a set",
+    )
+    parser.add_argument("--root", metavar="FOLDER", help="for published sets, the folder that holds them")
+    parser.add_argument(
+        "--as-table",
+        action="store_true",
+        help="only what the table counts: the 80 %% parts of the run's test domains, in the run's split; the "
+        "accuracy then equals the table's",
+    )
+    parser.add_argument("--batch-size", type=int, default=64, help="pictures at a time (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="all numbers as JSON, from 0 to 1")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="also write a page that opens offline")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict, count, print; pictures that cannot be read go to stderr, and the exit code is then 1."""
+    require("Evaluating", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
+    if arguments.page is not None:
+        require("The page", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
+    whole_number("--batch-size", arguments.batch_size)
+    model = read_model("Evaluating", arguments)
+    from genie_dg.inference.evaluate import evaluate, evaluate_as_table
+
+    data = read_labelled(arguments.data, arguments.root, model)
+    with pictures_bar("evaluating", len(data)) as advance:
+        if arguments.as_table:
+            found = evaluate_as_table(model, data, advance)
+        else:
+            found = evaluate(model, data, arguments.batch_size, advance)
+    for sentence in (*(f"Note: {note}" for note in found.notes), *(f"genie-dg: {p}" for p in found.problems)):
+        print(sentence, file=sys.stderr)
+    numbers = found.to_json()
+    print(json.dumps(numbers, indent=1) if arguments.json else "\n".join(summary(numbers)))
+    if arguments.page is not None:
+        write_page(arguments.page, found, numbers)
+    return 1 if found.problems else 0
+
+
+def summary(numbers: dict[str, Any]) -> list[str]:
+    """The numbers to read, in percent."""
+    from genie_dg.results.render import markdown_table, percent
+
+    domains = [
+        [one["name"], percent(one["accuracy"]), percent(one["macro_f1"]), str(one["pictures"])]
+        for one in numbers["domains"]
+    ]
+    classes = [
+        [one["name"], *(percent(one[key]) for key in ("accuracy", "precision", "f1")), str(one["pictures"])]
+        for one in numbers["classes"]
+    ]
+    which = " (the 80 % parts of the test domains)" if numbers["part"] == "table" else ""
+    return [
+        f"{numbers['data']}{which}: {percent(numbers['accuracy'], 2)} % of {numbers['pictures']} are right; "
+        f"macro-F1 {percent(numbers['macro_f1'], 2)} %, expected calibration error "
+        f"{percent(numbers['calibration_error'], 2)} points; worst domain {numbers['worst_domain']}.",
+        "",
+        markdown_table(["domain", "accuracy", "macro-F1", "pictures"], domains, 1),
+        "",
+        markdown_table(["class", "accuracy", "precision", "F1", "pictures"], classes, 1),
+    ]
+
+
+def write_page(path: Path, found: Evaluated, numbers: dict[str, Any]) -> None:
+    """The page with the surest mistakes as small pictures."""
+    from genie_dg.inference.pictures import thumbnail
+    from genie_dg.report.evaluation import Mistake, evaluation_page
+
+    mistakes, classes = [], found.model.classes
+    for one, at in found.mistakes(MISTAKES):
+        place, file = int(one.positions[at]), io.BytesIO()
+        thumbnail(one.domain.read(place), SIDE).save(file, "JPEG", quality=85)
+        label, predicted = classes[one.labels[at]], classes[one.predicted[at]]
+        where = "/".join(Path(one.domain.where(place)).parts[-3:])  # domain, class and name of a file
+        mistakes.append(Mistake(file.getvalue(), where, label, predicted, float(one.confidence[at])))
+    write(path, evaluation_page(numbers, found.model.describe(), mistakes).encode("utf-8", "replace"))
+    print(f"The page is in {path}; open it in a browser.", file=sys.stderr)

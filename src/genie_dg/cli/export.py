@@ -1,0 +1,47 @@
+"""Write a model in a form that other programs run, compared with the original before it counts as done."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ._shared import add_model, read_model, require
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the form, the file, and pictures to compare on."""
+    add_model(parser, device=False)
+    parser.add_argument("--to", required=True, metavar="FORM", help="onnx, torchscript or safetensors")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="(default: beside the model, with another ending)"
+    )
+    parser.add_argument(
+        "--pictures",
+        nargs="+",
+        default=[],
+        metavar="PICTURES",
+        help="files, folders or patterns; the two are compared on the first 64 (default: random pictures)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export, compare, say by how much they differ."""
+    extra = {"onnx": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}}
+    extra["safetensors"] = {"safetensors": "safetensors"}
+    require("This export", "export", extra.get(arguments.to, {}))
+    model = read_model("Exporting", arguments)
+    from genie_dg.check import one_of
+    from genie_dg.inference.export import FORMS, export
+    from genie_dg.inference.pictures import listed
+
+    one_of("--to", arguments.to, FORMS)
+    path = arguments.out or model.path.with_name(f"{model.path.stem}{FORMS[arguments.to].ending}")
+    done = export(model, arguments.to, path, listed(arguments.pictures)[:64])
+    kind = "pictures" if done.real else "random pictures"
+    print(
+        f"{done.path}: {path.stat().st_size / 1e6:.1f} MB; the largest difference of a logit from the original "
+        f"is {done.difference:.2g}, on {done.pictures} {kind}."
+    )
+    if done.batch_matters:
+        print(f"Note: {model.config.algorithm} adapts to its batch, so what it says depends on the batch.")
+    return 0

@@ -1,0 +1,79 @@
+"""Say what is on pictures: the likeliest classes of each with their probabilities."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from genie_dg.check import InputError, whole_number
+
+from ._shared import add_model, pictures_bar, read_model, require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from genie_dg.inference.model import Prediction
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the pictures, and how the answers are written."""
+    add_model(parser)
+    parser.add_argument(
+        "pictures",
+        nargs="+",
+        metavar="PICTURES",
+        help="files, folders (all pictures below), patterns ('*.png')",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="as CSV: picture, rank, class, probability")
+    form.add_argument("--json", action="store_true", help="as one JSON object a line")
+    parser.add_argument("--top", type=int, default=3, help="classes of each picture (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=64, help="pictures at a time (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict batch by batch; what cannot be read goes to stderr, and the exit code is then 1."""
+    require("Predicting", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
+    whole_number("--top", arguments.top)
+    whole_number("--batch-size", arguments.batch_size)
+    from genie_dg.inference.pictures import listed
+
+    paths = listed(arguments.pictures)
+    if not paths:
+        raise InputError(
+            f"There is no picture in {', '.join(arguments.pictures)}; name files, folders or patterns."
+        )
+    model = read_model("Predicting", arguments)
+    form = "csv" if arguments.csv else "json" if arguments.json else "text"
+    if form == "csv":
+        _write(["picture", "rank", "class", "probability"])
+    broken = 0
+    with pictures_bar("predicting", len(paths)) as advance:
+        for batch in model.batches(paths, lambda path: path, arguments.batch_size):
+            for _, sentence in batch.problems:
+                print(f"genie-dg: {sentence}", file=sys.stderr)
+            for path, prediction in zip(batch.items, model.ranked(batch.logits), strict=True):
+                _say(path, prediction, form, arguments.top)
+            broken += len(batch.problems)
+            advance(len(batch.items) + len(batch.problems))
+    return 1 if broken else 0
+
+
+def _say(path: Path, prediction: Prediction, form: str, count: int) -> None:
+    top = prediction.top(count)
+    if form == "csv":
+        for rank, (name, value) in enumerate(top, 1):
+            _write([str(path), rank, name, repr(value)])
+    elif form == "json":
+        classes = [{"class": name, "probability": value} for name, value in top]
+        print(json.dumps({"picture": str(path), "classes": classes}))
+    else:
+        print(f"{path}  " + "  ".join(f"{name} {100 * value:.1f} %" for name, value in top))
+
+
+def _write(cells: list[object]) -> None:
+    import csv
+
+    csv.writer(sys.stdout, lineterminator="\n").writerow(cells)

@@ -1,0 +1,160 @@
+"""Which models the tables speak of, and where their weights are.
+
+`genie_dg.results.select` chooses runs and records; nothing is chosen again here. What is added is the file that
+holds the weights of the chosen record, if the run kept them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from genie_dg.check import InputError
+from genie_dg.files import FileError
+from genie_dg.results.frame import load
+from genie_dg.results.render import markdown_table, percent
+from genie_dg.results.select import METHODS, Case, Choice, select
+from genie_dg.runs import folder as files
+
+from ._file import read_model_file
+
+
+@dataclass(frozen=True)
+class BestModel:
+    """What a method chose for one row, one choice of test domains and one trial.
+
+    Args:
+        dataset, row: as tables name them.
+        test_domains: names.
+        trial: its seed.
+        selection: the method.
+        run: its identity; empty when nothing was chosen.
+        step: of the record; that of SWAD's average is the last one.
+        averaged: the record is of SWAD's average.
+        validation: what the method saw.
+        test: accuracies on the test domains, in their order, which tables show.
+        folder: of the run.
+        file: with the weights of the record; empty when they were not kept.
+        note: why there is no run or no file; empty otherwise.
+    """
+
+    dataset: str
+    row: str
+    test_domains: tuple[str, ...]
+    trial: int
+    selection: str
+    run: str = ""
+    step: int = -1
+    averaged: bool = False
+    validation: float | None = None
+    test: tuple[float, ...] = ()
+    folder: str = ""
+    file: str = ""
+    note: str = ""
+
+
+def best_models(frame: pl.DataFrame, method: str = METHODS[0]) -> list[BestModel]:
+    """The models that a method of selection chooses, by data set, row, test domains and trial."""
+    averaged = dict(frame.select("run", "averaged").iter_rows())
+    chosen = [_best(case, choice, method, averaged) for case, choice in select(frame, method).items()]
+    return sorted(chosen, key=lambda m: (m.dataset, m.row, len(m.test_domains), m.test_domains, m.trial))
+
+
+def _best(case: Case, choice: Choice, method: str, averaged: dict[str, bool]) -> BestModel:
+    names = tuple(case.domains[k] for k in case.test_domains)
+    best = BestModel(case.dataset, choice.row, names, case.trial, method, note=choice.missing)
+    if choice.missing:
+        return best
+    best = replace(
+        best,
+        run=choice.run,
+        step=choice.step,
+        averaged=averaged[choice.run],
+        validation=choice.value,
+        test=choice.scores,
+        folder=choice.folder,
+    )
+    file = weights_of(Path(choice.folder), best.step, best.averaged)
+    note = "" if file else _not_kept(Path(choice.folder), best)
+    return replace(best, file=str(file or ""), note=note)
+
+
+def weights_of(folder: Path, step: int, averaged: bool = False) -> Path | None:
+    """The file of a run that holds the weights of one of its records; ``None`` when they were not kept."""
+    if averaged:
+        return path if (path := folder / files.AVERAGE_MODEL).is_file() else None
+    own, usual = folder / f"{Path(files.MODEL).stem}-{step}.pt", folder / files.MODEL
+    if own.is_file():
+        return own
+    return usual if kept_step(usual) == step else None
+
+
+def kept_step(path: Path) -> int | None:
+    """The step of the record whose weights a file holds; ``None`` when it is not a model file of today."""
+    try:
+        return read_model_file(path).evaluation().step
+    except (InputError, FileError):
+        return None
+
+
+def _not_kept(folder: Path, best: BestModel) -> str:
+    """Why there is no file, and what to do."""
+    kept = kept_step(folder / files.MODEL)
+    what = "the weights of SWAD's average" if best.averaged else f"the weights of step {best.step}"
+    has = "no model file" if kept is None else f"those of step {kept} only"
+    return f"{what} were not kept ({folder} has {has}); train the run again with --keep all"
+
+
+def choose(folder: Path) -> Path:
+    """The model file that training-domain selection names in the folder of a run, or of runs of one cell."""
+    problems: list[str] = []
+    frame = load(folder, problems=problems)
+    if not len(frame):
+        why = f" ({problems[0].rstrip('.')})" if problems else ""
+        raise InputError(f"{folder} holds no run{why}; name a model file, a run's folder or a folder of runs.")
+    models = best_models(frame)
+    if len(models) > 1:
+        shown = [f"{m.row} without {', '.join(m.test_domains)}, trial {m.trial}" for m in models]
+        more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+        raise InputError(
+            f"{folder} holds {len(models)} models ({'; '.join(shown[:3])}{more}); name the file of one, which "
+            "genie-dg best lists."
+        )
+    (best,) = models
+    if not best.file:
+        raise InputError(f"{folder} has no model to use: {best.note or 'no run'}.")
+    return Path(best.file)
+
+
+def render_best(models: list[BestModel], form: str) -> str:
+    """As a table to read (``md``), or as JSON with accuracies from 0 to 1; it ends with a line break."""
+    if form == "json":
+        return json.dumps([_plain(model) for model in models], indent=1) + "\n"
+    header = ["data", "row", "test domain", "trial", "run", "step", "validation", "test", "file"]
+    lines = [_line(model) for model in models]
+    notes = [f"{_named(model)}: {model.note}." for model in models if model.note]
+    title = f"Selected by {models[0].selection}; accuracies in percent."
+    return "\n\n".join([title, markdown_table(header, lines), *notes]) + "\n"
+
+
+def _plain(model: BestModel) -> dict[str, Any]:
+    values = asdict(model)
+    values["test"] = dict(zip(model.test_domains, model.test, strict=False))
+    return values
+
+
+def _line(model: BestModel) -> list[str]:
+    where = ", ".join(model.test_domains)
+    step = "-" if not model.run else "average" if model.averaged else str(model.step)
+    test = ", ".join(map(percent, model.test)) or "-"
+    who = [model.dataset, model.row, where, str(model.trial), model.run or "-", step]
+    return [*who, percent(model.validation), test, model.file or "-"]
+
+
+def _named(model: BestModel) -> str:
+    run = f" (run {model.run})" if model.run else ""
+    return f"{model.row} without {', '.join(model.test_domains)}, trial {model.trial}{run}"

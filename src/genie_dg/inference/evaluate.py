@@ -1,0 +1,238 @@
+"""How right a model is on pictures with labels: by domain and class, calibrated or not, and where it errs.
+
+`evaluate_as_table` takes exactly what a table's number was computed on: the test domains of the run, the 80 %
+part of its split, in the order and batches of the training side; the accuracy is then equal to the table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from genie_dg.bench.assemble import EVALUATION_BATCH
+from genie_dg.check import InputError
+from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels
+from genie_dg.data.image_folders import folders_in, pictures_in
+from genie_dg.data.progress import Advance, silent
+from genie_dg.data.registry import open_data, row_of
+from genie_dg.data.splits import splits
+
+from . import metrics
+from .model import Model
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model said about the samples of one domain.
+
+    Args:
+        domain: where they come from.
+        positions: of the samples in it; without those that cannot be read.
+        labels, predicted: classes of the model, by number.
+        confidence: the probability of the predicted class.
+    """
+
+    domain: Domain
+    positions: Labels
+    labels: Labels
+    predicted: Labels
+    confidence: metrics.Floats
+
+    @property
+    def right(self) -> Any:
+        return self.labels == self.predicted
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A model's answers on some domains, with a sentence for whatever was left out.
+
+    Args:
+        model, data: of which and on what.
+        answers: one for each domain that has a sample.
+        part: which samples: ``"all"``, or ``"table"`` for those of a table's number.
+        notes: what a reader should know.
+        problems: one sentence for each picture that cannot be read.
+    """
+
+    model: Model
+    data: DomainSet
+    answers: tuple[Answers, ...]
+    part: str = "all"
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=(), repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers as plain data; accuracies are from 0 to 1."""
+        classes, model = self.model.classes, self.model
+        labels, predicted, confidence = (
+            np.concatenate([getattr(one, name) for one in self.answers])
+            for name in ("labels", "predicted", "confidence")
+        )
+        table = metrics.confusion(labels, predicted, len(classes))
+        bins = metrics.reliability(confidence, labels == predicted)
+        domains = [self._domain(one) for one in self.answers]
+        columns = {
+            "pictures": table.sum(1).tolist(),
+            "accuracy": metrics.recalls(table),
+            "precision": metrics.precisions(table),
+            "f1": metrics.f1_scores(table),
+        }
+        return {
+            "model": {"file": str(model.path), "run": model.config.run_id, "step": model.record.step},
+            "data": self.data.name,
+            "part": self.part,
+            "pictures": len(labels),
+            "accuracy": metrics.accuracy(labels, predicted),
+            "mean_over_domains": sum(one["accuracy"] for one in domains) / len(domains),
+            "macro_f1": metrics.macro_f1(table),
+            "calibration_error": metrics.calibration_error(bins),
+            "worst_domain": min(domains, key=lambda one: one["accuracy"])["name"],
+            "domains": domains,
+            "classes": [
+                {"name": name, **{key: values[k] for key, values in columns.items()}}
+                for k, name in enumerate(classes)
+            ],
+            "confusion": table.tolist(),
+            "reliability": [asdict(one) for one in bins],
+            "notes": list(self.notes),
+            "problems": list(self.problems),
+        }
+
+    def _domain(self, one: Answers) -> dict[str, Any]:
+        model, name = self.model, one.domain.name
+        known = model.stored.domains if self.data.name == model.config.dataset else ()
+        trained = known.index(name) in model.stored.sources if name in known else None
+        table = metrics.confusion(one.labels, one.predicted, len(model.classes))
+        return {
+            "name": name,
+            "trained_on": trained,
+            "pictures": len(one.labels),
+            "accuracy": metrics.accuracy(one.labels, one.predicted),
+            "macro_f1": metrics.macro_f1(table),
+            "by_class": metrics.recalls(table),
+        }
+
+    def mistakes(self, most: int) -> list[tuple[Answers, int]]:
+        """The wrong answers of which the model was surest: (answers of the domain, place in them)."""
+        wrong = [(one, int(at)) for one in self.answers for at in np.flatnonzero(~one.right)]
+        return sorted(wrong, key=lambda pair: -pair[0].confidence[pair[1]])[:most]
+
+
+def open_labelled(what: str, model: Model, root: str | Path | None = None) -> DomainSet:
+    """What a model is evaluated on: anything that can be trained on, or a folder ``<class>/<picture>``.
+
+    A folder whose sub-folders are named as classes of the model, and theirs are not, is one domain.
+    """
+    path = Path(what)
+    if row_of(what) is not None or not path.is_dir():
+        return open_data(what, root)
+    first = folders_in(path)
+    second = {name for one in first for name in folders_in(path / one)}
+    if not set(first) & set(model.classes) or second & set(model.classes):
+        return open_data(path)
+    pictures = {name: list(pictures_in(path / name)) for name in first}
+    classes = [name for name in first if pictures[name]]
+    if not classes:
+        raise DataError(f"{path} holds no picture below a class folder; sort them as <class>/<picture>.")
+    labels = np.repeat(np.arange(len(classes)), [len(pictures[name]) for name in classes]).astype(np.int64)
+    domain = FileDomain(path.resolve().name, path, [p for name in classes for p in pictures[name]], labels)
+    return DomainSet(path.resolve().name, tuple(classes), (domain,))
+
+
+def evaluate(
+    model: Model, data: DomainSet, batch_size: int = EVALUATION_BATCH, progress: Advance = silent
+) -> Evaluated:
+    """The answers of a model on all samples of a set; classes are matched by their names."""
+    numbers, notes = _matched(model, data)
+    kept = [np.flatnonzero(numbers[domain.labels] >= 0) for domain in data.domains]
+    return _evaluated(model, data, data.domains, kept, numbers, batch_size, progress, "all", notes)
+
+
+def evaluate_as_table(model: Model, data: DomainSet, progress: Advance = silent) -> Evaluated:
+    """The answers that the table's number counts: the 80 % parts of the run's test domains, in its batches."""
+    config = model.config
+    names = tuple(domain.name for domain in data.domains)
+    if names != model.stored.domains or data.classes != model.classes:
+        raise InputError(
+            f"The run was trained on {config.dataset} with the domains {', '.join(model.stored.domains)}, and "
+            f"{data.name} has {', '.join(names)}; a table's number needs the data of the run."
+        )
+    if config.data_digest and data.digest() != config.data_digest:
+        raise InputError(
+            f"The run was made for {config.dataset} with digest {config.data_digest}, and what is here has "
+            f"{data.digest()}; a table's number needs the files of the run."
+        )
+    parts = splits(data, config.trial_seed)
+    domains = [data.domains[k] for k in config.test_domains]
+    rows = [parts[k].inside for k in config.test_domains]
+    numbers = np.arange(len(data.classes))
+    found = _evaluated(model, data, domains, rows, numbers, EVALUATION_BATCH, progress, "table", ())
+    if found.problems:
+        raise DataError(found.problems[0])
+    return found
+
+
+def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
+    """For each class of the data its number in the model, -1 where the model does not know it."""
+    known = {name: k for k, name in enumerate(model.classes)}
+    numbers = np.array([known.get(name, -1) for name in data.classes], dtype=np.int64)
+    strange = [name for name in data.classes if name not in known]
+    if len(strange) == len(data.classes):
+        raise InputError(
+            f"The model knows {_few(model.classes)}, and {data.name} has {_few(data.classes)}; classes are "
+            "matched by name, so rename the folders."
+        )
+    if not strange:
+        return numbers, ()
+    left = sum(int((numbers[domain.labels] < 0).sum()) for domain in data.domains)
+    return numbers, (f"The model does not know {_few(strange)}; {left} pictures are left out.",)
+
+
+def _few(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _evaluated(
+    model: Model,
+    data: DomainSet,
+    domains: Sequence[Domain],
+    rows: Sequence[Labels],
+    numbers: Labels,
+    batch_size: int,
+    progress: Advance,
+    part: str,
+    notes: tuple[str, ...],
+) -> Evaluated:
+    answers, problems = [], []
+    for domain, positions in zip(domains, rows, strict=True):
+        one, unread = answer(model, domain, positions, batch_size, progress)
+        problems += unread
+        if len(one.positions):
+            answers.append(replace(one, labels=numbers[one.labels]))
+    if not answers:
+        raise DataError(f"No picture of {data.name} can be used ({problems[0] if problems else 'it is empty'})")
+    return Evaluated(model, data, tuple(answers), part, notes, tuple(problems))
+
+
+def answer(
+    model: Model, domain: Domain, positions: Labels, batch_size: int, progress: Callable[[int], object] = silent
+) -> tuple[Answers, list[str]]:
+    """The answers on some samples of a domain, whose own labels they keep, and what cannot be read."""
+    kept: list[int] = []
+    predicted, confidence, problems = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], []
+    for batch in model.batches(positions.tolist(), domain.read, batch_size):
+        kept += batch.items
+        predicted.append(batch.logits.argmax(1).numpy())
+        confidence.append(torch.softmax(batch.logits.double(), 1).amax(1).numpy())
+        problems += [sentence for _, sentence in batch.problems]
+        progress(len(batch.items) + len(batch.problems))
+    places = np.array(kept, dtype=np.int64)
+    return Answers(
+        domain, places, domain.labels[places], np.concatenate(predicted), np.concatenate(confidence)
+    ), problems

@@ -1,0 +1,247 @@
+"""A trained model: pictures in, names of classes and probabilities out.
+
+`load_model` builds the network and its algorithm as `bench.assemble` does, without downloading weights, and
+loads what a run kept. On a CPU the logits are those of the training side to the bit, for the same pictures in
+the same batches; another batch size or number of threads may change the last bits, because matrix products then
+add in another order. MTL and ARM adapt to the batch that they predict by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from genie_dg.algorithms.algorithm import Algorithm
+from genie_dg.bench.assemble import EVALUATION_BATCH, build_algorithm
+from genie_dg.check import whole_number
+from genie_dg.data.domains import DataError
+from genie_dg.data.threads import shared_workers
+from genie_dg.files import FileError
+from genie_dg.runs.model_file import ModelFile
+from genie_dg.runs.record import Record
+
+from .pictures import Picture, normalised, sample_of
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about one picture: classes with their probabilities, the likeliest first."""
+
+    classes: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        """The likeliest class.
+
+        >>> Prediction(("cat", "dog"), (0.75, 0.25)).label
+        'cat'
+        """
+        return self.classes[0]
+
+    @property
+    def probability(self) -> float:
+        """Of the likeliest class."""
+        return self.probabilities[0]
+
+    def top(self, count: int) -> list[tuple[str, float]]:
+        """The ``count`` likeliest classes with their probabilities."""
+        return list(zip(self.classes, self.probabilities, strict=True))[:count]
+
+
+@dataclass(frozen=True)
+class Batch(Generic[Item]):
+    """Items whose pictures could be read, their logits ``[n, classes]``, and a sentence for each other item."""
+
+    items: list[Item]
+    logits: Tensor
+    problems: list[tuple[Item, str]]
+
+
+class Logits(nn.Module):
+    """Normalised images ``[n, channels, size, size]`` to logits ``[n, classes]``: what is exported."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        super().__init__()
+        self.algorithm = algorithm
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.algorithm.predict(images)
+
+
+class Model:
+    """A trained model.
+
+    Args:
+        stored: the contents of a model file.
+        path: where they come from, for messages.
+        device: where it computes.
+
+    Attributes:
+        module: images as `preprocess` makes them, in a batch, to logits.
+        classes: names, in the order of the logits.
+        record: the evaluation of these weights during training.
+        config: of the run.
+    """
+
+    def __init__(self, stored: ModelFile, path: Path, device: torch.device | str = "cpu") -> None:
+        self.stored, self.path, self.device = stored, path, torch.device(device)
+        self.classes, self.config = stored.classes, stored.config
+        self.record: Record = stored.evaluation()
+        algorithm = _built(stored, path).to(self.device)
+        if self.config.fast:
+            algorithm.to(memory_format=torch.channels_last)
+        self.layout = torch.channels_last if self.config.fast else torch.contiguous_format
+        self.module = Logits(algorithm).eval()
+
+    def preprocess(self, picture: Picture) -> Tensor:
+        """One picture as the network sees it: ``[channels, size, size]``, normalised."""
+        return normalised(self.sample(picture)[None])[0]
+
+    def sample(self, picture: Picture) -> Tensor:
+        """One picture before it is normalised."""
+        stored = self.stored
+        return sample_of(picture, stored.channels, stored.size, stored.pictures)
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits of a batch of normalised images, on the CPU."""
+        logits: Tensor = self.module(images.to(self.device).contiguous(memory_format=self.layout))
+        return logits.cpu()
+
+    def logits_and_features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, with what the last linear layer sees; a model without such a layer has its logits only.
+
+        Not for several threads at a time: the layers are watched while they compute.
+        """
+        seen: list[Tensor] = []
+
+        def watch(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            seen.append(inputs[0].detach().cpu())
+
+        heads = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
+        hooks = [m.register_forward_hook(watch) for m in heads if m.out_features == len(self.classes)]
+        try:
+            logits = self.logits(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return logits, seen[-1] if seen else logits
+
+    def batches(
+        self, items: Iterable[Item], read: Callable[[Item], Picture], batch_size: int = EVALUATION_BATCH
+    ) -> Iterator[Batch[Item]]:
+        """Logits of pictures that are read as they are needed, batch by batch.
+
+        A picture that cannot be read takes no place in a batch; its sentence is in ``problems`` instead.
+
+        Args:
+            items: anything that stands for a picture.
+            read: from an item to its picture; called by several threads.
+            batch_size: pictures in a batch; only the last one may have fewer.
+        """
+        whole_number("batch_size", batch_size)
+        workers, waiting = shared_workers(), iter(items)
+
+        def sample(item: Item) -> tuple[Item, Tensor | DataError]:
+            try:
+                return item, self.sample(read(item))
+            except DataError as problem:
+                return item, problem
+
+        good: list[tuple[Item, Tensor]] = []
+        problems: list[tuple[Item, str]] = []
+        while some := list(islice(waiting, batch_size - len(good))):
+            for item, result in workers.map(sample, some):
+                if isinstance(result, DataError):
+                    problems.append((item, str(result)))
+                else:
+                    good.append((item, result))
+            if len(good) == batch_size:
+                yield self._batch(good, problems)
+                good, problems = [], []
+        if good or problems:
+            yield self._batch(good, problems)
+
+    def _batch(self, good: Sequence[tuple[Item, Tensor]], problems: Sequence[tuple[Item, str]]) -> Batch[Item]:
+        if not good:
+            return Batch([], torch.empty(0, len(self.classes)), list(problems))
+        images = normalised(torch.stack([sample for _, sample in good]))
+        return Batch([item for item, _ in good], self.logits(images), list(problems))
+
+    def probabilities(self, pictures: Iterable[Picture], batch_size: int = EVALUATION_BATCH) -> Tensor:
+        """The probability of each class for each picture, ``[n, classes]``; a broken picture is refused."""
+        return torch.softmax(self._all_logits(pictures, batch_size), 1)
+
+    def predict(self, pictures: Iterable[Picture], batch_size: int = EVALUATION_BATCH) -> list[Prediction]:
+        """Names of classes with probabilities for each picture, in order; a broken picture is refused.
+
+        Args:
+            pictures: paths, Pillow images, uint8 arrays ``[height, width(, channels)]`` or tensors ``[channels,
+                height, width]``; a single one may be given without a list.
+            batch_size: how many are computed together.
+        """
+        return self.ranked(self._all_logits(pictures, batch_size))
+
+    def ranked(self, logits: Tensor) -> list[Prediction]:
+        """Logits as predictions; of equal classes the first one leads, as in ``argmax``."""
+        order = torch.argsort(logits, dim=1, descending=True, stable=True)
+        sorted_ = torch.softmax(logits, 1).gather(1, order)
+        return [
+            Prediction(tuple(self.classes[k] for k in row), tuple(values))
+            for row, values in zip(order.tolist(), sorted_.tolist(), strict=True)
+        ]
+
+    def _all_logits(self, pictures: Iterable[Picture], batch_size: int) -> Tensor:
+        if isinstance(pictures, (str, Path, Image.Image)):
+            pictures = [pictures]
+        parts = []
+        for batch in self.batches(pictures, lambda picture: picture, batch_size):
+            if batch.problems:
+                raise DataError(batch.problems[0][1])
+            parts.append(batch.logits)
+        return torch.cat(parts) if parts else torch.empty(0, len(self.classes))
+
+    def describe(self) -> str:
+        """What the model is, where it was trained and how right it was, in a few lines."""
+        config, stored, record = self.config, self.stored, self.record
+        names = stored.domains
+        weights = f"run {config.run_id}, {'averaged weights' if stored.averaged else f'step {record.step}'}"
+        form = "RGB pictures" if stored.pictures else f"tensors of {stored.channels} channels"
+        shown = ", ".join(self.classes[:12]) + (", ..." if len(self.classes) > 12 else "")
+        return "\n".join(
+            [
+                f"{config.algorithm} with {config.optimizer}, {config.backbone}; {weights}",
+                f"{config.dataset}: trained on {', '.join(names[k] for k in stored.sources)}; left out "
+                f"{', '.join(names[k] for k in config.test_domains)}",
+                f"{len(self.classes)} classes: {shown}",
+                f"sees {form} of {stored.size} x {stored.size} pixels",
+                f"validation {100 * record.validation(config.test_domains):.1f} %, left out "
+                f"{100 * record.test(config.test_domains):.1f} %",
+            ]
+        )
+
+
+def _built(stored: ModelFile, path: Path) -> Algorithm:
+    """The algorithm with its stored weights; published weights are neither needed nor asked for."""
+    config = stored.config
+    frozen = config.pretrained if config.freeze_statistics is None else config.freeze_statistics
+    plain = replace(config, pretrained=False, weights_digest="", freeze_statistics=frozen)
+    algorithm = build_algorithm(plain, len(stored.classes), stored.channels, stored.size, len(stored.sources))
+    try:
+        algorithm.load_state_dict(dict(stored.algorithm))
+    except RuntimeError as error:
+        raise FileError(
+            f"The weights of {path} do not fit {config.algorithm} on {config.backbone} "
+            f"({str(error).splitlines()[-1].strip().rstrip('.')}); use the version of genie-dg that wrote them."
+        ) from error
+    return algorithm

@@ -1,0 +1,50 @@
+"""Trained models that several tests look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from genie_dg.bench.assemble import Parts
+from genie_dg.data.domains import DomainSet
+from genie_dg.data.image_folders import open_folder
+from genie_dg.runs.record import RunConfig
+from tests.data.pictures import folder as write_folder
+
+from .models import trained
+
+
+class PictureRun(NamedTuple):
+    """A finished run on a folder of pictures."""
+
+    out: Path
+    root: Path
+    data: DomainSet
+    config: RunConfig
+    parts: Parts
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.config.run_id
+
+
+@pytest.fixture(scope="session")
+def picture_run(tmp_path_factory: pytest.TempPathFactory) -> PictureRun:
+    """Two classes in three domains, 32 pixels, a few steps; the weights of all records are kept."""
+    base = tmp_path_factory.mktemp("pictures")
+    root = write_folder(base / "art", ("ink", "oil", "pen"), each=6)
+    data = open_folder(root)
+    config = RunConfig(
+        data.name,
+        (2,),
+        optimizer="adam",
+        backbone="cnn",
+        batch_size=4,
+        steps=5,
+        checkpoint_every=2,
+        image_size=32,
+        data_digest=data.digest(),
+    )
+    return PictureRun(base / "runs", root, data, config, trained(config, data, base / "runs"))

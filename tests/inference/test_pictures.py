@@ -1,0 +1,47 @@
+"""Which pictures a person names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from genie_dg.inference.pictures import listed, thumbnail
+from tests.data.pictures import write
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("b.png", "a.JPG", "deep/c.png", ".hidden/d.png", "deep/[1].png"):
+        write(tmp_path / name.replace("JPG", "jpg"), 1).rename(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def names(words: list[str], tree: Path) -> list[str]:
+    return [path.relative_to(tree).as_posix() for path in listed(words)]
+
+
+def test_folders_patterns_and_files(tree: Path) -> None:
+    assert names([str(tree)], tree) == ["a.JPG", "b.png", "deep/[1].png", "deep/c.png"]
+    assert names([f"{tree}/*.png"], tree) == ["b.png"]
+    assert names([f"{tree}/**/*.png"], tree) == ["b.png", "deep/[1].png", "deep/c.png"]
+    assert names([f"{tree}/d*"], tree) == ["deep/[1].png", "deep/c.png"]
+    assert names([f"{tree}/deep/[1].png"], tree) == ["deep/[1].png"]  # a file, though it looks like a pattern
+    assert names([f"{tree}/b.png", str(tree)], tree)[0] == "b.png"
+    assert len(names([f"{tree}/b.png", str(tree)], tree)) == 4
+
+
+def test_a_name_that_is_not_there_stays_to_be_told(tree: Path) -> None:
+    assert names([f"{tree}/missing.png", f"{tree}/*.gif"], tree) == ["missing.png"]
+
+
+def test_a_file_that_was_named_counts_whatever_it_is_called(tree: Path) -> None:
+    assert names([f"{tree}/notes.txt"], tree) == ["notes.txt"]
+
+
+def test_thumbnails(tree: Path) -> None:
+    assert max(thumbnail(tree / "b.png", 20).size) == 20
+    assert thumbnail(tree / "b.png", 100).size == (52, 40)
+    assert thumbnail(torch.zeros(1, 8, 8, dtype=torch.uint8), 64).size == (64, 64)

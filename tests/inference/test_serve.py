@@ -1,0 +1,148 @@
+"""The server as a program meets it: answers, limits, refusals."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import genie_dg
+from genie_dg.check import InputError
+from genie_dg.inference.nearest import Examples
+from genie_dg.inference.serve import MOST_BYTES, MOST_PIXELS, Server
+from tests.data.pictures import KINDS, write
+
+from .conftest import PictureRun
+
+
+@pytest.fixture(scope="module")
+def server(picture_run: PictureRun) -> Iterator[Server]:
+    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
+    server = Server(model, 0, Examples(model, picture_run.data))
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def ask(
+    server: Server, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request(method, path, body, {key.replace("_", "-"): value for key, value in headers.items()})
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, answer.headers, data
+
+
+def problem(answer: tuple[int, Any, bytes]) -> tuple[int, str]:
+    return answer[0], json.loads(answer[2])["problem"]
+
+
+@pytest.mark.parametrize(("name", "mode"), KINDS[:7])
+def test_the_answer_is_that_of_predict(server: Server, tmp_path: Path, name: str, mode: str) -> None:
+    path = write(tmp_path / name, 9, mode)
+    status, _, body = ask(server, "POST", "/predict", path.read_bytes())
+    assert status == 200
+    (expected,) = server.model.predict(path)
+    said = json.loads(body)
+    assert [(one["name"], one["probability"]) for one in said["classes"]] == expected.top(10)
+    assert len(said["nearest"]) == 6
+    assert said["nearest"][0]["cosine"] >= said["nearest"][5]["cosine"]
+    assert said["nearest"][0]["label"] in ("cat", "dog")
+
+
+def test_the_page_and_its_pictures(server: Server) -> None:
+    for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
+        status, headers, body = ask(server, "GET", path)
+        assert (status, headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert len(body) > 300
+    assert json.loads(ask(server, "GET", "/model")[2])["examples"] == 36
+    status, headers, body = ask(server, "GET", "/example/35")
+    assert (status, headers["Content-Type"]) == (200, "image/jpeg")
+    with Image.open(io.BytesIO(body)) as picture:
+        assert picture.format == "JPEG"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/example/36", "/example/-1", "/example/../../etc/passwd", "/example/%2e%2e", "/../pyproject.toml",
+        "/page.html", "/web/page.html", "//etc/passwd", "/example/\u0661".encode().decode("latin-1"),
+        "/example/99999999999999999999", "/example/",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_there(server: Server, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.putrequest("GET", "/", skip_host=True)
+    connection._buffer[0] = f"GET {path} HTTP/1.1".encode("latin-1")  # type: ignore[attr-defined]  # as it stands
+    connection.putheader("Host", f"127.0.0.1:{server.server_port}")
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 404
+    assert json.loads(answer.read())["problem"].endswith(".")
+    connection.close()
+
+
+def test_broken_pictures_get_a_sentence_and_the_server_goes_on(server: Server, tmp_path: Path) -> None:
+    good = write(tmp_path / "a.jpg", 3).read_bytes()
+    for body, words in (
+        (b"", "is empty"),
+        (b"GIF89a???", "cannot be decoded"),
+        (good[:200], "cannot be decoded"),
+    ):
+        status, said = problem(ask(server, "POST", "/predict", body))
+        assert status == 422
+        assert words in said
+        assert "0x" not in said  # no address of an object
+    assert ask(server, "POST", "/predict", good)[0] == 200
+
+
+def test_limits_of_bytes_and_pixels(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.putrequest("POST", "/predict")
+    connection.putheader("Content-Length", str(MOST_BYTES + 1))
+    connection.endheaders()  # and nothing is sent: the answer comes at once
+    answer = connection.getresponse()
+    assert answer.status == 413
+    assert "larger than 20 MB" in json.loads(answer.read())["problem"]
+    connection.close()
+    file = io.BytesIO()
+    Image.new("1", (8000, MOST_PIXELS // 8000 + 1)).save(file, "PNG")
+    assert len(file.getvalue()) < 100_000
+    status, said = problem(ask(server, "POST", "/predict", file.getvalue()))
+    assert status == 422
+    assert "8000 x 5001 pixels, more than 40,000,000" in said
+
+
+def test_a_picture_without_a_length_and_another_address_are_refused(server: Server) -> None:
+    assert problem(ask(server, "POST", "/predict", None, Content_Length="x"))[0] == 411
+    assert problem(ask(server, "POST", "/elsewhere", b"x"))[0] == 404
+    status, said = problem(ask(server, "GET", "/model", None, Host="evil.example:80"))
+    assert status == 403
+    assert "answers on http://127.0.0.1" in said
+    assert ask(server, "GET", "/model", None, Host=f"localhost:{server.server_port}")[0] == 200
+
+
+def test_it_listens_on_this_machine_only(server: Server) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_a_port_in_use_is_one_sentence(server: Server) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(InputError, match=r"cannot be used .* name another --port"):
+            Server(server.model, other.getsockname()[1])
