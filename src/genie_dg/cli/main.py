@@ -25,6 +25,7 @@ VERBS = {
     "demo": "optimizers on rotated digits: a sweep, its table and its report (two minutes)",
     "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",
     "env": "print the versions, devices and tools that matter to genie-dg",
+    "fit": "make a model from a folder of pictures, with what to expect of it on a domain nobody has seen",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
     "paper": "make the paper's tables and figures, published numbers beside measured ones",
