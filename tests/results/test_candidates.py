@@ -14,16 +14,11 @@ from .build import frame_of, record, run
 
 
 def made(name: str, scores: list[float], validation: list[float]) -> Candidate:
-    places = range(len(scores))
-    return Candidate(
-        name,
-        name,
-        dict(zip(places, scores, strict=True)),
-        dict(zip(places, validation, strict=True)),
-        dict.fromkeys(places, 0),
-    )
+    steps = dict.fromkeys(range(len(scores)), 0)
+    return Candidate(name, name, dict(enumerate(scores)), dict(enumerate(validation)), steps)
 
 
+TWO = ("here", "there")
 A = made("a", [0.9, 0.5, 0.4], [0.7, 0.9, 0.9])
 B = made("b", [0.5, 0.7, 0.5], [0.8, 0.6, 0.6])
 
@@ -70,16 +65,16 @@ def test_an_interval_stays_between_0_and_1_and_one_domain_says_nothing() -> None
 def test_candidates_are_runs_that_differ_in_the_domain_left_out_alone() -> None:
     fast, slow = {"optimizer_settings": {"lr": 0.1}}, {"optimizer_settings": {"lr": 0.01}}
     runs = [
-        run([record(0, [0.1, 0.9], [0.2, 0.3]), record(5, [0.6, 0.8], [0.4, 0.5])], test=[0], **fast),
-        run([record(0, [0.3, 0.7], [0.9, 0.1])], test=[1], **fast),
-        run([record(0, [0.2, 0.2], [0.5, 0.5])], test=[0], **slow),
-        run([record(0, [0.2, 0.25], [0.5, 0.5])], test=[1], **slow),
+        run([0], [record(0, [0.1, 0.9], [0.2, 0.3]), record(5, [0.6, 0.8], [0.4, 0.5])], domains=TWO, **fast),
+        run([1], [record(0, [0.3, 0.7], [0.9, 0.1])], domains=TWO, **fast),
+        run([0], [record(0, [0.2, 0.2], [0.5, 0.5])], domains=TWO, **slow),
+        run([1], [record(0, [0.2, 0.25], [0.5, 0.5])], domains=TWO, **slow),
     ]
-    first, second = candidates_of(frame_of(runs))
+    first, second = sorted(candidates_of(frame_of(runs)), key=lambda one: one.name, reverse=True)
     assert first.scores == {0: 0.6, 1: 0.7}  # of the first run the record with the better validation
     assert first.validation == {0: 0.5, 1: 0.9}
     assert first.steps == {0: 5, 1: 0}
     assert first.name.endswith("lr=0.1")
     assert second.scores == {0: 0.2, 1: 0.25}
-    with pytest.raises(ResultsError, match="lr=0.01 has no finished run without domain 1"):
+    with pytest.raises(ResultsError, match=r"lr=0\.01 has no finished run without domain 1"):
         candidates_of(frame_of(runs[:3]))

@@ -1,7 +1,7 @@
-"""From a folder of pictures to a model: candidates are trained without each domain in turn, the best one on all.
+"""From a folder of pictures to a model: candidates are trained without each domain in turn, the best on all.
 
 ``runs`` in the output folder holds the trainings of the candidates, ``final`` that of the winner; both go on
-where they were stopped. How the winner is chosen, and what to expect of it, is in `genie_dg.results.candidates`.
+where they were stopped. How the winner is chosen, and what to expect of it: `genie_dg.results.candidates`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def plan_fit(
     """
     if len(data.domains) < 2:
         raise InputError(
-            f"{data.name} has one domain, and what is to be expected on another one cannot be said from it; use "
+            f"{data.name} has one domain, and what to expect on another one cannot be said from it; use "
             "genie-dg train, or sort the pictures into folders <domain>/<class>/<picture>."
         )
     digest, places = data.digest(), range(len(data.domains))

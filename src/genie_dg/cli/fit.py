@@ -1,4 +1,4 @@
-"""Make a model from a folder of pictures: candidates are tried on domains left out, the best is trained on all."""
+"""Make a model from a folder of pictures: candidates are tried on domains left out, the best is kept."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--choose",
         default="leave-one-domain-out",
         type=some_text,
-        help="leave-one-domain-out: by accuracy on domains left out; held-back: on held-back pictures of the domains "
+        help="leave-one-domain-out: by accuracy on domains left out; held-back: on held-back pictures of those "
         "trained on (default: %(default)s)",
     )
     parser.add_argument("--algorithm", default="ERM", type=some_text, help="(default: %(default)s)")
@@ -147,9 +147,9 @@ def describe(planned: Fit) -> str:
     names = ", ".join(domain.name for domain in data.domains)
     seen = f" at {first.image_size} pixels" if first.pretrained else ""
     return (
-        f"{data.name}: {len(data)} samples of {len(data.classes)} classes in {len(data.domains)} domains ({names}). "
-        f"{len(planned.configs)} candidates, {first.backbone}{seen}, {first.steps} steps each, without each domain in "
-        f"turn, then the best one on all domains; in {planned.options.out}"
+        f"{data.name}: {len(data)} samples of {len(data.classes)} classes in {len(data.domains)} domains "
+        f"({names}). {len(planned.configs)} candidates, {first.backbone}{seen}, {first.steps} steps each, "
+        f"without each domain in turn, then the best one on all domains; in {planned.options.out}"
     )
 
 
@@ -191,6 +191,9 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     """One bar over all steps, the last training included, and a line for each run that ends."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from genie_dg.results.candidates import name_of
+    from genie_dg.runs.record import canonical
+
     configs = {job.config.run_id: job.config for job in planned.jobs}
     behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
     steps = planned.configs[0][0].steps
@@ -206,11 +209,9 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
             what = "training on all domains" if config is None else "trying"
             progress.update(task, completed=sum(behind.values()), description=what)
             if event.kind in ("done", "failed", "retry"):
-                about = (
-                    "all domains"
-                    if config is None
-                    else f"{config.optimizer} {dict(config.optimizer_settings)} without {names[config.test_domains[0]]}"
-                )
+                about = "the winner, on all domains"
+                if config is not None:
+                    about = f"{name_of(canonical(config))} without {names[config.test_domains[0]]}"
                 why = f": {event.reason}" if event.reason else ""
                 console.print(f"{event.kind:6} {about}{why}", markup=False)
 

@@ -1,4 +1,4 @@
-"""The page at the end of ``genie-dg fit``: what was chosen, and what to expect of it where nobody has looked."""
+"""The page at the end of ``genie-dg fit``: what was chosen, and what to expect of it."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def sentence(best: Candidate, expected: Forecast) -> str:
     percent = [f"{100 * x:.0f}" for x in (expected.expected, expected.low, expected.high)]
     return (
         f"The winner is {best.name}. On a domain nobody has seen expect about {percent[0]} % right "
-        f"({100 * expected.level:.0f} % interval {percent[1]} to {percent[2]} %, from {len(expected.scores)} domains "
-        "left out in turn)."
+        f"({100 * expected.level:.0f} % interval {percent[1]} to {percent[2]} %, from {len(expected.scores)} "
+        "domains left out in turn)."
     )
 
 
 def fit_page(numbers: Mapping[str, Any]) -> str:
     """The page as text."""
-    caption = "Each candidate: mean, lowest and highest accuracy on a domain left out; last, what to expect of a new one"
+    caption = "Mean, lowest and highest accuracy on a domain left out; last, what to expect of a new one"
     return rendered(
         "fit.html.j2",
         {},
@@ -68,17 +68,11 @@ def fit_page(numbers: Mapping[str, Any]) -> str:
 
 
 def _dots(numbers: Mapping[str, Any]) -> list[panels.Dot]:
-    rows = [(one["name"], one["score"], *_ends(one["scores"].values())) for one in numbers["candidates"]]
-    rows.append(("a new domain", numbers["expected"], *numbers["interval"]))
+    values = [(one["name"], one["score"], *_ends(one["scores"].values())) for one in numbers["candidates"]]
+    values.append(("a new domain", numbers["expected"], *numbers["interval"]))
+    rows = [(name, 100 * mean, 100 * low, 100 * high) for name, mean, low, high in values]
     return [
-        panels.Dot(
-            place,
-            name,
-            100 * mean,
-            100 * low,
-            100 * high,
-            f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})",
-        )
+        panels.Dot(place, name, mean, low, high, f"{mean:.1f} ({low:.1f} to {high:.1f})")
         for place, (name, mean, low, high) in enumerate(rows)
     ]
 

@@ -88,7 +88,8 @@ def candidates_of(frame: pl.DataFrame) -> list[Candidate]:
     for config, by_domain in runs.items():
         if missing := sorted(everywhere - set(by_domain)):
             raise ResultsError(
-                f"{name_of(config)} has no finished run without domain {missing[0]}; start the same command again."
+                f"{name_of(config)} has no finished run without domain {missing[0]}; start the same command "
+                "again."
             )
     return [
         Candidate(
