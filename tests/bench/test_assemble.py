@@ -106,7 +106,6 @@ def test_what_is_impossible_is_refused(change: dict[str, Any], sentence: str, di
         ({"batch_size": 2.5}, "got batch_size=2.5; expected a whole number"),
         ({"dropout": 1.0}, "got dropout=1.0; expected a number of at least 0 and below 1"),
         ({"precision": "int8"}, "got precision='int8'; expected float32, bfloat16 or float16"),
-        ({"test_domains": ()}, "No test domain was named"),
     ],
 )
 def test_a_configuration_is_checked(change: dict[str, Any], sentence: str) -> None:

@@ -76,7 +76,6 @@ def test_test_domains_are_a_set() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test_domains": ()}, r"^No test domain was named; "),
         ({"steps": 0}, r"^got steps=0; expected a whole number of at least 1\.$"),
         ({"steps": True}, r"^got steps=True; "),
         ({"checkpoint_every": 1.5}, r"^got checkpoint_every=1\.5; "),

@@ -86,7 +86,7 @@ def describe(config: RunConfig, domains: Sequence[str] = ()) -> str:
     >>> describe(RunConfig("digits", (1,)), ("0 degrees", "15 degrees"))
     'digits ERM genie without 15 degrees, trial 0, draw 0'
     """
-    known = max(config.test_domains) < len(domains)
+    known = max(config.test_domains, default=0) < len(domains)
     left_out = ", ".join(domains[k] if known else str(k) for k in config.test_domains)
     what = f"{config.dataset} {config.algorithm} {config.optimizer} without {left_out}"
     return f"{what}, trial {config.trial_seed}, draw {config.hparams_seed}"

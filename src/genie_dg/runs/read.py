@@ -241,7 +241,9 @@ def _read_run(folder: str, runs: Runs) -> list[Line]:
 def _identified(folder: str, text: bytes) -> tuple[Any, str]:
     """A configuration and its identity; what no run can have is refused."""
     config = _config.decode(text)
-    if min(config.test_domains, default=-1) < 0:
+    if not config.test_domains:
+        raise InputError("it was trained on all domains, so there is none to test it on")
+    if min(config.test_domains) < 0:
         raise InputError("test_domains is not a list of indices")
     whole = config.trial_seed, config.hparams_seed, config.steps
     if max(map(abs, whole)) >= 2**63:

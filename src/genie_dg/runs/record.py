@@ -40,7 +40,7 @@ class RunConfig:
 
     Args:
         dataset: a name of the registry of data sets, or the name of the user's own folder.
-        test_domains: indices of the domains that are not trained on.
+        test_domains: indices of the domains that are not trained on; none for a model that is trained on all.
         algorithm, optimizer, backbone: names of their registries.
         algorithm_settings, optimizer_settings: hyper-parameters; what is not named has its default.
         batch_size: samples of each training domain in a step.
@@ -108,8 +108,6 @@ class RunConfig:
         one_of("eval_augment", self.eval_augment, EVAL_AUGMENT)
         if self.oracle:
             one_of("oracle", self.oracle, ORACLES)
-        if not self.test_domains:
-            raise InputError("No test domain was named; name at least one domain that is not trained on.")
         object.__setattr__(self, "test_domains", tuple(sorted(set(self.test_domains))))
         object.__setattr__(self, "average_of", tuple(sorted(self.average_of)))
 
@@ -144,8 +142,9 @@ def from_mapping(data: Mapping[str, Any]) -> RunConfig:
         raise InputError(
             f"A run has no {', '.join(map(repr, strange))}; its keys are {', '.join(sorted(known))}."
         )
-    values = dict(data)
-    values["test_domains"] = tuple(values.get("test_domains", ()))
+    if "test_domains" not in data:
+        raise InputError("No test domain was named; name at least one domain that is not trained on.")
+    values = {**data, "test_domains": tuple(data["test_domains"])}
     return RunConfig(**values)
 
 

@@ -1,0 +1,82 @@
+"""The page at the end of ``genie-dg fit``: what was chosen, and what to expect of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from genie_dg.results.candidates import Candidate, Forecast
+
+from . import panels
+from .page import Figure, rendered, safe_json
+
+
+def numbers_of(
+    data: str,
+    domains: Sequence[str],
+    candidates: Sequence[Candidate],
+    best: Candidate,
+    expected: Forecast,
+    rule: str,
+) -> dict[str, Any]:
+    """All numbers of the page as plain data, accuracies from 0 to 1."""
+    return {
+        "data": data,
+        "rule": rule,
+        "winner": best.name,
+        "sentence": sentence(best, expected),
+        "expected": expected.expected,
+        "interval": [expected.low, expected.high],
+        "level": expected.level,
+        "domains": [
+            {"name": domains[k], "accuracy": score, "chosen": expected.chosen[k]}
+            for k, score in expected.scores.items()
+        ],
+        "candidates": [
+            {
+                "name": one.name,
+                "score": one.score,
+                "validation": sum(one.validation.values()) / len(one.validation),
+                "scores": {domains[k]: score for k, score in one.scores.items()},
+                "steps": {domains[k]: step for k, step in one.steps.items()},
+            }
+            for one in candidates
+        ],
+    }
+
+
+def sentence(best: Candidate, expected: Forecast) -> str:
+    """What a person wants to know first."""
+    percent = [f"{100 * x:.0f}" for x in (expected.expected, expected.low, expected.high)]
+    return (
+        f"The winner is {best.name}. On a domain nobody has seen expect about {percent[0]} % right "
+        f"({100 * expected.level:.0f} % interval {percent[1]} to {percent[2]} %, from {len(expected.scores)} "
+        "domains left out in turn)."
+    )
+
+
+def fit_page(numbers: Mapping[str, Any]) -> str:
+    """The page as text."""
+    caption = "Mean, lowest and highest accuracy on a domain left out; last, what to expect of a new one"
+    return rendered(
+        "fit.html.j2",
+        {},
+        numbers=safe_json(numbers),
+        page=numbers,
+        figures=[Figure(caption, panels.dots(caption, _dots(numbers), (0, 100), "accuracy (%)"))],
+    )
+
+
+def _dots(numbers: Mapping[str, Any]) -> list[panels.Dot]:
+    values = [(one["name"], one["score"], *_ends(one["scores"].values())) for one in numbers["candidates"]]
+    values.append(("a new domain", numbers["expected"], *numbers["interval"]))
+    rows = [(name, 100 * mean, 100 * low, 100 * high) for name, mean, low, high in values]
+    return [
+        panels.Dot(place, name, mean, low, high, f"{mean:.1f} ({low:.1f} to {high:.1f})")
+        for place, (name, mean, low, high) in enumerate(rows)
+    ]
+
+
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    listed = list(values)
+    return min(listed), max(listed)
