@@ -33,6 +33,7 @@ from .assemble import Parts, usual_lr
 from .evaluate import on_device, score
 from .keep import Kept, model_file
 from .options import KEEP
+from .schedule import lr_factor_of
 from .seeds import seed_of
 from .step import take_step
 
@@ -133,8 +134,9 @@ def _steps(
         context = StepContext(step, seed, parts.create_graph)
         autocast = AUTOCAST[config.precision]
         loss = take_step(
-            parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr
-        ).get(MAIN)
+            parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr,
+            lr_factor_of(config, step), config.clip,
+        ).get(MAIN)  # fmt: skip
         if loss is not None and not math.isfinite(loss):
             raise NotFinite(
                 f"The loss of step {step} is {loss}; lower the learning rate of {config.optimizer} "
