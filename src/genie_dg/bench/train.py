@@ -32,7 +32,9 @@ from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 from .assemble import Parts, usual_lr
 from .evaluate import on_device, score
 from .keep import Kept, model_file
+from .more import remove_checkpoints, set_model_aside
 from .options import KEEP
+from .outcome import has_stalled
 from .schedule import lr_factor_of
 from .seeds import seed_of
 from .step import take_step
@@ -48,7 +50,9 @@ class NotFinite(FileError):
     """The loss is not a number any more."""
 
 
-def train(parts: Parts, folder: Path, report: Report | None = None, keep: str = "best") -> list[Record]:
+def train(
+    parts: Parts, folder: Path, report: Report | None = None, keep: str = "best", more: bool = False
+) -> list[Record]:
     """Train to the end, from the last checkpoint when there is one; returns the records.
 
     Args:
@@ -56,10 +60,11 @@ def train(parts: Parts, folder: Path, report: Report | None = None, keep: str = 
         folder: of this run; created when missing.
         report: called after every step.
         keep: whose weights are kept, one of `genie_dg.bench.options.KEEP`.
+        more: leave what a run with more steps can go on from.
     """
     with files.alone(folder) if parts.world.first else nullcontext(), same_kernels():
         parts.world.wait()
-        return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)))
+        return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)), more)
 
 
 @contextmanager
@@ -70,7 +75,7 @@ def same_kernels() -> Iterator[None]:
         yield
 
 
-def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> list[Record]:
+def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept, more: bool) -> list[Record]:
     config, algorithm, world = parts.config, parts.algorithm, parts.world
     if world.first:
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
@@ -78,7 +83,8 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
     world.wait()
     if files.is_done(folder):
         check_seal(folder)
-        files.remove_checkpoints(folder)  # killed right after the mark was made
+        if world.first:  # killed right after the mark was made
+            remove_checkpoints(config, folder, more)
         return files.read_records(folder, len(parts.domains))
     averaging = SWAD(algorithm) if config.swad else None
     scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
@@ -86,7 +92,7 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
     log = files.RecordLog(folder, records) if world.first else None
     losses: list[float] = []
     clock = time.perf_counter()
-    for step, loss in take_steps(parts, start, scaler):
+    for step, loss in () if has_stalled(records, config) else take_steps(parts, start, scaler):
         losses += [] if loss is None else [loss]
         if averaging is not None:
             averaging.update(algorithm)
@@ -100,12 +106,16 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
             if log is not None:
                 log.append(record)
                 append_line(folder / files.TIMINGS, {"step": step, "seconds": spent})
+                if more:
+                    set_model_aside(config, folder, step)
                 kept.add(parts, folder, records)
                 save(parts, folder, step + 1, log, averaging, scaler, kept)
             clock = time.perf_counter()
         if report is not None:
             report(step + 1, record)
-    finish(parts, folder, averaging, records, kept)
+        if record is not None and has_stalled(records, config):
+            break
+    finish(parts, folder, averaging, records, kept, more)
     return records
 
 
@@ -268,18 +278,20 @@ def _load(
         ) from error
 
 
-def finish(parts: Parts, folder: Path, averaging: SWAD | None, records: list[Record], kept: Kept) -> None:
+def finish(
+    parts: Parts, folder: Path, averaging: SWAD | None, records: list[Record], kept: Kept, more: bool
+) -> None:
     """The weights that are kept, then the seal that the run is complete."""
     weights = parts.algorithm.state_dict()
     if parts.world.first:
         kept.finish(parts, folder, records[-1])
     if averaging is not None:
         parts.algorithm.load_state_dict({**weights, **averaging.average()})
-        record = replace(evaluate(parts, parts.config.steps - 1, []), swad=True)
+        record = replace(evaluate(parts, records[-1].step, []), swad=True)
         if parts.world.first:
             write_json(folder / files.AVERAGE, record.to_json())
             if kept.keep != "none":
                 model_file(parts, record, averaged=True).save(folder / files.AVERAGE_MODEL)
     if parts.world.first:
         seal(folder)
-        files.remove_checkpoints(folder)
+        remove_checkpoints(parts.config, folder, more)
