@@ -67,6 +67,6 @@ def check_targets(config: RunConfig, classified: bool = True) -> None:
     why = row.plain_loss or ("" if classified else "it does not use Algorithm.classification_loss")
     if asked and why:
         raise InputError(
-            f"got {asked} for {row.name}, which has neither, because {why}; leave them out, or choose another "
-            "algorithm."
+            f"got {asked} for {row.name}, which can have neither label smoothing nor class weights, because "
+            f"{why}; leave them out, or choose another algorithm."
         )

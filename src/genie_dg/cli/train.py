@@ -190,6 +190,8 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
             return 1
     for line in summary(folder) if world.first else ():
         console.print(line, markup=False)
+    if records[-1].step < config.steps - 1:
+        console.print(f"Stopped early: validation had not risen for {config.early_stop} records.")
     problem, exploded = problem_of(records, config, data)
     if exploded and world.first:
         print(f"genie-dg: {problem}", file=sys.stderr)
@@ -210,7 +212,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
         _, rate = sort_settings([f"optimizer.lr={arguments.lr}"], algorithm, optimizer)
         if of_optimizer.setdefault("lr", rate["lr"]) != rate["lr"]:
             raise InputError(
-                f"got --lr {rate['lr']:g} and --set lr={of_optimizer['lr']:g}, which differ; give one of the two."
+                f"got --lr {rate['lr']:g} and --set lr={of_optimizer['lr']:g}, which differ; give one of them."
             )
     return RunConfig(
         dataset=arguments.data,
