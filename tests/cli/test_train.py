@@ -115,3 +115,79 @@ def test_a_wrong_request_is_one_sentence(
     assert sentence in shown.err
     assert shown.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+SHORT = (
+    "train",
+    "digits",
+    "--test-domain",
+    "0",
+    "--backbone",
+    "mlp",
+    "--optimizer",
+    "sgd",
+    "--batch-size",
+    "8",
+)
+
+
+def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
+    words = ("--schedule", "cosine", "--warmup", "2", "--clip", "1", "--label-smoothing", "0.1", "--freeze", "1",
+             "--class-weights", "balanced", "--early-stop", "9", "--lr", "0.1")  # fmt: skip
+    assert typed(*SHORT, *words, "--steps", "3", "--out", str(tmp_path)) == 0
+    (file,) = tmp_path.glob("*/config.json")
+    config = json.loads(file.read_text())
+    expected = {"schedule": "cosine", "warmup": 2, "clip": 1.0, "label_smoothing": 0.1, "freeze": 1,
+                "class_weights": "balanced", "early_stop": 9, "optimizer_settings": {"lr": 0.1}}  # fmt: skip
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_lr_is_the_setting_of_that_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ("--steps", "2", "--out", str(tmp_path))
+    assert typed(*SHORT, *out, "--lr", "0.1") == 0
+    assert typed(*SHORT, *out, "--set", "lr=0.1") == 0
+    assert typed(*SHORT, *out, "--set", "lr=1e-1", "--lr", "0.1") == 0
+    assert len(list(tmp_path.iterdir())) == 1
+    capsys.readouterr()
+    assert typed(*SHORT, *out, "--set", "lr=0.2", "--lr", "0.1") == 2
+    assert capsys.readouterr().err.startswith("genie-dg: got --lr 0.1 and --set lr=0.2, which differ;")
+
+
+def test_several_trials_end_with_their_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SHORT, "--lr", "0.1", "--steps", "21", "--every", "20", "--out", str(tmp_path))
+    assert typed(*words, "--trial", "1", "--trials", "2") == 0
+    shown = capsys.readouterr().out
+    chosen = re.findall(r"Chosen by validation: .*, left out ([\d.]+) %", shown)
+    seeds = [json.loads(path.read_text())["trial_seed"] for path in tmp_path.glob("*/config.json")]
+    assert sorted(seeds) == [1, 2]
+    last = re.search(r"^Mean of 2 trials, .*, left out ([\d.]+) \+/- ([\d.]+) %\.$", shown, re.M)
+    assert last is not None
+    a, b = map(float, chosen)
+    assert float(last[1]) == pytest.approx((a + b) / 2, abs=0.11)
+    assert float(last[2]) == pytest.approx(abs(a - b) / 2, abs=0.11)  # of two numbers
+
+
+def test_a_run_that_learned_nothing_or_exploded_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*SHORT, "--steps", "41", "--every", "20", "--out", str(tmp_path))
+    assert typed(*words, "--lr", "1e-9") == 0
+    assert "Nothing was learned: " in capsys.readouterr().out
+    assert typed(*words, "--lr", "30", "--clip", "1") == 1
+    assert capsys.readouterr().err.startswith("genie-dg: The loss exploded: ")
+    assert typed(*words, "--lr", "1e30") == 1
+    assert capsys.readouterr().err.startswith("genie-dg: The loss of step ")
+    assert typed(*words, "--lr", "0.1") == 0
+    learned = capsys.readouterr()
+    assert "Nothing was learned" not in learned.out
+    assert not learned.err
+
+
+def test_more_steps_go_on_from_a_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SHORT, "--lr", "0.1", "--every", "5", "--out", str(tmp_path))
+    assert typed(*words, "--steps", "8") == 0
+    capsys.readouterr()
+    assert typed(*words, "--steps", "12") == 0
+    shown = capsys.readouterr().out
+    assert "it goes on from step 6." in shown
+    assert re.findall(r"^step +(\d+) ", shown, re.M) == ["10", "11"]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg._types import Network
+from genie_dg.check import InputError
 from genie_dg.models._featurizer import Featurizer
 from genie_dg.models.classifier import Classifier, build_network, freeze_statistics
 from genie_dg.registry import UnknownName
@@ -265,3 +266,34 @@ def test_bad_input(options: dict[str, Any], sentence: str) -> None:
     good: dict[str, Any] = {"backbone": "cnn", "classes": 2, "channels": 1, "image_size": 8}
     with pytest.raises(ValueError, match=sentence):
         build_network(**{**good, **options})
+
+
+@pytest.mark.parametrize("backbone", ["cnn", "mlp", "resnet18", "efficientnet_lite0"])
+def test_everything_up_to_a_frozen_point_stays_and_all_after_it_trains(backbone: str) -> None:
+    size, points = (64 if backbone not in ("cnn", "mlp") else 16), 2
+    network = build_network(backbone, classes=5, channels=3, image_size=size, freeze=points)
+    buffers = {name: b.clone() for name, b in network.named_buffers()}
+    seen: list[Tensor] = []
+    at = {network.points[points - 1]: lambda x: (seen.append(x), x)[1]}
+    features = network.train().features(images(size=size), at)
+    assert not seen[0].requires_grad  # nothing before the point trains
+    network.head(features).square().sum().backward()
+    assert all((p.grad is not None) == p.requires_grad for p in network.parameters())
+    later = build_network(backbone, classes=5, channels=3, image_size=size, freeze=points - 1)
+    frozen = [sum(not p.requires_grad for p in n.parameters()) for n in (later, network)]
+    assert 0 < frozen[0] < frozen[1] < len(list(network.parameters()))
+    moved = {name for name, b in network.named_buffers() if not torch.equal(b, buffers[name])}
+    norms = {name for name, part in network.named_modules() if isinstance(part, nn.BatchNorm2d)}
+    still = {name for name in norms if not dict(network.named_modules())[name].training}
+    assert {name.rpartition(".")[0] for name in moved} == norms - still
+    assert bool(still) == bool(norms)
+    assert copy.deepcopy(network).train().state_dict().keys() == network.state_dict().keys()
+    copied = copy.deepcopy(network).train()
+    assert {name for name, p in copied.named_modules() if name in norms and not p.training} == still
+
+
+def test_more_points_than_there_are_cannot_be_frozen() -> None:
+    with pytest.raises(InputError, match=r"^got freeze=5; expected a whole number from 0 to 4.*block4\)\.$"):
+        build_network("cnn", classes=5, channels=3, image_size=16, freeze=5)
+    plain = build_network("cnn", classes=5, channels=3, image_size=16, freeze=0)
+    assert all(p.requires_grad for p in plain.parameters())

@@ -360,3 +360,12 @@ def test_settings_of_a_file_are_of_the_kind_that_their_row_wants() -> None:
     assert type(found.optimizer_settings["seed"]) is int
     with pytest.raises(InputError, match=r"^got genie\.precondition='maybe'; expected true or false\.$"):
         runs(optimizers=["genie"], optimizer_settings={"genie": {"precondition": "maybe"}})
+
+
+def test_training_settings_of_a_sweep_change_its_protocol() -> None:
+    settings = {"schedule": "cosine", "warmup": 4000, "clip": 1, "label_smoothing": 0.1, "freeze": 1}
+    (config, *_) = runs(overrides=settings | {"class_weights": "balanced", "early_stop": 3})
+    assert {name: getattr(config, name) for name in settings} == settings
+    assert (config.class_weights, config.early_stop, config.protocol) == ("balanced", 3, "domainbed/changed")
+    with pytest.raises(InputError, match="did you mean 'cosine'"):
+        runs(overrides={"schedule": "cosinus"})

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genie_dg.check import InputError
-from genie_dg.runs.record import LATER, Record, RunConfig, canonical, from_mapping, oracle_rule, record_from
+from genie_dg.runs.record import (
+    LATER,
+    TRAINING,
+    Record,
+    RunConfig,
+    canonical,
+    from_mapping,
+    oracle_rule,
+    record_from,
+)
 
 LINE = {"step": 5, "epoch": 0.5, "loss": 1.5, "validation_loss": None, "in_acc": [0.5, 0.25], "out_acc": [1, 0]}
 
@@ -54,6 +63,10 @@ def test_every_field_is_part_of_the_identity() -> None:
         "eval_augment": "train",
         "oracle": "best",
         "dropout": 0.5,
+        "schedule": "cosine",
+        "clip": 1.0,
+        "label_smoothing": 0.1,
+        "class_weights": "balanced",
         "algorithm_settings": {"a": 1},
         "optimizer_settings": {"a": 1},
     }
@@ -65,6 +78,30 @@ def test_every_field_is_part_of_the_identity() -> None:
         changed = not value if isinstance(value, bool) else changed
         ids.add(RunConfig(**{"dataset": "digits", "test_domains": (0,), f.name: changed}).run_id)
     assert len(ids) == 1 + len(fields(RunConfig))
+
+
+def test_training_settings_that_are_off_leave_the_identity_as_it_was() -> None:
+    """The digits are those of a run from before these settings existed."""
+    assert RunConfig("digits", (0,), **TRAINING).run_id == "99cc5b13f5cb234a"
+    assert RunConfig("digits", (0,), clip=1).run_id == RunConfig("digits", (0,), clip=1.0).run_id  # TOML has 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": "cos"}, "did you mean 'cosine'"),
+        ({"class_weights": "inverse"}, "expected balanced"),
+        ({"warmup": 10, "steps": 10}, "fewer steps of warm-up"),
+        ({"warmup": -1}, "warmup"),
+        ({"clip": float("inf")}, "clip"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"freeze": 1.5}, "freeze"),
+        ({"early_stop": -1}, "early_stop"),
+    ],
+)
+def test_training_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RunConfig("digits", (0,), **changes)
 
 
 def test_test_domains_are_a_set() -> None:

@@ -168,10 +168,10 @@ class ADRMX(Algorithm):
         def main_loss() -> Tensor:
             z, u = self.network.features(images), self.domain_network.features(images)
             v = z - u
-            mixed = cross_entropy(self.head(v[first] + u[second]), labels[first], reduction="sum")
+            mixed = self.classification_loss(self.head(v[first] + u[second]), labels[first], reduction="sum")
             return (
-                cross_entropy(self.head(z), labels)
-                + cross_entropy(self.final_head(v), labels)
+                self.classification_loss(self.head(z), labels)
+                + self.classification_loss(self.final_head(v), labels)
                 + self.dclf_lambda * cross_entropy(self.domain_network.head(u), domains)
                 + self.rmxd_lambda * mixed / self.network.classes
                 + self.cnt_lambda * (contrastive(z, labels) + contrastive(v, labels))

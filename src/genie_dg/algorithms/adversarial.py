@@ -172,7 +172,7 @@ class Adversarial(Algorithm):
 
         def main_loss() -> Tensor:
             features = self.network.features(images)
-            classification = cross_entropy(self.network.head(features), labels)
+            classification = self.classification_loss(self.network.head(features), labels)
             return classification - self.lambda_ * self._domain_loss(features, labels, domains, factors)
 
         if context.step % (1 + self.d_steps) < self.d_steps:

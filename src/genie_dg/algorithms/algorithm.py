@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Restart, Role, StepContext
 from genie_dg.check import InputError, whole_number
@@ -29,6 +31,27 @@ class Algorithm(nn.Module, ABC):
     def __init__(self, network: Network, domains: int) -> None:
         super().__init__()
         self.network, self.domains = network, whole_number("domains", domains)
+        self.label_smoothing = 0.0
+        self.register_buffer("class_weights", None, persistent=False)
+
+    label_smoothing: float
+    class_weights: Tensor | None
+
+    def classification_loss(self, logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+        """The cross entropy of class labels, with the run's label smoothing and weights of classes.
+
+        For the classes of samples only, not for domains. As in torch, the mean is divided by the sum of the
+        samples' weights. A run without either has torch's plain ``cross_entropy``.
+
+        Args:
+            logits: ``[n, classes]``.
+            labels: ``[n]``.
+            reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        """
+        weights = self.class_weights
+        if weights is not None:
+            weights = weights.to(torch.promote_types(weights.dtype, logits.dtype))
+        return cross_entropy(logits, labels, weights, reduction=reduction, label_smoothing=self.label_smoothing)
 
     @abstractmethod
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
@@ -105,6 +128,8 @@ class AlgorithmRow:
             learning rate and the weight decay of the network ``lr_g`` and ``weight_decay_g``.
         batch_size: samples of each domain that public code always uses with large images; ``None`` when the
             batch size is searched as for the others.
+        plain_loss: why its classes can have neither label smoothing nor weights, as the end of "because ...";
+            empty when it computes their loss with `Algorithm.classification_loss`.
     """
 
     name: str
@@ -119,3 +144,4 @@ class AlgorithmRow:
     extra_channels: int = 0
     adversarial: bool = False
     batch_size: int | None = None
+    plain_loss: str = ""

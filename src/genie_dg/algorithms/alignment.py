@@ -9,7 +9,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
@@ -105,7 +104,7 @@ class Alignment(OneLoss):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         features = [self.network.features(images) for images in batch.images]
         heads = zip(features, batch.labels, strict=True)
-        losses = torch.stack([cross_entropy(self.network.head(z), y) for z, y in heads])
+        losses = torch.stack([self.classification_loss(self.network.head(z), y) for z, y in heads])
         return losses.mean() + self.mmd_gamma * mean_over_pairs(features, self.distance)
 
 

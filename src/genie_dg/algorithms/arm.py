@@ -7,7 +7,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
 from genie_dg.check import InputError
@@ -90,7 +89,7 @@ class ARM(Algorithm):
         self.support_size.fill_(batch.sizes[0])
 
     def _loss(self, batch: DomainBatch) -> Tensor:
-        return cross_entropy(self._logits(batch.all_images, batch.sizes), batch.all_labels)
+        return self.classification_loss(self._logits(batch.all_images, batch.sizes), batch.all_labels)
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits for images of one domain, which are one another's support sets."""

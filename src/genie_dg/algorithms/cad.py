@@ -6,7 +6,7 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Role, StepContext
 from genie_dg.check import boolean, number
@@ -120,7 +120,7 @@ class Bottleneck(OneLoss):
         penalty = bottleneck_loss(
             z, labels, batch.domain_labels, self.temperature, self.conditional, self.is_flipped
         )
-        return cross_entropy(self.network.head(features), labels) + self.lmbda * penalty
+        return self.classification_loss(self.network.head(features), labels) + self.lmbda * penalty
 
 
 @final

@@ -8,7 +8,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
@@ -60,7 +59,7 @@ class Mixtures(Algorithm):
         def loss() -> Tensor:
             features = [self.network.features(images) for images in batch.images]
             heads = zip(features, batch.labels, strict=True)
-            loss = torch.stack([cross_entropy(self.network.head(z), y) for z, y in heads]).mean()
+            loss = torch.stack([self.classification_loss(self.network.head(z), y) for z, y in heads]).mean()
             if not enough:
                 return loss
             first = torch.cat([z[:cut] for z, cut in zip(features, cuts, strict=True)])

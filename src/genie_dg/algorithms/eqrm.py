@@ -8,7 +8,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
@@ -114,7 +113,7 @@ class EQRM(OneLoss):
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         parts = zip(batch.images, batch.labels, strict=True)
-        risks = torch.stack([cross_entropy(self.network(x), y) for x, y in parts])
+        risks = torch.stack([self.classification_loss(self.network(x), y) for x, y in parts])
         if context.step < self.eqrm_burnin_iters:
             return risks.mean()
         return smoothed_quantile(risks, self.eqrm_quantile)  # in float32 also inside autocast, as the risks are

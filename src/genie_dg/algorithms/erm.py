@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
 
@@ -14,7 +13,7 @@ class ERM(OneLoss):
     r"""Minimise :math:`\frac1N \sum_i \ell(f(x_i), y_i)` over the pooled batch."""
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        return cross_entropy(self.network(batch.all_images), batch.all_labels)
+        return self.classification_loss(self.network(batch.all_images), batch.all_labels)
 
 
 ROW = AlgorithmRow(

@@ -8,7 +8,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _NormBase
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Restart, Role, StepContext
@@ -89,10 +88,10 @@ class ERMPlusPlus(Algorithm):
         def linear_loss() -> Tensor:
             with torch.no_grad():
                 features = self.network.features(images)
-            return cross_entropy(self.network.head(features), labels)
+            return self.classification_loss(self.network.head(features), labels)
 
         def loss() -> Tensor:
-            return cross_entropy(self.network(images), labels)
+            return self.classification_loss(self.network(images), labels)
 
         if context.step < self.linear_steps:
             restart = Restart(self.linear_lr) if context.step == 0 else None

@@ -8,7 +8,6 @@ from typing import final
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
@@ -80,7 +79,9 @@ class Fish(Algorithm):
             if not create_graph:
                 weights = [w.detach().requires_grad_() for w in weights]
             state = dict(zip(names, weights, strict=True))
-            loss = cross_entropy(functional_call(self.network, state, (batch.images[d],)), batch.labels[d])
+            loss = self.classification_loss(
+                functional_call(self.network, state, (batch.images[d],)), batch.labels[d]
+            )
             gradients = gradients_of(loss, weights, create_graph)
             weights = [w - self.fish_inner_lr * g for w, g in zip(weights, gradients, strict=True)]
             total = [t + g for t, g in zip(total, gradients, strict=True)]

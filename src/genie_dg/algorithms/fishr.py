@@ -168,6 +168,7 @@ ROW = AlgorithmRow(
         "penalty_anneal_iters": Setting(1500, Uniform(0, 5000, whole=True), "DomainBed"),
         "ema": Setting(0.95, Uniform(0.90, 0.99), "DomainBed"),
     },
+    plain_loss="its penalty rests on gradients of the plain cross entropy, written out",
     one_source="With one source domain there is nothing to compare and the penalty is zero: Fishr equals ERM.",
     domainbed=Agreement(1e-10),
 )

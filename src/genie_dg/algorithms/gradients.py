@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,7 +59,11 @@ def gradients_of(loss: Tensor, parameters: Sequence[Tensor], create_graph: bool)
 
 
 def domain_gradients(
-    network: nn.Module, batch: DomainBatch, parameters: Sequence[Tensor], create_graph: bool
+    network: nn.Module,
+    batch: DomainBatch,
+    parameters: Sequence[Tensor],
+    create_graph: bool,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
 ) -> tuple[Tensor, list[Tensor]]:
     r"""The loss :math:`L_d` of every domain and its gradient :math:`g_d = \nabla L_d`.
 
@@ -69,7 +73,7 @@ def domain_gradients(
     """
     losses, rows = [], []
     for images, labels in zip(batch.images, batch.labels, strict=True):
-        loss = cross_entropy(network(images), labels)
+        loss = loss_of(network(images), labels)
         rows.append(gradients_of(loss, parameters, create_graph))
         losses.append(loss if create_graph else loss.detach())
     return torch.stack(losses), [torch.stack(column) for column in zip(*rows, strict=True)]

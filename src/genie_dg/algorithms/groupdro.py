@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
@@ -55,7 +54,7 @@ class GroupDRO(Algorithm):
 
         def loss() -> Tensor:
             parts = zip(batch.images, batch.labels, strict=True)
-            losses = torch.stack([cross_entropy(self.network(x), y) for x, y in parts])
+            losses = torch.stack([self.classification_loss(self.network(x), y) for x, y in parts])
             if not new:
                 new.append(raised(self.q, losses, self.groupdro_eta))
             return (new[0] * losses).sum()

@@ -41,7 +41,9 @@ class IGA(OneLoss):
         self.penalty = number("penalty", penalty, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        losses, gradients = domain_gradients(self.network, batch, trainable(self.network), create_graph=True)
+        losses, gradients = domain_gradients(
+            self.network, batch, trainable(self.network), True, self.classification_loss
+        )
         trace = sum(((g - g.mean(0)).square().sum() for g in gradients), losses.new_zeros(()))
         return losses.mean() + self.penalty / len(losses) * trace
 

@@ -64,7 +64,7 @@ class IBERM(OneLoss):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = self.ib_lambda if context.step >= self.ib_penalty_anneal_iters else 0.0
         features = self.network.features(batch.all_images)
-        losses = losses_of_domains(self.network.head(features), batch)
+        losses = losses_of_domains(self.network.head(features), batch, self.classification_loss)
         return losses.mean() + weight * feature_variance(features, batch.sizes)
 
     def restart(self, step: int) -> Restart | None:
@@ -150,6 +150,7 @@ IB_IRM_ROW = AlgorithmRow(
         "irm_penalty_anneal_iters": Setting(500, LogUniform(0, 4, whole=True), "DomainBed"),
         **_IB_SPACE,
     },
+    plain_loss="its penalty is the derivative of the plain cross entropy, written out",
     domainbed=Agreement(tolerance=1e-10),
     one_source="With one source domain IB-IRM's penalties are that domain's own; "
     "nothing is compared between domains.",

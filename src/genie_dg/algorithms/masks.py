@@ -109,7 +109,9 @@ class GradientMask(OneLoss):
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         parameters = trainable(self.network)
-        losses, gradients = domain_gradients(self.network, batch, parameters, context.create_graph)
+        losses, gradients = domain_gradients(
+            self.network, batch, parameters, context.create_graph, self.classification_loss
+        )
         return with_gradient(losses.mean(), parameters, [self.masked(g) for g in gradients])
 
 

@@ -9,7 +9,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import softplus
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Role, StepContext
 from genie_dg.check import InputError, number
@@ -106,7 +106,9 @@ class MIRO(OneLoss):
             _, before = _activations(self.start, images)
         features, now = _activations(self.network, images)
         terms = [deviation(a, b, raw) for a, b, raw in zip(before, now, self.variances, strict=True)]
-        return cross_entropy(self.network.head(features), labels) + self.ld * torch.stack(terms).sum()
+        return (
+            self.classification_loss(self.network.head(features), labels) + self.ld * torch.stack(terms).sum()
+        )
 
 
 def _activations(network: Network, images: Tensor) -> tuple[Tensor, list[Tensor]]:

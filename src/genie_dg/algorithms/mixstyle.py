@@ -8,7 +8,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import InputError, number, one_of
@@ -94,7 +93,7 @@ class MixStyle(Algorithm):
             edits[point] = on_map("MixStyle", point, edit)  # a point that has no map is refused at once
 
         def loss() -> Tensor:
-            return cross_entropy(self.network.head(self.network.features(images, edits)), labels)
+            return self.classification_loss(self.network.head(self.network.features(images, edits)), labels)
 
         yield Objective(MAIN, loss)
 

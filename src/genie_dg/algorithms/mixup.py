@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
@@ -83,7 +82,10 @@ class Mixup(Algorithm):
             losses = []
             for images, first, second, weight in pairs:
                 logits = self.network(images)
-                of_first, of_second = cross_entropy(logits, first), cross_entropy(logits, second)
+                of_first, of_second = (
+                    self.classification_loss(logits, first),
+                    self.classification_loss(logits, second),
+                )
                 losses.append(weight * of_first + (1 - weight) * of_second)
             return torch.stack(losses).mean()
 

@@ -8,7 +8,6 @@ from typing import final
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number, whole_number
@@ -78,7 +77,7 @@ class MLDG(Algorithm):
         losses = []
         for k in domains:
             logits = functional_call(self.network, dict(weights), (batch.images[k],))
-            losses.append(cross_entropy(logits, batch.labels[k]))
+            losses.append(self.classification_loss(logits, batch.labels[k]))
         return torch.stack(losses).mean()
 
     def _stepped(self, loss: Tensor, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

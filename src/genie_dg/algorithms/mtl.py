@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
 from genie_dg.check import number
@@ -66,7 +65,7 @@ class MTL(Algorithm):
             if not new:
                 new.append(embeddings.detach().clone())
             logits = [self._classify(z, m) for z, m in zip(features, embeddings, strict=True)]
-            return cross_entropy(torch.cat(logits), labels)
+            return self.classification_loss(torch.cat(logits), labels)
 
         yield Objective(MAIN, loss)
         if new:

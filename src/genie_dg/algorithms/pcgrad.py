@@ -97,7 +97,9 @@ class PCGrad(Algorithm):
             noise = [torch.randn(p.shape, generator=generator).to(p.device, p.dtype) for p in parameters]
 
         def loss() -> Tensor:
-            losses, gradients = domain_gradients(self.network, batch, parameters, context.create_graph)
+            losses, gradients = domain_gradients(
+                self.network, batch, parameters, context.create_graph, self.classification_loss
+            )
             with torch.autocast(losses.device.type, enabled=False):
                 if self.surgery == "pcgrad":
                     chosen = _projected(gradients, orders)

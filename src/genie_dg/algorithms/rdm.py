@@ -6,7 +6,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
@@ -85,7 +84,7 @@ class RDM(OneLoss):
         self.rdm_lr = number("rdm_lr", rdm_lr, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        losses = cross_entropy(self.network(batch.all_images), batch.all_labels, reduction="none")
+        losses = self.classification_loss(self.network(batch.all_images), batch.all_labels, reduction="none")
         parts = torch.split(losses, batch.sizes)
         means = torch.stack([part.mean() for part in parts])
         if context.step < self.rdm_penalty_anneal_iters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -34,9 +35,11 @@ def by_domain(logits: Tensor, batch: DomainBatch) -> list[tuple[Tensor, Tensor]]
     return list(zip(torch.split(logits, batch.sizes), batch.labels, strict=True))
 
 
-def losses_of_domains(logits: Tensor, batch: DomainBatch) -> Tensor:
-    """The mean cross entropy of each domain, from the logits of the pooled batch."""
-    return torch.stack([cross_entropy(z, y) for z, y in by_domain(logits, batch)])
+def losses_of_domains(
+    logits: Tensor, batch: DomainBatch, loss_of: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+) -> Tensor:
+    """The mean loss of each domain, the cross entropy as a rule, from the logits of the pooled batch."""
+    return torch.stack([loss_of(z, y) for z, y in by_domain(logits, batch)])
 
 
 def scale_gradients(logits: Tensor, labels: Tensor) -> Tensor:
@@ -129,7 +132,7 @@ class VREx(OneLoss):
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = two_stage_weight(context.step, self.vrex_penalty_anneal_iters, self.vrex_lambda)
-        losses = losses_of_domains(self.network(batch.all_images), batch)
+        losses = losses_of_domains(self.network(batch.all_images), batch, self.classification_loss)
         return losses.mean() + weight * (losses - losses.mean()).square().mean()
 
     def restart(self, step: int) -> Restart | None:
@@ -146,6 +149,7 @@ IRM_ROW = AlgorithmRow(
     },
     one_source="With one source domain IRM's penalty is that domain's own; "
     "nothing is compared between domains.",
+    plain_loss="its penalty is the derivative of the plain cross entropy, written out",
     domainbed=Agreement(1e-10),
 )
 VREX_ROW = AlgorithmRow(

@@ -7,7 +7,6 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
@@ -79,7 +78,7 @@ class RSC(OneLoss):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         features, labels = self.network.features(batch.all_images), batch.all_labels
         mask = self._mask(features.detach(), labels)
-        return cross_entropy(self.network.head(features * mask), labels)
+        return self.classification_loss(self.network.head(features * mask), labels)
 
     def _mask(self, features: Tensor, labels: Tensor) -> Tensor:
         """1 where a feature is kept, 0 where it is muted."""

@@ -7,7 +7,6 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
 from genie_dg.check import number, one_of
@@ -106,12 +105,12 @@ class SagNet(Algorithm):
 
         def content_loss() -> Tensor:
             features = self._features(images, lambda x: randomise_style(x, alpha, style))
-            return cross_entropy(self.network.head(features), labels)
+            return self.classification_loss(self.network.head(features), labels)
 
         def style_loss() -> Tensor:
             with torch.no_grad():
                 features = self._features(images, lambda x: randomise_content(x, content))
-            return cross_entropy(self.style_head(features), labels)
+            return self.classification_loss(self.style_head(features), labels)
 
         def adversarial_loss() -> Tensor:
             features = self._features(images, lambda x: randomise_content(x, again))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import final
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
@@ -37,7 +36,7 @@ class SD(OneLoss):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         logits: Tensor = self.network(batch.all_images)
         full = logits.float() if logits.dtype.itemsize < 4 else logits
-        return cross_entropy(full, batch.all_labels) + self.sd_reg * full.square().mean()
+        return self.classification_loss(full, batch.all_labels) + self.sd_reg * full.square().mean()
 
 
 ROW = AlgorithmRow(

@@ -7,7 +7,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
 from genie_dg.check import InputError
@@ -108,7 +108,7 @@ class SelfReg(Algorithm):
         def loss() -> Tensor:
             features = self.network.features(images)
             logits = self.network.head(features)
-            classification = cross_entropy(logits, labels)
+            classification = self.classification_loss(logits, labels)
             of_logits = regularization(logits, logits, first, second, weight)
             of_features = regularization(features, self.perturbation(features), first, second, weight)
             scale = classification.detach().clamp(max=1.0)

@@ -8,7 +8,6 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
 from genie_dg.check import number, whole_number
@@ -113,7 +112,7 @@ class Transfer(Algorithm):
                 features = self._features(batch)
             return -self.t_lambda * self._gap(features, batch)
 
-        yield Objective(MAIN, lambda: cross_entropy(self.network(images), labels))
+        yield Objective(MAIN, lambda: self.classification_loss(self.network(images), labels))
         yield Objective(MAIN, lambda: self.t_lambda * self._gap(self._features(batch), batch))
         self.adversary.load_state_dict(self.network.head.state_dict())
         for _ in range(self.d_steps):
@@ -126,7 +125,7 @@ class Transfer(Algorithm):
     def _gap(self, features: list[Tensor], batch: DomainBatch) -> Tensor:
         """The gap of the second head."""
         pairs = zip(features, batch.labels, strict=True)
-        return gap(torch.stack([cross_entropy(self.adversary(z), y) for z, y in pairs]))
+        return gap(torch.stack([self.classification_loss(self.adversary(z), y) for z, y in pairs]))
 
 
 ROW = AlgorithmRow(

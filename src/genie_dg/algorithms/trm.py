@@ -185,6 +185,7 @@ ROW = AlgorithmRow(
         "iters": Setting(200, LogUniform(0, 4, whole=True), "DomainBed"),
         "groupdro_eta": Setting(1e-2, LogUniform(-3, -1), "DomainBed"),
     },
+    plain_loss="its transfer risk rests on derivatives of the plain cross entropy, written out",
     domainbed=Agreement(
         differs=(
             "DomainBed's series for the inverse Hessian changes its first term in place, so that the term of "

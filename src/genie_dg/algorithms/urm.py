@@ -7,7 +7,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
 from genie_dg.check import number, one_of, whole_number
@@ -119,7 +119,7 @@ class URM(Algorithm):
             features = self._features(images)
             if not seen:
                 seen.append(features.detach().to(noise.dtype))
-            classification = cross_entropy(self.network.head(features), labels)
+            classification = self.classification_loss(self.network.head(features), labels)
             return classification + self.urm_adv_lambda * self._distance(features, torch.ones_like(targets[0]))
 
         def discriminator_loss() -> Tensor:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch.optim import Optimizer
 
-from genie_dg._types import MAIN, Network
+from genie_dg._types import MAIN, Group, Network
 from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
@@ -35,6 +35,7 @@ from .options import RunOptions
 from .parallel import World
 from .seeds import seed_of
 from .step import ALONE
+from .targets import set_targets
 
 EVALUATION_BATCH = 64
 """Pictures in a batch of an evaluation, as in DomainBed: MTL and ARM adapt to the batch that they predict."""
@@ -150,6 +151,11 @@ def check_world(config: RunConfig, world: World) -> None:
             f"got {world.size} processes for batch_size={config.batch_size} and {config.optimizer}; the batch "
             "must be divisible among them, and the optimizer must not differentiate the gradient."
         )
+    if config.class_weights:
+        raise InputError(
+            f"got {world.size} processes with class_weights={config.class_weights}, whose mean is divided by "
+            "the weights of the whole batch; train with one process, or without them."
+        )
 
 
 def check_sizes(data: DomainSet) -> None:
@@ -184,6 +190,7 @@ def build_algorithm(
             weights=Path(weights) if weights else None,
             dropout=config.dropout,
             freeze_statistics=config.freeze_statistics,
+            freeze=config.freeze,
         )
         return algorithm_on(network, config, sources)
 
@@ -204,9 +211,16 @@ def build_optimizers(config: RunConfig, algorithm: Algorithm) -> dict[str, Optim
         optimizer, settings = config.optimizer, _with_noise_seed(config, name)
         if role.optimizer is not None:
             optimizer, settings = role.optimizer, dict(role.settings)
+        groups = _not_frozen(role.groups) if config.freeze else role.groups
         with refusals():
-            optimizers[name] = build_optimizer(optimizer, role.groups, **settings)
+            optimizers[name] = build_optimizer(optimizer, groups, **settings)
     return optimizers
+
+
+def _not_frozen(groups: Iterable[Group]) -> list[Group]:
+    """The groups without parameters that do not train."""
+    left = [replace(g, parameters=tuple(p for p in g.parameters if p.requires_grad)) for g in groups]
+    return [group for group in left if group.parameters]
 
 
 def _with_noise_seed(config: RunConfig, role: str) -> dict[str, object]:
@@ -254,11 +268,13 @@ def assemble(
     device = torch.device(options.device or "cpu")
     channels, size, pictures = shape_of(data, config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
+    parts = splits(data, config.trial_seed)
+    labels = [data.domains[k].labels[parts[k].inside] for k in sources]
+    set_targets(algorithm, config, labels, len(data.classes))
     algorithm.to(device)
     place = Place.of(device, torch.channels_last if config.fast else torch.contiguous_format)
     if config.fast:
         algorithm.to(memory_format=place.layout)
-    parts = splits(data, config.trial_seed)
     training = Training(
         [data.domains[k] for k in sources],
         [Sampler(parts[k].inside, config.batch_size, seed_of("batches", config), k) for k in sources],

@@ -47,13 +47,15 @@ def run_job(job: Job, opened: OpenSets, report: Report | None = None) -> list[Re
     return run_parts(parts, job.folder, job.options, report)
 
 
-def run_parts(parts: Parts, folder: Path, options: RunOptions, report: Report | None = None) -> list[Record]:
-    """Train, with all that the options ask for besides."""
+def run_parts(
+    parts: Parts, folder: Path, options: RunOptions, report: Report | None = None, more: bool = False
+) -> list[Record]:
+    """Train, with all that the options ask for besides; ``more`` as for `train`."""
     if options.threads:
         torch.set_num_threads(options.threads)
     if watches := check_watches(options.watches):
         report = watching(parts, folder, watches, report)
     if not options.tensorboard:
-        return train(parts, folder, report, options.keep)
+        return train(parts, folder, report, options.keep, more)
     with logging_to(folder, parts, report) as logged:
-        return train(parts, folder, logged, options.keep)
+        return train(parts, folder, logged, options.keep, more)

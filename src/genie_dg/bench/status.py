@@ -53,7 +53,7 @@ def state_of(config: RunConfig, runs: Path) -> State:
     timings = seconds(str(folder))
     steps, spent = max(timings, default=-1) + 1, sum(timings.values())
     if files.is_done(folder):
-        return State(config, "done", config.steps, spent)
+        return State(config, "done", steps if config.early_stop else config.steps, spent)
     if is_locked(folder / files.LOCK):
         return State(config, "running", steps, spent)
     failures, _ = read_lines(folder / files.FAILURES)

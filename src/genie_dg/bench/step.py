@@ -14,6 +14,7 @@ from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.optim.passes import Passes
 
 from .parallel import World
+from .schedule import clip_gradients, scaled_lr
 
 ALONE = World()
 ADAM_LR = 5e-5
@@ -50,6 +51,8 @@ def take_step(
     scaler: GradScaler | None = None,
     world: World = ALONE,
     default_lr: float = ADAM_LR,
+    lr_factor: float = 1.0,
+    clip: float = 0.0,
 ) -> dict[str, Tensor]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
@@ -65,12 +68,15 @@ def take_step(
         scaler: for float16: scales losses before, and gradients after, the backward pass.
         world: the processes among which the batch is shared; its gradients are averaged over them.
         default_lr: the default learning rate of the run's optimizer.
+        lr_factor: on the learning rates of all roles, in this step.
+        clip: the largest norm of the gradient that a role is stepped with; 0 for any.
     """
     losses: dict[str, Tensor] = {}
     for objective in algorithm.objectives(batch, context):
         if objective.restart is not None:
             start_afresh(optimizers[objective.role], objective.restart, default_lr)
-        loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler, world)
+        with scaled_lr(optimizers[objective.role], lr_factor):
+            loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler, world, clip)
         losses.setdefault(objective.role, loss)
     return losses
 
@@ -98,8 +104,12 @@ def step_objective(
     autocast: torch.dtype | None = None,
     scaler: GradScaler | None = None,
     world: World = ALONE,
+    clip: float = 0.0,
 ) -> Tensor:
-    """One optimizer step on one objective; returns the loss before it."""
+    """One optimizer step on one objective; returns the loss before it.
+
+    Clipped is the gradient that the step is taken with: of SAM and its kin the one that their passes combine.
+    """
     device = optimizer.param_groups[0]["params"][0].device.type
 
     def closure() -> Tensor:
@@ -108,27 +118,44 @@ def step_objective(
             loss = objective.loss()
         backward(loss if scaler is None else scaler.scale(loss), optimizer, context.create_graph)
         world.average_gradients(optimizer)
+        if clip and scaler is None and not isinstance(optimizer, Passes):
+            clip_gradients(optimizer, clip)
         return loss
 
-    loss = _plain_step(optimizer, closure) if scaler is None else _scaled_step(optimizer, closure, scaler)
+    if scaler is None:
+        loss = _plain_step(optimizer, closure, clip)
+    else:
+        loss = _scaled_step(optimizer, closure, scaler, clip)
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
     return loss.detach().reshape(())
 
 
-def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor]) -> Tensor:
-    loss: Tensor = optimizer.step(closure)  # type: ignore[arg-type, assignment]  # torch declares floats
+def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor], clip: float) -> Tensor:
+    loss: Tensor
+    if clip and isinstance(optimizer, Passes):
+        loss = optimizer.gather(closure)
+        clip_gradients(optimizer, clip)
+        optimizer.base.step()
+    else:
+        loss = optimizer.step(closure)  # type: ignore[arg-type, assignment]  # torch declares floats
     return loss
 
 
-def _scaled_step(optimizer: Optimizer, closure: Callable[[], Tensor], scaler: GradScaler) -> Tensor:
+def _scaled_step(
+    optimizer: Optimizer, closure: Callable[[], Tensor], scaler: GradScaler, clip: float
+) -> Tensor:
     """GradScaler takes no closures: gather the scaled gradients first, then let it unscale, check and step."""
     loss: Tensor
     if isinstance(optimizer, Passes):
         loss = optimizer.gather(closure, scaler)
-        scaler.step(optimizer.base)
+        stepped = optimizer.base
     else:
         loss = closure()
-        scaler.step(optimizer)
+        stepped = optimizer
+    if clip:
+        scaler.unscale_(stepped)
+        clip_gradients(stepped, clip)
+    scaler.step(stepped)
     scaler.update()
     return loss

@@ -32,7 +32,10 @@ from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 from .assemble import Parts, usual_lr
 from .evaluate import score
 from .keep import Kept, model_file
+from .more import remove_checkpoints, set_model_aside
 from .options import KEEP
+from .outcome import has_stalled
+from .schedule import lr_factor_of
 from .seeds import seed_of
 from .step import batch_of, take_step
 
@@ -47,7 +50,9 @@ class NotFinite(FileError):
     """The loss is not a number any more."""
 
 
-def train(parts: Parts, folder: Path, report: Report | None = None, keep: str = "best") -> list[Record]:
+def train(
+    parts: Parts, folder: Path, report: Report | None = None, keep: str = "best", more: bool = False
+) -> list[Record]:
     """Train to the end, from the last checkpoint when there is one; returns the records.
 
     Args:
@@ -55,10 +60,11 @@ def train(parts: Parts, folder: Path, report: Report | None = None, keep: str = 
         folder: of this run; created when missing.
         report: called after every step.
         keep: whose weights are kept, one of `genie_dg.bench.options.KEEP`.
+        more: leave what a run with more steps can go on from.
     """
     with files.alone(folder) if parts.world.first else nullcontext(), same_kernels():
         parts.world.wait()
-        return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)))
+        return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)), more)
 
 
 @contextmanager
@@ -69,7 +75,7 @@ def same_kernels() -> Iterator[None]:
         yield
 
 
-def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> list[Record]:
+def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept, more: bool) -> list[Record]:
     config, algorithm, world = parts.config, parts.algorithm, parts.world
     if world.first:
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
@@ -77,7 +83,8 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
     world.wait()
     if files.is_done(folder):
         check_seal(folder)
-        files.remove_checkpoints(folder)  # killed right after the mark was made
+        if world.first:  # killed right after the mark was made
+            remove_checkpoints(config, folder, more)
         return files.read_records(folder, len(parts.domains))
     averaging = SWAD(algorithm) if config.swad else None
     scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
@@ -85,7 +92,7 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
     log = files.RecordLog(folder, records) if world.first else None
     losses = Losses(parts)
     clock = time.perf_counter()
-    for step in take_steps(parts, start, scaler, losses):
+    for step in () if has_stalled(records, config) else take_steps(parts, start, scaler, losses):
         if averaging is not None:
             averaging.update(algorithm)
         record = None
@@ -98,12 +105,16 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept) -> lis
             if log is not None:
                 log.append(record)
                 append_line(folder / files.TIMINGS, {"step": step, "seconds": spent})
+                if more:
+                    set_model_aside(config, folder, step)
                 kept.add(parts, folder, records)
                 save(parts, folder, step + 1, log, averaging, scaler, kept)
             clock = time.perf_counter()
         if report is not None:
             report(step + 1, record)
-    finish(parts, folder, averaging, records, kept)
+        if record is not None and has_stalled(records, config):
+            break
+    finish(parts, folder, averaging, records, kept, more)
     return records
 
 
@@ -129,8 +140,9 @@ def take_steps(
             torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
             context = StepContext(step, seed, parts.create_graph)
             stepped = take_step(
-                parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr
-            )
+                parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr,
+                lr_factor_of(config, step), config.clip,
+            )  # fmt: skip
             losses.add(step, stepped.get(MAIN))
             yield step
     losses.read()
@@ -292,18 +304,20 @@ def _load(
         ) from error
 
 
-def finish(parts: Parts, folder: Path, averaging: SWAD | None, records: list[Record], kept: Kept) -> None:
+def finish(
+    parts: Parts, folder: Path, averaging: SWAD | None, records: list[Record], kept: Kept, more: bool
+) -> None:
     """The weights that are kept, then the seal that the run is complete."""
     weights = parts.algorithm.state_dict()
     if parts.world.first:
         kept.finish(parts, folder, records[-1])
     if averaging is not None:
         parts.algorithm.load_state_dict({**weights, **averaging.average()})
-        record = replace(evaluate(parts, parts.config.steps - 1, []), swad=True)
+        record = replace(evaluate(parts, records[-1].step, []), swad=True)
         if parts.world.first:
             write_json(folder / files.AVERAGE, record.to_json())
             if kept.keep != "none":
                 model_file(parts, record, averaged=True).save(folder / files.AVERAGE_MODEL)
     if parts.world.first:
         seal(folder)
-        files.remove_checkpoints(folder)
+        remove_checkpoints(parts.config, folder, more)

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from genie_dg._types import DomainBatch, Group, Network, StepContext
+from genie_dg._types import MAIN, DomainBatch, Group, Network, StepContext
+from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import GenieError
 from genie_dg.data.domains import DomainSet
@@ -25,6 +26,7 @@ from genie_dg.optim.registry import build_optimizer
 from genie_dg.runs.record import RunConfig
 
 from .assemble import algorithm_on, check_precision, check_sizes, refusals, shape_of, source_domains
+from .targets import check_targets, targets_of
 
 LEAST = 8
 """Samples of a domain that are enough for any algorithm; a trial has no more."""
@@ -42,12 +44,17 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
     for config in configs:
         data = sets[config.dataset]
         sources = len(source_domains(config, data))
-        network = json.dumps([config.dataset, config.backbone, config.image_size, _extra_channels(config)])
-        step = json.dumps([network, sources, config.algorithm, min(config.batch_size, LEAST)])
+        network = json.dumps(
+            [config.dataset, config.backbone, config.image_size, config.freeze, _extra_channels(config)]
+        )
+        step = json.dumps(
+            [network, sources, config.algorithm, min(config.batch_size, LEAST), targets_of(config)]
+        )
         settings = json.dumps([network, sources, config.algorithm, config.algorithm_settings], sort_keys=True)
         optimizer = json.dumps(
             [config.algorithm, config.optimizer, config.optimizer_settings, config.precision], sort_keys=True
         )
+        check_targets(config)
         if network not in tried:
             check_sizes(data)
             with _shapes_alone():
@@ -79,7 +86,9 @@ def _extra_channels(config: RunConfig) -> int:
 def _network(config: RunConfig, data: DomainSet) -> Network:
     channels, size, _ = shape_of(data, config.image_size)
     with refusals():
-        return build_network(config.backbone, len(data.classes), channels + _extra_channels(config), size)
+        return build_network(
+            config.backbone, len(data.classes), channels + _extra_channels(config), size, freeze=config.freeze
+        )
 
 
 def _try_algorithm(network: Network, config: RunConfig, data: DomainSet, sources: int, step: bool) -> None:
@@ -93,8 +102,24 @@ def _try_algorithm(network: Network, config: RunConfig, data: DomainSet, sources
         shape = min(config.batch_size, LEAST), channels, size, size
         images = tuple(torch.empty(shape) for _ in range(sources))
         labels = tuple(torch.empty(shape[0], dtype=torch.int64) for _ in images)
-        with torch.device("cpu"):  # where algorithms draw their random numbers
-            next(algorithm.objectives(DomainBatch(images, labels), StepContext(0))).loss()
+        with torch.device("cpu"), _counted(algorithm) as calls:  # where algorithms draw their random numbers
+            first = next(algorithm.objectives(DomainBatch(images, labels), StepContext(0)))
+            first.loss()
+        check_targets(config, first.role != MAIN or bool(calls))  # an adversary may know of domains alone
+
+
+@contextmanager
+def _counted(algorithm: Algorithm) -> Iterator[list[None]]:
+    """Inside, an entry for each call of the algorithm's `Algorithm.classification_loss`."""
+    calls: list[None] = []
+    usual = algorithm.classification_loss
+
+    def counted(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+        calls.append(None)
+        return usual(logits, labels, reduction)
+
+    algorithm.classification_loss = counted  # type: ignore[method-assign]  # of this trial alone
+    yield calls
 
 
 def _tiny_optimizer(name: str, settings: Mapping[str, Any]) -> Optimizer:

@@ -1,7 +1,7 @@
 """``genie-dg``: find the verb, parse its arguments, run it, turn errors into exit codes.
 
-Exit codes: 0 done; 2 the request was wrong (one sentence on stderr); 130 stopped by Ctrl-C; 141 the
-reader of the output closed it (`| head`), as for other programs.
+Exit codes: 0 done; 1 a run failed, or its loss exploded; 2 the request was wrong (one sentence on stderr); 130
+stopped by Ctrl-C; 141 the reader of the output closed it (`| head`), as for other programs.
 """
 
 from __future__ import annotations

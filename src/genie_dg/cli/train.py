@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.arguments import path_text, some_text
+from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
+from genie_dg.check import InputError
 
 from ._shared import console_of, require
 
@@ -63,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         help="a setting of the algorithm or the optimizer, such as lr=0.3; may be given several times",
     )
+    parser.add_argument(
+        "--lr", type=some_text, metavar="NUMBER", help="learning rate of the optimizer, as --set optimizer.lr="
+    )
     parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
     parser.add_argument(
         "--every", type=int, default=50, help="steps between evaluations (default: %(default)s)"
@@ -84,9 +90,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="float32, bfloat16 or float16 (default: %(default)s)",
     )
+    add_settings(parser)
     parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
+    parser.add_argument(
+        "--trials",
+        type=whole(1, MANY),
+        default=1,
+        help="train so many trials one after another, from --trial on, and say their mean (%(default)s)",
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing")
     add_flags(parser, "train")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """How the network is trained, beyond algorithm and optimizer; each is off unless given."""
+    group = parser.add_argument_group("training settings")
+    group.add_argument(
+        "--schedule",
+        type=some_text,
+        default=argparse.SUPPRESS,
+        help="cosine or linear: the learning rate falls to 0",
+    )
+    group.add_argument(
+        "--warmup", type=int, default=0, metavar="STEPS", help="first steps, in which the learning rate rises"
+    )
+    group.add_argument("--clip", type=float, default=0.0, metavar="NORM", help="largest norm of the gradient")
+    group.add_argument(
+        "--label-smoothing", type=float, default=0.0, metavar="PART", help="of each target, for all classes"
+    )
+    group.add_argument(
+        "--class-weights",
+        type=some_text,
+        default=argparse.SUPPRESS,
+        help="balanced: rare classes count as much as others",
+    )
+    group.add_argument(
+        "--freeze", type=int, default=0, metavar="POINTS", help="first feature points that do not train"
+    )
+    group.add_argument(
+        "--early-stop",
+        type=int,
+        default=0,
+        metavar="RECORDS",
+        help="stop when validation has not risen for so many evaluations",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -103,16 +150,24 @@ def run(arguments: argparse.Namespace) -> int:
     opened.load_plugins(options)
     asked_for(arguments, options)  # what is wrong whatever the data are is refused before they are opened
     data = opened.open(arguments.data, options.root)
-    config = config_of(arguments, data, options)
-    try_out([config], {data.name: data})
+    first = config_of(arguments, data, options)
+    configs = [replace(first, trial_seed=first.trial_seed + k) for k in range(arguments.trials)]
+    try_out(configs, {data.name: data})
     options = replace(options, device=usable_device(options.device))
     with joined(options.device) as world:
-        return _run(config, data, options, console_of(arguments.quiet or not world.first), world)
+        console = console_of(arguments.quiet or not world.first)
+        codes = [_run(config, data, options, console, world) for config in configs]
+        if len(configs) > 1 and world.first:
+            console.print(over_trials([Path(options.out) / config.run_id for config in configs]), markup=False)
+    return max(codes)
 
 
 def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
     from genie_dg.bench.jobs import run_parts
+    from genie_dg.bench.more import go_on
+    from genie_dg.bench.outcome import problem_of
+    from genie_dg.bench.train import NotFinite
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DegenerateWarning)
@@ -126,21 +181,41 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
+    more = options.keep != "none"
     with _bar(console, parts) as report:
-        run_parts(parts, folder, options, report)
+        if world.first and (note := go_on(config, folder, len(parts.domains), options.keep) if more else ""):
+            console.print(note, markup=False)
+        try:
+            records = run_parts(parts, folder, options, report, more)
+        except NotFinite as error:
+            print(f"genie-dg: {error}", file=sys.stderr)
+            return 1
     for line in summary(folder) if world.first else ():
         console.print(line, markup=False)
-    return 0
+    if records[-1].step < config.steps - 1:
+        console.print(f"Stopped early: validation had not risen for {config.early_stop} records.")
+    problem, exploded = problem_of(records, config, data)
+    if exploded and world.first:
+        print(f"genie-dg: {problem}", file=sys.stderr)
+    elif problem:
+        console.print(problem, markup=False)
+    return int(exploded)
 
 
 def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
     """The arguments as a configuration that does not know its data yet; the registries answer for names."""
     from genie_dg.bench.assemble import digest_of
     from genie_dg.bench.request import full_names, sort_settings
-    from genie_dg.runs.record import RunConfig
+    from genie_dg.runs.record import TRAINING, RunConfig
 
     algorithm, optimizer, backbone = full_names(arguments.algorithm, arguments.optimizer, arguments.backbone)
     of_algorithm, of_optimizer = sort_settings(arguments.set, algorithm, optimizer)
+    if arguments.lr is not None:
+        _, rate = sort_settings([f"optimizer.lr={arguments.lr}"], algorithm, optimizer)
+        if of_optimizer.setdefault("lr", rate["lr"]) != rate["lr"]:
+            raise InputError(
+                f"got --lr {rate['lr']:g} and --set lr={of_optimizer['lr']:g}, which differ; give one of them."
+            )
     return RunConfig(
         dataset=arguments.data,
         test_domains=(0,),
@@ -161,6 +236,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
         precision=arguments.precision,
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
+        **{name: getattr(arguments, name, off) for name, off in TRAINING.items()},
     )
 
 
@@ -204,6 +280,24 @@ def line_of(record: Record, test_domains: tuple[int, ...]) -> str:
         f"step {record.step:>6}  loss {loss}  validation {100 * record.validation(test_domains):5.1f} %  "
         f"left out {100 * record.test(test_domains):5.1f} %"
     )
+
+
+def over_trials(folders: list[Path]) -> str:
+    """The mean and its standard error of what training-domain validation chooses in each trial."""
+    from genie_dg.results.frame import load
+    from genie_dg.results.select import best_records
+
+    complete = [folder for folder in folders if (folder / "done").exists()]
+    if len(complete) < 2:
+        return f"{len(complete)} of {len(folders)} trials are complete; a mean needs two."
+    best = best_records(load(*complete))
+    values = {"validation": best["value"].to_list(), "left out": best["score"].to_list()}
+    texts = [
+        f"{name} {100 * mean(some):.1f} +/- {100 * stdev(some) / math.sqrt(len(some)):.1f} %"
+        for name, some in values.items()
+    ]
+    left = "" if len(complete) == len(folders) else f" of {len(folders)}, the others failed"
+    return f"Mean of {len(complete)} trials{left}, with standard error: {', '.join(texts)}."
 
 
 def summary(folder: Path) -> list[str]:

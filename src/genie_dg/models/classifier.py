@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import final
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from genie_dg._types import Edit, Network
-from genie_dg.check import did_you_mean, number, whole_number
+from genie_dg.check import InputError, did_you_mean, number, whole_number
 from genie_dg.registry import UnknownName
 
 from ._featurizer import BackboneRequest, Featurizer
@@ -58,6 +59,7 @@ class Classifier(Network):
         self.feature_size, self.classes, self.frozen = backbone.size, classes, frozen
         self.points, self.point_channels = tuple(backbone.points), dict(backbone.point_channels)
         self._paths = dict(backbone.points)
+        self._still: list[nn.Module] = []  # batch norms of the part that does not train
         self.train()
 
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
@@ -79,7 +81,53 @@ class Classifier(Network):
         super().train(mode)
         if self.frozen:
             freeze_statistics(self.featurizer)
+        for norm in self._still:
+            norm.eval()
         return self
+
+    def freeze(self, points: int, image: Tensor) -> None:
+        """Let the first feature points, and all that leads to them, train no more.
+
+        The parameters on which the activation there depends need no gradients from now on, and the batch norms
+        that are passed on the way keep their statistics.
+
+        Args:
+            points: how many; 0 for none.
+            image: any image, as a batch ``[1, channels, height, width]``, to find the way.
+        """
+        allowed = f"expected a whole number from 0 to {len(self.points)}, the feature points of this network"
+        if whole_number("freeze", points, 0) > len(self.points):
+            raise InputError(f"got freeze={points}; {allowed} ({', '.join(self.points) or 'none'}).")
+        if not points:
+            return
+        passed, activation = self._way_to(self.points[points - 1], image)
+        weights = [p for p in self.featurizer.parameters() if p.requires_grad]
+        used = torch.autograd.grad(activation.sum(), weights, allow_unused=True)
+        for weight, gradient in zip(weights, used, strict=True):
+            if gradient is not None:
+                weight.requires_grad_(False)
+        self._still += passed
+        self.train(self.training)
+
+    def _way_to(self, point: str, image: Tensor) -> tuple[list[nn.Module], Tensor]:
+        """The batch norms that an image passes on its way to a point, and the activation there."""
+        passed: list[nn.Module] = []
+        seen: list[tuple[list[nn.Module], Tensor]] = []
+        with ExitStack() as hooks:
+            for part in self.featurizer.modules():
+                if isinstance(part, _BatchNorm):
+                    hook = part.register_forward_pre_hook(lambda module, _: passed.append(module))
+                    hooks.callback(hook.remove)
+            at = self._module_at(point).register_forward_hook(
+                lambda module, inputs, output: seen.append((list(passed), output))
+            )
+            hooks.callback(at.remove)
+            training = self.training
+            hooks.callback(self.train, training)
+            self.eval()
+            with torch.enable_grad():
+                self.featurizer(image)
+        return seen[0]
 
     def _module_at(self, point: str) -> nn.Module:
         if point not in self._paths:
@@ -112,6 +160,7 @@ def build_network(
     weights: str | Path | None = None,
     dropout: float = 0.0,
     freeze_statistics: bool | None = None,
+    freeze: int = 0,
 ) -> Classifier:
     """A classifier on one of the backbones.
 
@@ -126,6 +175,7 @@ def build_network(
         dropout: of the features; DomainBed's ``resnet_dropout``.
         freeze_statistics: keep batch-norm statistics as they are, as DomainBed does; ``None`` means so when the
             weights come from a file, and not so when they are drawn.
+        freeze: how many feature points, with all that leads to them, do not train.
 
     >>> network = build_network("resnet50", classes=7, channels=3, image_size=224)
     >>> sum(p.numel() for p in network.parameters()), network.points
@@ -134,4 +184,6 @@ def build_network(
     request = BackboneRequest(channels, image_size, pretrained, None if weights is None else Path(weights))
     built = find_backbone(backbone).build(request)
     frozen = built.pretrained if freeze_statistics is None else freeze_statistics
-    return Classifier(built, classes, dropout, frozen)
+    network = Classifier(built, classes, dropout, frozen)
+    network.freeze(freeze, torch.zeros(1, channels, image_size, image_size))
+    return network

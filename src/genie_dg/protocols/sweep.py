@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError, did_you_mean, one_of
-from genie_dg.runs.record import RunConfig, oracle_rule
+from genie_dg.runs.record import MOST, RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
 from ._profile import NAME, Profile
@@ -49,6 +49,13 @@ OVERRIDES = {
     "precision": "text",
     "augment": "true or false",
     "eval_augment": "text",
+    "schedule": "text",
+    "warmup": "whole number",
+    "clip": "number",
+    "label_smoothing": "number",
+    "class_weights": "text",
+    "freeze": "whole number",
+    "early_stop": "whole number",
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
 
@@ -106,7 +113,7 @@ class SweepConfig:
         check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, InputError)
         for key, value in self.overrides.items():
             check_kind("[overrides]", key, value, OVERRIDES[key], InputError)
-        RunConfig("any", (0,), **self.overrides)  # refuses values that no run can have
+        RunConfig("any", (0,), **{"steps": MOST["steps"], **self.overrides})  # refuses what no run can have
         for key in ("algorithm_settings", "optimizer_settings"):
             check_kind(where, key, getattr(self, key), "table", InputError)
             for name, settings in getattr(self, key).items():

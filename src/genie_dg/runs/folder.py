@@ -5,7 +5,8 @@ A run's folder holds ``config.json`` (what the run is), ``meta.json`` (versions 
 the last record and of the one before), ``timings.jsonl`` (how long things took, which is never the same twice
 and so not part of the records), ``watch.jsonl`` (what it was watched for), ``failures.jsonl`` (why attempts
 ended), ``model.pt`` and ``model-<step>.pt`` (weights of records), with SWAD ``swad.json`` and ``swad.pt``
-(record and weights of the average), and at the end ``done`` (digests of all this). Records beyond those that
+(record and weights of the average), ``continue.pt`` and ``continue-model.pt`` (from which a longer run can go
+on; see `genie_dg.bench.more`), and at the end ``done`` (digests of all this). Records beyond those that
 the checkpoint counts are cut off when a run goes on, so a run that was killed at any moment leaves the same
 records as one that was not.
 """
@@ -40,6 +41,7 @@ CONFIG, META, DONE, LOCK = "config.json", "meta.json", "done", "lock"
 RECORDS, TIMINGS, WATCH, FAILURES = "records.jsonl", "timings.jsonl", "watch.jsonl", "failures.jsonl"
 CHECKPOINT, BEFORE, MODEL = "checkpoint.pt", "checkpoint-before.pt", "model.pt"
 AVERAGE, AVERAGE_MODEL = "swad.json", "swad.pt"
+CONTINUE, CONTINUE_MODEL = "continue.pt", "continue-model.pt"
 
 _OF_RECORD = re.compile(r"model-\d+\.pt")
 

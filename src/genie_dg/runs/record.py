@@ -29,7 +29,24 @@ ORACLES = ("last", "best")
 MOST = {"batch_size": 2**31 - 1, "steps": 2**53 - 1, "checkpoint_every": 2**53 - 1, "image_size": 2**15}
 """Sizes that a run can have at most, far beyond what is of use."""
 
-LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False}
+SCHEDULES = ("cosine", "linear")
+"""How the learning rate falls after the warm-up."""
+
+CLASS_WEIGHTS = ("balanced",)
+"""How classes are weighed in the loss."""
+
+TRAINING: dict[str, Any] = {
+    "schedule": "",
+    "warmup": 0,
+    "clip": 0.0,
+    "label_smoothing": 0.0,
+    "class_weights": "",
+    "freeze": 0,
+    "early_stop": 0,
+}
+"""The settings of training that ``train`` and ``sweep`` share, each with the value that leaves it off."""
+
+LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False, **TRAINING}
 """Fields that came after the first runs were stored, with the value that stands for what these did. A field
 with that value is left out of the text of a configuration, so runs from before keep their identity."""
 
@@ -63,6 +80,13 @@ class RunConfig:
             the protocol's name stands for. See `oracle_rule`.
         fast: OpenCV augments pictures and the network gets them channels last: quicker, with other roundings.
         average_of: nothing is trained; the weights are the mean of those of these runs (DiWA).
+        schedule: how the learning rate falls to 0 over the run, ``"cosine"`` or ``"linear"``; empty for not.
+        warmup: steps in which the learning rate rises to its value.
+        clip: the largest norm of the gradient of a role's parameters; 0 for any.
+        label_smoothing: the part of a target that is shared evenly among the classes.
+        class_weights: ``"balanced"`` weighs each class by one over its frequency in what trains; empty for not.
+        freeze: how many feature points of the network, from the images on, do not train.
+        early_stop: the run ends when validation accuracy has not risen for so many records; 0 for never.
     """
 
     dataset: str
@@ -91,6 +115,13 @@ class RunConfig:
     oracle: str = ""
     average_of: tuple[str, ...] = ()
     fast: bool = False
+    schedule: str = ""
+    warmup: int = 0
+    clip: float = 0.0
+    label_smoothing: float = 0.0
+    class_weights: str = ""
+    freeze: int = 0
+    early_stop: int = 0
 
     def __post_init__(self) -> None:
         for name, high in MOST.items():
@@ -108,8 +139,25 @@ class RunConfig:
         one_of("eval_augment", self.eval_augment, EVAL_AUGMENT)
         if self.oracle:
             one_of("oracle", self.oracle, ORACLES)
+        self._check_training()
         object.__setattr__(self, "test_domains", tuple(sorted(set(self.test_domains))))
         object.__setattr__(self, "average_of", tuple(sorted(self.average_of)))
+
+    def _check_training(self) -> None:
+        if self.schedule:
+            one_of("schedule", self.schedule, SCHEDULES)
+        if self.class_weights:
+            one_of("class_weights", self.class_weights, CLASS_WEIGHTS)
+        for name in ("warmup", "freeze", "early_stop"):
+            whole_number(name, getattr(self, name), 0)
+        number("clip", self.clip, 0)
+        number("label_smoothing", self.label_smoothing, 0, 1, open_high=True)
+        for name in ("clip", "label_smoothing"):  # 1 and 1.0 are one run
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.warmup >= self.steps:
+            raise InputError(
+                f"got warmup={self.warmup} for {self.steps} steps; expected fewer steps of warm-up than steps."
+            )
 
     @property
     def run_id(self) -> str:
