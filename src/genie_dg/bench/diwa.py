@@ -120,7 +120,7 @@ def average(
             "sweep with hparams = 2 or more first."
         )
     for members in found:
-        with same_kernels():
+        with same_kernels(members[0].config.threads):
             report(*_average(members, data, options, choice), len(members))
     return problems
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import one_of, whole_number
+from genie_dg.check import one_of
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
@@ -48,11 +48,9 @@ class RunOptions:
     evaluate: str = option("used", "used: the parts of domains that selection and tables read; all: every part")
     watch: str = option("", "also measure updates, osgr, or updates,osgr")
     tensorboard: bool = option(False, "also write TensorBoard's files")
-    threads: int = option(0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)")
     plugin: tuple[str, ...] = option((), "a Python file that registers your own rows", ALL, metavar="FILE")
 
     def __post_init__(self) -> None:
-        whole_number("threads", self.threads, 0)
         one_of("evaluate", self.evaluate, EVALUATE)
 
     @property

@@ -44,14 +44,17 @@ class Plan:
     data: dict[str, DomainSet]
 
 
-def plan(path: Path, options: RunOptions) -> Plan:
+def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
     """Everything that can be wrong is found here, before any work starts.
 
     Args:
         path: the TOML file of the sweep.
         options: of all its runs.
+        threads: of each run, instead of what the file says.
     """
     sweep = load_sweep(path)
+    if threads is not None:
+        sweep = replace(sweep, threads=threads)
     profile = find_protocol(sweep.protocol, path.parent)
     opened = {entry: open_data(entry, options.root or None) for entry in sweep.datasets}
     entries = {data.name: entry for entry, data in opened.items()}

@@ -48,17 +48,21 @@ def train(parts: Parts, folder: Path, report: Report | None = None) -> list[Reco
         folder: of this run; created when missing.
         report: called after every step.
     """
-    with files.alone(folder) if parts.world.first else nullcontext(), same_kernels():
+    with files.alone(folder) if parts.world.first else nullcontext(), same_kernels(parts.config.threads):
         parts.world.wait()
         return _train(parts, folder, report)
 
 
 @contextmanager
-def same_kernels() -> Iterator[None]:
-    """CuDNN chooses the same, deterministic kernels every time, as DomainBed asks of it."""
-    tf32 = torch.backends.cudnn.allow_tf32
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
-        yield
+def same_kernels(threads: int) -> Iterator[None]:
+    """The same arithmetic every time: so many threads, and CuDNN's deterministic kernels, as DomainBed asks."""
+    usual, tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    torch.set_num_threads(threads)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def _train(parts: Parts, folder: Path, report: Report | None) -> list[Record]:

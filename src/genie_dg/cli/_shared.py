@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genie_dg.check import InputError, MissingPackage
+from genie_dg.check import InputError, MissingPackage, printable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,14 +46,19 @@ def load_runs(purpose: str, folders: list[Path], problems: list[str] | None = No
 
     problems = [] if problems is None else problems
     frame = load(*folders, problems=problems)
-    for problem in problems:
-        print(f"genie-dg: {problem}", file=sys.stderr)
+    tell_problems(problems)
     if not len(frame):
         raise InputError(
             f"There are no runs in {', '.join(map(str, folders))}; name a folder that genie-dg train, sweep or "
             "import wrote."
         )
     return frame
+
+
+def tell_problems(problems: Iterable[str]) -> None:
+    """A line on stderr for each file that cannot be used."""
+    for problem in problems:
+        print(printable(f"genie-dg: {problem}"), file=sys.stderr)
 
 
 def write(path: Path, text: bytes) -> None:

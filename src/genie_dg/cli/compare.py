@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from genie_dg.check import whole_number
+from genie_dg.check import printable, whole_number
 
 from ._shared import add_runs, load_runs
 
@@ -42,6 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         mix=arguments.mix_protocols,
     )
     for note in compared.notes:
-        print(f"Note: {note}", file=sys.stderr)
-    print(render_comparisons(compared, arguments.format))
+        print(printable(f"Note: {note}"), file=sys.stderr)
+    print(printable(render_comparisons(compared, arguments.format), keep="\n"))
     return 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from genie_dg.bench.options import add_flags, options_from
+from genie_dg.check import printable
 
 from ._shared import require
 
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = [domain.name for domain in data.domains]
 
     def report(config: RunConfig, record: Record | None, kept: int, runs: int) -> None:
-        without = ", ".join(names[k] for k in config.test_domains)
+        without = printable(", ".join(names[k] for k in config.test_domains))
         reached = "was there already"
         if record is not None:
             validation, test = record.validation(config.test_domains), record.test(config.test_domains)
@@ -56,5 +57,5 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     for problem in average(data, options, arguments.choice, report):
-        console.print(problem, markup=False, soft_wrap=True)
+        console.print(printable(problem), markup=False, soft_wrap=True)
     return 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from ._shared import require
+from ._shared import require, tell_problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +22,6 @@ def run(arguments: argparse.Namespace) -> int:
     from genie_dg.results.domainbed import import_domainbed
 
     done = import_domainbed(arguments.source, arguments.out)
-    for problem in done.problems:
-        print(f"genie-dg: {problem}", file=sys.stderr)
+    tell_problems(done.problems)
     print(f"{done.written} runs imported into {arguments.out}, {done.present} were there already.")
     return 0

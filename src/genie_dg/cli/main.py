@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from genie_dg import __version__
-from genie_dg.check import GenieError, InputError, one_of
+from genie_dg.check import GenieError, InputError, one_of, printable
 
 VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except GenieError as error:
-        print(f"genie-dg: {error}", file=sys.stderr)
+        print(printable(f"genie-dg: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ngenie-dg: stopped by Ctrl-C.", file=sys.stderr)

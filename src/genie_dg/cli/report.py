@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from genie_dg.check import printable
+
 from ._shared import add_runs, load_runs, require, write
 
 
@@ -30,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     page = report(frame, problems, mix=arguments.mix_protocols)
     write(arguments.output, page.encode("utf-8", "replace"))
-    print(f"{len(frame)} runs in {arguments.output}; open it in a browser.")
+    print(printable(f"{len(frame)} runs in {arguments.output}; open it in a browser."))
     return 0

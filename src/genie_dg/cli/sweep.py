@@ -49,8 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--engine", default="local", help="local, ray or here (default: %(default)s)")
     parser.add_argument("--address", default="", help="of a Ray cluster (default: start one on this machine)")
-    parser.add_argument("--cpus", type=float, default=1.0, help="of each run on Ray (default: %(default)s)")
+    parser.add_argument("--cpus", type=float, help="of each run on Ray (default: its threads)")
     parser.add_argument("--gpus", type=float, default=0.0, help="of each run on Ray (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=int, help="of each run; another number, other last digits (default: the file's, or 1)"
+    )
     add_flags(parser, "sweep")
 
 

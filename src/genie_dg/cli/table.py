@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from genie_dg.check import printable
+
 from ._shared import add_runs, load_runs, write
 
 
@@ -29,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     text = render(tables(frame, arguments.select, mix=arguments.mix_protocols), arguments.format)
     if arguments.output is None:
-        print(text, end="")
+        print(printable(text, keep="\n"), end="")
     else:
         write(arguments.output, text.encode("utf-8"))
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError
+from genie_dg.check import InputError, printable
 
 from ._shared import require
 
@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
     )
     parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of torch; another number, other last digits (%(default)s)"
+    )
     add_flags(parser, "train")
 
 
@@ -92,23 +95,27 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
     from genie_dg.bench.jobs import run_parts
+    from genie_dg.bench.train import same_kernels
+    from genie_dg.runs.folder import DONE
 
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, same_kernels(config.threads):
         warnings.simplefilter("always", DegenerateWarning)
         parts = assemble(config, data, options, world=world)
     for warning in caught:
         console.print(f"[yellow]Note:[/] {warning.message}")
     folder = Path(options.out) / config.run_id
-    names = [parts.domains[k] for k in config.test_domains]
+    names = [printable(parts.domains[k]) for k in config.test_domains]
     console.print(
-        f"{config.algorithm} with {config.optimizer} on {data.name}, {config.backbone}, "
+        f"{config.algorithm} with {config.optimizer} on {printable(data.name)}, {config.backbone}, "
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
+    if note := "" if world.size > 1 or (folder / DONE).exists() else more_threads(config, options.device):
+        console.print(note, markup=False)
     with _bar(console, parts) as report:
         run_parts(parts, folder, options, report)
     for line in summary(folder) if world.first else ():
-        console.print(line, markup=False)
+        console.print(printable(line), markup=False)
     return 0
 
 
@@ -143,7 +150,17 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
         data_digest=data.digest(),
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
+        threads=arguments.threads,
     )
+
+
+def more_threads(config: RunConfig, device: str) -> str:
+    """A note where one thread leaves cores of this machine idle."""
+    from genie_dg.bench.engines.local import cores
+
+    if device != "cpu" or config.threads > 1 or cores() == 1:
+        return ""
+    return f"1 thread of {cores()} cores; --threads {cores()} is quicker and gives other last digits."
 
 
 def usable_device(text: str) -> str:

@@ -125,7 +125,7 @@ def _parts(
     title: str, configs: Sequence[RunConfig], domains: Mapping[str, Sequence[str]], folder: Path
 ) -> list[Again]:
     """Runs of a protocol whose sweep nobody remembers: as few sweeps as give exactly these runs."""
-    fixed = [key for key in OVERRIDES if key not in ("batch_size", "dropout")]
+    fixed = [key for key in (*OVERRIDES, "threads") if key not in ("batch_size", "dropout")]
     kinds: dict[str, list[RunConfig]] = {}
     for config in configs:
         kinds.setdefault(repr([getattr(config, key) for key in fixed]), []).append(config)
@@ -169,6 +169,8 @@ def sweep_text(
     }
     if any(config.fast for config in configs):
         head["fast"] = True
+    if configs[0].threads != 1:
+        head["threads"] = configs[0].threads
     lines = [f"{key} = {toml_value(value)}" for key, value in head.items()]
     if configs[0].protocol.endswith(CHANGED):
         values = _same([{key: getattr(config, key) for key in OVERRIDES} for config in configs])
@@ -253,6 +255,7 @@ def train_command(config: RunConfig, domains: Sequence[str]) -> str:
     words += ["--trial", str(c.trial_seed)]
     words += ["--weights", "FILE"] if c.weights_digest else ["--pretrained"] * c.pretrained
     words += ["--swad"] * c.swad + ["--no-augment"] * (not c.augment) + ["--fast"] * c.fast
+    words += ["--threads", str(c.threads)] if c.threads != 1 else []
     for owner, settings in (("algorithm", c.algorithm_settings), ("optimizer", c.optimizer_settings)):
         for key, value in settings.items():
             words += ["--set", f"{owner}.{key}={value}"]

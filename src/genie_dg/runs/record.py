@@ -1,6 +1,6 @@
 """What a run is and what it leaves: its configuration, its identity and the rows of its files, typed.
 
-Paths, devices, numbers of workers and progress bars are not part of a configuration: the same science has the
+Paths, devices, the number of workers and progress bars are not part of a configuration: the same science has the
 same ``run_id`` wherever it runs.
 """
 
@@ -24,7 +24,7 @@ EVAL_AUGMENT = ("none", "train", "train-in")
 ORACLES = ("last", "best")
 """Which record test-domain validation may look at: the last one of a run, or the best one."""
 
-LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False}
+LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False, "threads": 1}
 """Fields that came after the first runs were stored, with the value that stands for what these did. A field
 with that value is left out of the text of a configuration, so runs from before keep their identity."""
 
@@ -57,6 +57,7 @@ class RunConfig:
         oracle: which record test-domain validation looks at, ``"last"`` or ``"best"``; empty for the rule that
             the protocol's name stands for. See `oracle_rule`.
         fast: OpenCV augments pictures and the network gets them channels last: quicker, with other roundings.
+        threads: of torch on the CPU; sums are split among them, so another number gives other last digits.
         average_of: nothing is trained; the weights are the mean of those of these runs (DiWA).
     """
 
@@ -86,9 +87,10 @@ class RunConfig:
     oracle: str = ""
     average_of: tuple[str, ...] = ()
     fast: bool = False
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "steps", "checkpoint_every", "image_size"):
+        for name in ("batch_size", "steps", "checkpoint_every", "image_size", "threads"):
             whole_number(name, getattr(self, name))
         number("dropout", self.dropout, 0, 1, open_high=True)
         one_of("precision", self.precision, PRECISIONS)
