@@ -7,6 +7,7 @@ A message says what was got, what was expected and, where it helps, what to do:
 from __future__ import annotations
 
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -107,7 +108,7 @@ def boolean(name: str, value: Any, error: type[InputError] = InputError) -> bool
 
 def folder(path: Path, what_to_do: str, error: type[InputError] = InputError) -> Path:
     """A folder that is there."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # Path.is_dir raises where a folder above it is closed to this user
         raise error(f"{path} is not a folder; {what_to_do}.")
     return path
 
@@ -135,7 +136,7 @@ def short(value: Any, most: int = 60) -> str:
 
 
 def printable(text: Any, keep: str = "") -> str:
-    r"""A text that cannot steer a terminal: what came from files or errors goes through here before it is shown.
+    r"""A text that cannot steer a terminal: what came from files or errors goes through here to be shown.
 
     Breaks of lines and tabs become spaces; other control characters are shown as they would be typed.
 

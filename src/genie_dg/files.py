@@ -148,7 +148,7 @@ class Holder:
 
 
 def _born(pid: int) -> str | None:
-    """When a process of this machine was started, where the system says so; ``None`` for one that is not there."""
+    """When a process of this machine was started, where the system says so; ``None`` when it is not there."""
     try:
         os.kill(pid, 0)
     except PermissionError:

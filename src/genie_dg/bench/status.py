@@ -67,7 +67,8 @@ def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[R
             told.append(f"{file} cannot be read ({error.strerror}); it is left out.")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             told.append(
-                f"{file} is not a list of runs ({reason(error)}); it is left out: start the sweep again to repair it."
+                f"{file} is not a list of runs ({reason(error)}); it is left out: start the sweep again to "
+                "repair it."
             )
     return sweeps
 

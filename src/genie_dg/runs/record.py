@@ -1,7 +1,7 @@
 """What a run is and what it leaves: its configuration, its identity and the rows of its files, typed.
 
-Paths, devices, the number of workers and progress bars are not part of a configuration: the same science has the
-same ``run_id`` wherever it runs.
+Paths, devices, the number of workers and progress bars are not part of a configuration: the same science has
+the same ``run_id`` wherever it runs.
 """
 
 from __future__ import annotations

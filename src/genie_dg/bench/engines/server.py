@@ -1,8 +1,8 @@
 """The launcher's side of the process from which workers are forked.
 
-Importing torch and all that a run needs takes seconds. A server does it once, beside what the launcher does, and
-every worker, also one that replaces another, is a fork of it that can begin at once. It is an interpreter of
-its own: forking the launcher itself would be wrong where it has threads, or has used a GPU.
+Importing torch and all that a run needs takes seconds. A server does it once, beside what the launcher does,
+and every worker, also one that replaces another, is a fork of it that can begin at once. It is an interpreter
+of its own: forking the launcher itself would be wrong where it has threads, or has used a GPU.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WorkerServer:
         self.stop()
 
     def start(self) -> tuple[int, socket.socket]:
-        """A new worker: its number, and a socket for jobs and events; BrokenPipeError when the server is gone."""
+        """A new worker: its number, and a socket for jobs and events; an OSError when the server is gone."""
         ours, theirs = socket.socketpair()
         self._started += 1
         with theirs:

@@ -1,9 +1,9 @@
 """The process from which workers are forked, and a worker: one JSON line in, events as JSON lines out.
 
-``python -m genie_dg.bench.engines.worker FD`` is started by `genie_dg.bench.engines.server`. It imports torch and
-all that a run needs, once, and computes nothing, so no thread is there that a fork would lose. For every number
-that comes over the socket FD, with a socket of its own, it forks a worker; when one has ended, its number and
-exit code go back. When the launcher is gone, so are all workers.
+``python -m genie_dg.bench.engines.worker FD`` is started by `genie_dg.bench.engines.server`. It imports torch
+and all that a run needs, once, and computes nothing, so no thread is there that a fork would lose. For every
+number that comes over the socket FD, with a socket of its own, it forks a worker; when one has ended, its
+number and exit code go back. When the launcher is gone, so are all workers.
 
 A worker trains jobs until its input ends. Events are ``started``, ``progress`` (steps done), ``done``, ``busy``
 (another launcher has the run) and ``failed`` with a reason. What a library prints goes to stderr.
