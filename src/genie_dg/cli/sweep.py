@@ -133,8 +133,8 @@ def _estimate(planned: Plan, workers: int, options: RunOptions, began: float, co
     console.print(f"About {together} with {workers} at a time, {each} each; {alone} one after another.")
     if made.paces:
         console.print(
-            f"It rests on {start:.2g} s to start, and on a few steps, an evaluation and a checkpoint of each kind "
-            "of run, timed just now:"
+            f"It rests on {start:.2g} s to start, and on a few steps, an evaluation and a checkpoint of each "
+            "kind of run, timed just now:"
         )
     for pace in made.paces[:SHOWN]:
         times = f"{pace.step:.3g} s a step, {pace.evaluation:.3g} s an evaluation, {pace.start:.3g} s to begin"
