@@ -23,7 +23,7 @@ from genie_dg.files import (
     Busy,
     FileError,
     append_line,
-    is_locked,
+    held_by,
     json_line,
     lock,
     read_lines,
@@ -211,29 +211,29 @@ def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_lock_keeps_other_processes_out(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
-    assert not is_locked(path)
+    assert not held_by(path)
     assert not path.exists()
     with another_process(path) as child:
-        assert is_locked(path)
+        assert held_by(path)
         words = r"^Another process trains ab12 right now; wait until it ends\.$"
         with pytest.raises(Busy, match=words), lock(path, "trains ab12"):
             pass
         child.communicate("\n")
         assert child.returncode == 0
-    assert not is_locked(path)
+    assert not held_by(path)
     assert path.exists()  # removing it would let two processes hold two files of one name
     with lock(path, "works"):
-        assert is_locked(path)
+        assert held_by(path)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lock_ends_with_its_process(tmp_path: Path, how: signal.Signals) -> None:
     path = tmp_path / "lock"
     with another_process(path) as child:
-        assert is_locked(path)
+        assert held_by(path)
         child.send_signal(how)
         child.wait()
-        assert not is_locked(path)
+        assert not held_by(path)
 
 
 def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_lock_ends_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(ZeroDivisionError), lock(path, "works"):
         raise ZeroDivisionError
-    assert not is_locked(path)
+    assert not held_by(path)
 
 
 def test_a_lock_in_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def _born(pid: int) -> str | None:
     return None if state == "Z" else fields[18]
 
 
-def _holder_file(path: Path) -> Path:
+def holder_file(path: Path) -> Path:
+    """Where the holder of a lock file is written down."""
     return path.with_name(f"{path.name}.holder")
 
 
@@ -172,7 +173,7 @@ def held_by(path: Path) -> Holder | None:
     What a process on another machine wrote down is believed: see `Holder.here`.
     """
     try:
-        data = json.loads(_holder_file(path).read_bytes())
+        data = json.loads(holder_file(path).read_bytes())
         holder = Holder(str(data["host"]), int(data["pid"]), str(data["born"]), str(data["since"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -232,7 +233,7 @@ def lock(path: Path, work: str, wait: float = 0.0) -> Iterator[None]:
     finally:
         if _held.pop(path, None) == _identity(path):
             with suppress(OSError):
-                _holder_file(path).unlink()
+                holder_file(path).unlink()
         guard.release()
 
 
@@ -240,7 +241,7 @@ def _write_holder(path: Path) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     holder = Holder(socket.gethostname(), os.getpid(), _born(os.getpid()) or "", since)
     try:
-        _holder_file(path).write_text(json.dumps(asdict(holder)), encoding="utf-8")
+        holder_file(path).write_text(json.dumps(asdict(holder)), encoding="utf-8")
         status = path.stat()
     except OSError as error:
         raise _not_writable(path, error) from error

@@ -105,8 +105,8 @@ def test_a_job_knows_its_folder_and_whether_it_is_done(tmp_path: Path) -> None:
     job.folder.mkdir()
     (job.folder / "done").touch()
     assert job.done
-    assert job.changed(device="cpu", threads=2) == Job(
-        CONFIG, "digits", RunOptions(out=str(tmp_path), device="cpu", threads=2)
+    assert job.changed(device="cpu", watch="osgr") == Job(
+        CONFIG, "digits", RunOptions(out=str(tmp_path), device="cpu", watch="osgr")
     )
 
 

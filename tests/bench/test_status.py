@@ -20,7 +20,7 @@ CONFIG = RunConfig(
 
 
 def test_the_state_of_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
-    job = Job(CONFIG, "digits", RunOptions(out=str(tmp_path), threads=1))
+    job = Job(CONFIG, "digits", RunOptions(out=str(tmp_path)))
     assert state_of(job.config, tmp_path).kind == "missing"
 
     class Stop(Exception):

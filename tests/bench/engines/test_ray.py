@@ -96,7 +96,7 @@ def assert_same(folder: Path, expected: Print) -> None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Print]:
     opened, prints = OpenSets(), {}
     for job in jobs_in(tmp_path_factory.mktemp("here")):
-        run_job(job.changed(device="cpu", threads=1), opened)
+        run_job(job.changed(device="cpu"), opened)
         prints[job.config.run_id] = print_of(job.folder)
     return prints
 
@@ -370,7 +370,7 @@ def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "digits").mkdir()
-    job = Job(BASE, "mine", RunOptions(root="data", weights="w.pth", plugin=("p.py",), threads=3))
+    job = Job(BASE, "mine", RunOptions(root="data", weights="w.pth", plugin=("p.py",)))
     whole = with_whole_paths(job)
     assert whole.data == str(tmp_path / "mine")
     assert whole.options == RunOptions(
@@ -378,7 +378,6 @@ def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pyt
         root=str(tmp_path / "data"),
         weights=str(tmp_path / "w.pth"),
         plugin=(str(tmp_path / "p.py"),),
-        threads=3,
     )
     assert with_whole_paths(replace(job, data="digits")).data == "digits"
     assert with_whole_paths(replace(job, data="/on/the/nodes")).data == "/on/the/nodes"

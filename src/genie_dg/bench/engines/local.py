@@ -130,7 +130,7 @@ class _Launch:
     def _start(self, device: str) -> _Worker:
         try:
             number, channel = self.server.start()
-        except (BrokenPipeError, ConnectionResetError):  # it was killed, and its workers with it
+        except OSError:  # it was killed, and its workers with it
             self.server.stop()
             self.server = WorkerServer()
             number, channel = self.server.start()

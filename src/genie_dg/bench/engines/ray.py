@@ -22,7 +22,15 @@ from genie_dg.runs import folder as files
 
 from ..options import Job
 from ._ray_cluster import ClusterError, connection, slots_of
-from ._ray_files import TO_RESUME, Progress, UnexpectedFile, files_at, train_remotely, write_files
+from ._ray_files import (
+    TO_RESUME,
+    Progress,
+    UnexpectedFile,
+    files_at,
+    remove_left_folders,
+    train_remotely,
+    write_files,
+)
 from .queue import Event, EventReport, Outcome, Queue
 
 AHEAD = 2
@@ -65,13 +73,17 @@ def launch_ray(
         return Outcome([job.config.run_id for job in jobs])
     where = device or ("cuda" if gpus else "cpu")
     ready = [with_whole_paths(job).changed(device=where) for job in jobs]
-    with connection(address) as ray:
-        if not address and slots_of(ray, cpus, gpus) == 0:
-            raise ClusterError(
-                f"A run asks for {cpus:g} CPUs and {gpus:g} GPUs, and this machine has fewer; "
-                "ask for less, or name the address of a cluster that has them."
-            )
-        return _Launch(ray, Queue(ready, retries, report), cpus, gpus, poll).run()
+    try:
+        with connection(address) as ray:
+            if not address and slots_of(ray, cpus, gpus) == 0:
+                raise ClusterError(
+                    f"A run asks for {cpus:g} CPUs and {gpus:g} GPUs, and this machine has fewer; "
+                    "ask for less, or name the address of a cluster that has them."
+                )
+            return _Launch(ray, Queue(ready, retries, report), cpus, gpus, poll).run()
+    finally:
+        if not address:
+            remove_left_folders()
 
 
 def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: str) -> None:

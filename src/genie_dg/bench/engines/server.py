@@ -62,7 +62,11 @@ class WorkerServer:
         ours, theirs = socket.socketpair()
         self._started += 1
         with theirs:
-            socket.send_fds(self._control, [NUMBER.pack(self._started)], [theirs.fileno()])
+            try:
+                socket.send_fds(self._control, [NUMBER.pack(self._started)], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
         return self._started, ours
 
     def exit_code(self, number: int) -> int | None:
