@@ -155,4 +155,4 @@ def _steers(character: str) -> bool:
 
 
 def _shown(character: str) -> str:
-    return " " if character in "\n\r\t" else character.encode("unicode_escape").decode("ascii")
+    return " " if character in "\n\r\t" else ascii(character)[1:-1]

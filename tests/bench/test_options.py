@@ -90,7 +90,7 @@ def test_a_new_field_is_a_new_flag() -> None:
     add_flags(parser, "train")
     assert "(default: runs)" in parser.format_help()
     assert "may be given several times" in " ".join(parser.format_help().split())
-    assert "--threads" in parser.format_help()
+    assert "--device" in parser.format_help()
 
 
 def test_watches_are_words_between_commas() -> None:

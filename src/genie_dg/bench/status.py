@@ -104,7 +104,7 @@ def state_of(config: RunConfig, runs: Path, problems: list[str] | None = None) -
         if holder.here:
             return State(config, "running", steps, spent)
         return State(
-            config, "unknown", steps, spent, f"it was taken by {holder}; ask there whether it still runs"
+            config, "unknown", steps, spent, f"it was taken by {holder}; look there whether it still runs"
         )
     failures, unread = read_lines(folder / files.FAILURES)
     told += unread

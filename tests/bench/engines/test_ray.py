@@ -20,13 +20,20 @@ import torch
 
 from genie_dg.bench.engines import _ray_cluster, _ray_files
 from genie_dg.bench.engines._ray_cluster import ClusterError
-from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
+from genie_dg.bench.engines._ray_files import (
+    Progress,
+    UnexpectedFile,
+    remove_left_folders,
+    temporary_folder,
+    train_remotely,
+    write_files,
+)
 from genie_dg.bench.engines.local import cores
 from genie_dg.bench.engines.queue import Event, Outcome
 from genie_dg.bench.engines.ray import launch_ray, with_whole_paths
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.files import Busy
+from genie_dg.files import Busy, holder_file
 from genie_dg.runs.folder import alone, load_tensors
 from genie_dg.runs.record import RunConfig
 
@@ -214,6 +221,32 @@ def test_a_hopeless_job_is_reported_and_the_others_finish(hard: Hard, undisturbe
     assert sorted(hard.outcome.done) == sorted(undisturbed)
     for job in hard.jobs:
         assert_same(job.folder, undisturbed[job.config.run_id])
+
+
+def test_the_temporary_folder_of_a_killed_worker_is_removed(hard: Hard) -> None:
+    away = Path(tempfile.gettempdir())
+    assert list(away.glob(f"genie-dg-*/{hard.jobs[0].config.run_id}")) == []
+
+
+def test_only_folders_of_this_users_dead_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with temporary_folder() as mine:
+        text = holder_file(Path(mine) / "lock").read_text()
+        for name, change in [("dead", {"pid": dead.pid}), ("elsewhere", {"host": "node7"}), ("used", {})]:
+            place = tmp_path / f"genie-dg-{name}"
+            (place / "run").mkdir(parents=True)
+            (place / "lock").touch()
+            holder_file(place / "lock").write_text(json.dumps({**json.loads(text), **change}))
+        (tmp_path / "genie-dg-odd").mkdir()
+        (tmp_path / "genie-dg-file").touch()
+        remove_left_folders()
+        kept = {Path(mine).name, *(f"genie-dg-{name}" for name in ("elsewhere", "used", "odd", "file"))}
+        assert {path.name for path in tmp_path.iterdir()} == kept
+    assert not Path(mine).exists()
 
 
 class SlowProgress:

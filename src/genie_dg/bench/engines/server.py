@@ -7,6 +7,7 @@ of its own: forking the launcher itself would be wrong where it has threads, or 
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -46,7 +47,11 @@ class WorkerServer:
         command = [sys.executable, "-m", "genie_dg.bench.engines.worker", str(theirs.fileno())]
         with theirs:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], preexec_fn=_begin
+                command,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # NumPy's would start threads when imported
+                pass_fds=[theirs.fileno()],
+                preexec_fn=_begin,
             )
 
     def __enter__(self) -> WorkerServer:
