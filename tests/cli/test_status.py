@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import stat
@@ -16,7 +17,7 @@ import pytest
 from genie_dg.bench.status import remember
 from genie_dg.cli.main import main
 from genie_dg.files import append_line, lock, write_json, write_whole
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.record import Record, RunConfig, canonical
 
 CONFIG = RunConfig("digits", (5,), optimizer="adam", backbone="mlp", steps=10, checkpoint_every=5)
 CONFIGS = [replace(CONFIG, trial_seed=k) for k in range(5)]
@@ -81,6 +82,34 @@ def test_all_lists_every_run_that_is_not_done_and_workers_shorten_the_time(
     assert [line.split()[0] for line in lines[1:]] == ["failed", "stopped", "missing", "missing"]
     assert main(["status", str(runs), "--workers", "-1"]) == 2
     assert "got --workers=-1; expected a whole number of at least 0." in capsys.readouterr().err
+
+
+def test_no_name_from_a_folder_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of a domain, of a data set and of a sweep with escapes, as they may come with somebody's runs."""
+    config = replace(CONFIG, dataset="di\x1b[2Jgits", steps=1)
+    folder = tmp_path / config.run_id
+    folder.mkdir()
+    write_json(folder / "meta.json", {"domains": [f"\x1b]0;{k}\x07" for k in range(6)]})
+    write_whole(folder / "config.json", canonical(config).encode())
+    record = Record(0, 0.0, None, 1.0, (0.5,) * 6, (0.5,) * 6)
+    append_line(folder / "records.jsonl", record.to_json())
+    append_line(folder / "records.jsonl", {"step": "\x1b[31m"})
+    write_whole(folder / "done", b"")
+    remember("mine", [config, CONFIG], tmp_path)
+    listed = json.loads((tmp_path / "sweeps" / "mine.json").read_text())
+    write_json(tmp_path / "sweeps" / "mine.json", {**listed, "name": "mi\x1b[1mne"})
+    page = str(tmp_path / "page.html")
+    for words in (
+        ["status", "--all"],
+        ["table"],
+        ["compare"],
+        ["report", "-o", page],
+        ["table", "--select", "x\x1b"],
+    ):
+        main([words[0], str(tmp_path), *words[1:]])
+        shown = "".join(capsys.readouterr())
+        assert "\\x1b" in shown, words
+        assert not set(shown) & {"\x1b", "\x07"}, words
 
 
 AS_NOBODY = """
