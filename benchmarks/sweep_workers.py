@@ -1,6 +1,6 @@
 """A sweep of 20 small runs with two workers, as a share of the time with one; both start from nothing.
 
-One worker has all cores as threads, two have half of them each, as ``genie-dg sweep`` does by itself.
+Every run has one thread, as ``genie-dg sweep`` gives it by itself, so that both do the same arithmetic.
 Also printed is what ``--dry-run`` announced for either.
 
     python benchmarks/sweep_workers.py --steps 150

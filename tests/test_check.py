@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genie_dg import check
-from genie_dg.check import GenieError, InputError, MissingPackage
+from genie_dg.check import GenieError, InputError, MissingPackage, printable
 
 
 class OwnError(InputError):
@@ -125,3 +125,19 @@ def test_long_values_are_cut() -> None:
     assert check.short("x" * 59) == "'" + "x" * 56 + "..."
     assert len(check.short(list(range(1000)))) == 60
     assert check.short(0.1) == "0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Grüße, 东京 100 % ✓", "Grüße, 东京 100 % ✓"),
+        ("\x1b]0;title\x07 \x1b[2J", "\\x1b]0;title\\x07 \\x1b[2J"),
+        ("one\r\ntwo\tthree", "one  two three"),
+        ("\x9b31m \u202eabc \ud800", "\\x9b31m \\u202eabc \\ud800"),
+        (ValueError("\x00"), "\\x00"),
+    ],
+)
+def test_a_text_to_be_shown_cannot_steer_a_terminal(text: Any, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown
+    assert printable(f"{shown}\n{shown}", keep="\n") == f"{shown}\n{shown}"

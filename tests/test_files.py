@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +26,8 @@ from genie_dg.files import (
     Busy,
     FileError,
     append_line,
-    is_locked,
+    held_by,
+    holder_file,
     json_line,
     lock,
     read_lines,
@@ -211,29 +215,108 @@ def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_lock_keeps_other_processes_out(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
-    assert not is_locked(path)
+    assert not held_by(path)
     assert not path.exists()
     with another_process(path) as child:
-        assert is_locked(path)
-        words = r"^Another process trains ab12 right now; wait until it ends\.$"
+        assert held_by(path)
+        name, since = re.escape(socket.gethostname()), r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+        words = (
+            rf"^Another process \(process {child.pid} on {name}, since {since}\) trains ab12 right now; wait "
+        )
         with pytest.raises(Busy, match=words), lock(path, "trains ab12"):
             pass
         child.communicate("\n")
         assert child.returncode == 0
-    assert not is_locked(path)
+    assert not held_by(path)
     assert path.exists()  # removing it would let two processes hold two files of one name
     with lock(path, "works"):
-        assert is_locked(path)
+        assert held_by(path)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lock_ends_with_its_process(tmp_path: Path, how: signal.Signals) -> None:
     path = tmp_path / "lock"
     with another_process(path) as child:
-        assert is_locked(path)
+        assert held_by(path)
         child.send_signal(how)
         child.wait()
-        assert not is_locked(path)
+        assert not held_by(path)
+
+
+def test_who_holds_a_lock_is_looked_up_without_taking_it(tmp_path: Path) -> None:
+    """Two threads look all the time, and not once is the lock refused to the process that wants it."""
+    path, stop = tmp_path / "lock", threading.Event()
+    seen: set[bool] = set()
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.add(held_by(path) is not None)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(100):
+            with lock(path, "works"):
+                pass
+        with lock(path, "works"):
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert seen == {True, False}
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+
+
+def test_what_the_file_of_a_holder_says_is_believed_of_other_machines_only(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock(path, "works"):
+        mine = json.loads(holder_file(path).read_text())
+        holder = held_by(path)
+    assert (mine["pid"], mine["host"]) == (os.getpid(), socket.gethostname())
+    assert holder is not None
+    assert holder.here
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for change, held in [
+        ({}, True),
+        ({"pid": dead.pid}, False),
+        ({"pid": 2**70}, False),
+        ({"born": "1"}, False),  # a later process has the number of one that is gone
+        ({"host": "elsewhere"}, True),
+        ({"pid": "x"}, False),
+    ]:
+        holder_file(path).write_text(json.dumps({**mine, **change}))
+        assert (held_by(path) is not None) == held, change
+    holder_file(path).write_text(json.dumps({**mine, "host": "elsewhere"}))
+    elsewhere = held_by(path)
+    assert elsewhere is not None
+    assert not elsewhere.here
+    for text in ("", "[]", "{", "null"):
+        holder_file(path).write_text(text)
+        assert held_by(path) is None
+
+
+def test_nothing_is_written_into_a_folder_whose_lock_was_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = (
+        r"run was removed while this process worked there; it stops here, and the same command starts again\.$"
+    )
+    with lock(folder / "lock", "works"):
+        write_whole(folder / "a", b"1")
+        append_line(folder / "b", {"x": 1})
+        shutil.rmtree(folder)
+        with pytest.raises(FileError, match=words):
+            write_whole(folder / "a", b"2")
+    with lock(folder / "lock", "works"):
+        shutil.rmtree(folder)
+        with another_process(folder / "lock"):
+            for write in (lambda: write_whole(folder / "a", b"2"), lambda: append_line(folder / "b", {"x": 2})):
+                with pytest.raises(FileError, match=words):
+                    write()
+            assert sorted(path.name for path in folder.iterdir()) == ["lock", "lock.holder"]
+    write_whole(folder / "a", b"3")
 
 
 def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
@@ -252,7 +335,7 @@ def test_a_lock_ends_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(ZeroDivisionError), lock(path, "works"):
         raise ZeroDivisionError
-    assert not is_locked(path)
+    assert not held_by(path)
 
 
 def test_a_lock_in_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -107,7 +108,7 @@ def boolean(name: str, value: Any, error: type[InputError] = InputError) -> bool
 
 def folder(path: Path, what_to_do: str, error: type[InputError] = InputError) -> Path:
     """A folder that is there."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # Path.is_dir raises where a folder above it is closed to this user
         raise error(f"{path} is not a folder; {what_to_do}.")
     return path
 
@@ -182,3 +183,26 @@ def short(value: Any, most: int = 60) -> str:
     """A value as it would be typed, cut where it is long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def printable(text: Any, keep: str = "") -> str:
+    r"""A text that cannot steer a terminal: what came from files or errors goes through here to be shown.
+
+    Breaks of lines and tabs become spaces; other control characters are shown as they would be typed.
+
+    Args:
+        text: what is to be shown.
+        keep: control characters that stay, such as the breaks of lines of a table.
+
+    >>> printable("red \x1b[31m\nname"), printable("a\n\x07b", keep="\n")
+    ('red \\x1b[31m name', 'a\n\\x07b')
+    """
+    return "".join(c if c in keep or not _steers(c) else _shown(c) for c in str(text))
+
+
+def _steers(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _shown(character: str) -> str:
+    return " " if character in "\n\r\t" else ascii(character)[1:-1]

@@ -10,9 +10,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,23 +85,26 @@ def write_whole(path: Path, data: bytes | Sequence[bytes | memoryview], before: 
         data: what it holds then, in one piece or in several.
         before: where the contents it had are kept; without it they are gone.
     """
+    check_locks(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
+        check_locks(path.parent)
         if before is not None and path.is_file():
             path.replace(before)
         part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise FileError(
             f"{path} cannot be written ({error.strerror}); free some space or choose another folder, and start "
             "the same command again: nothing that was saved is lost."
         ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -132,6 +138,7 @@ def json_line(data: Mapping[str, Any]) -> str:
 
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
     """Add one JSON object as the last line, synced; a torn line before it stays a line of its own."""
+    check_locks(path.parent)
     try:
         with os.fdopen(open_regular(path, flags=os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -173,12 +180,93 @@ def read_lines(path: str | Path, most: int | None = None) -> tuple[list[dict[str
     return objects, problems
 
 
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock, as it wrote down beside the lock file.
+
+    Args:
+        host: its machine.
+        pid: its number there.
+        born: when the process was started, in the machine's own count; a later process may have its number.
+        since: when it took the lock, as text.
+    """
+
+    host: str
+    pid: int
+    born: str
+    since: str
+
+    @property
+    def here(self) -> bool:
+        """Whether it is on this machine; of others nobody here knows whether they are alive."""
+        return self.host == socket.gethostname()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+def _born(pid: int) -> str | None:
+    """When a process of this machine was started, where the system says so; ``None`` when it is not there."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        pass
+    except (ProcessLookupError, OverflowError):
+        return None
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+    except OSError:
+        return ""
+    return None if state == "Z" else fields[18]
+
+
+def holder_file(path: Path) -> Path:
+    """Where the holder of a lock file is written down."""
+    return path.with_name(f"{path.name}.holder")
+
+
+def held_by(path: Path) -> Holder | None:
+    """Who holds a lock file; ``None`` when nobody does, or nobody that can be alive. The lock is not touched.
+
+    What a process on another machine wrote down is believed: see `Holder.here`.
+    """
+    try:
+        data = json.loads(holder_file(path).read_bytes())
+        holder = Holder(str(data["host"]), int(data["pid"]), str(data["born"]), str(data["since"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return None if holder.here and _born(holder.pid) != holder.born else holder
+
+
+_held: dict[Path, tuple[int, int]] = {}
+"""The lock files that this process holds, and which file each was when it was taken."""
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def check_locks(folder: Path) -> None:
+    """Refuse to write into a folder whose lock file this process held and somebody removed or replaced."""
+    for path, identity in _held.items():
+        if path.parent == folder and _identity(path) != identity:
+            raise FileError(
+                f"{folder} was removed while this process worked there; it stops here, and the same command "
+                "starts again."
+            )
+
+
 @contextmanager
 def lock(path: Path, work: str, wait: float = 0.0) -> Iterator[None]:
     """Hold a lock file, whose folder is made when missing.
 
     The lock ends with the process that holds it, in whatever way. The file stays: removing it would let two
-    processes hold two files of one name.
+    processes hold two files of one name. Who holds it stands in a file beside it, for `held_by`. When the lock
+    file goes although it is held, its folder is not written to any more: see `check_locks`.
 
     Args:
         path: the lock file.
@@ -192,23 +280,31 @@ def lock(path: Path, work: str, wait: float = 0.0) -> Iterator[None]:
         guard = FileLock(path, timeout=wait)
         guard.acquire()
     except Timeout as error:
-        raise Busy(f"Another process {work} right now; wait until it ends.") from error
+        holder = held_by(path)
+        who = f" ({holder})" if holder else ""
+        raise Busy(f"Another process{who} {work} right now; wait until it ends.") from error
     except OSError as error:
-        raise FileError(
-            f"{path.parent} cannot be written ({error.strerror}); choose another folder."
-        ) from error
+        raise _not_writable(path, error) from error
     try:
+        _write_holder(path)
         yield
     finally:
+        if _held.pop(path, None) == _identity(path):
+            with suppress(OSError):
+                holder_file(path).unlink()
         guard.release()
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a process holds a lock file."""
-    if not path.exists():
-        return False
+def _write_holder(path: Path) -> None:
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    holder = Holder(socket.gethostname(), os.getpid(), _born(os.getpid()) or "", since)
     try:
-        with lock(path, "works here"):
-            return False
-    except Busy:
-        return True
+        holder_file(path).write_text(json.dumps(asdict(holder)), encoding="utf-8")
+        status = path.stat()
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    _held[path] = status.st_dev, status.st_ino
+
+
+def _not_writable(path: Path, error: OSError) -> FileError:
+    return FileError(f"{path.parent} cannot be written ({error.strerror}); choose another folder.")

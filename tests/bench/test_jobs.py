@@ -45,13 +45,15 @@ def test_a_set_is_opened_once_for_each_root_and_a_plugin_is_run_once(
     assert (tmp_path / "log").read_text() == "x"
 
 
-def test_the_threads_are_those_of_the_job_and_0_leaves_them(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_threads_are_those_of_the_run_and_afterwards_as_before(threads: int, tmp_path: Path) -> None:
+    before, job, seen = torch.get_num_threads(), job_in(tmp_path), set()
+    torch.set_num_threads(2)
     try:
-        run_job(job_in(tmp_path / "three", threads=3), OpenSets())
-        assert torch.get_num_threads() == 3
-        run_job(job_in(tmp_path / "none"), OpenSets())
-        assert torch.get_num_threads() == 3
+        job = replace(job, config=replace(job.config, threads=threads))
+        run_job(job, OpenSets(), lambda *_: seen.add(torch.get_num_threads()))
+        assert seen == {threads}
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 

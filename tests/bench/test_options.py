@@ -93,7 +93,7 @@ def test_a_new_field_is_a_new_flag() -> None:
     add_flags(parser, "train")
     assert "(default: runs)" in parser.format_help()
     assert "may be given several times" in " ".join(parser.format_help().split())
-    assert "--threads" in parser.format_help()
+    assert "--device" in parser.format_help()
 
 
 def test_watches_are_words_between_commas() -> None:
@@ -108,8 +108,8 @@ def test_a_job_knows_its_folder_and_whether_it_is_done(tmp_path: Path) -> None:
     job.folder.mkdir()
     (job.folder / "done").touch()
     assert job.done
-    assert job.changed(device="cpu", threads=2) == Job(
-        CONFIG, "digits", RunOptions(out=str(tmp_path), device="cpu", threads=2)
+    assert job.changed(device="cpu", watch="osgr") == Job(
+        CONFIG, "digits", RunOptions(out=str(tmp_path), device="cpu", watch="osgr")
     )
 
 

@@ -48,8 +48,9 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
     assert main(["sweep", str(sweep), "--out", out, "--dry-run"]) == 0
     text = shown(capsys)
     assert "8 runs under domainbed, 0 done already, 48 steps ahead" in text
-    assert "one after another at this pace. It rests on a few steps of ERM with Adam" in text
-    assert "digits, mlp, 8 a domain: " in text
+    assert "one after another. It rests on " in text
+    assert "s to start, and on a few steps, an evaluation and a checkpoint of each kind of run" in text
+    assert "digits, mlp, 8 a domain, ERM with genie: " in text
     assert "s a step, " in text
     assert not (tmp_path / "runs").exists(), "a dry run starts nothing"
     assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--tensorboard"]) == 0
@@ -71,7 +72,7 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None:
-    """A real SIGINT to the real command with its pool of workers."""
+    """A real SIGINT to the real command with its pool of workers, which keep silent."""
     sweep.write_text(SWEEP.replace("steps = 6", "steps = 2000"))
     out = tmp_path / "runs"
     command = [
@@ -85,15 +86,17 @@ def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None
         "--workers",
         "1",
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, start_new_session=True)  # type: ignore[call-overload]
     deadline = time.monotonic() + 120
     while not list(out.glob("*/checkpoint.pt")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # from a terminal it goes to the workers as well
     text, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
+    assert errors.split() == ["genie-dg:", "stopped", "by", "Ctrl-C."]
     assert "the same command goes on from the last checkpoints" in " ".join(text.split())
     assert main(["status", str(out)]) == 0
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import signal
+import sys
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from genie_dg.bench.engines import local
 from genie_dg.cli.main import main
 from tests.data.pictures import folder as write_folder
 
@@ -132,8 +140,8 @@ SHORT = (
 
 
 def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
-    words = ("--schedule", "cosine", "--warmup", "2", "--clip", "1", "--label-smoothing", "0.1", "--freeze", "1",
-             "--class-weights", "balanced", "--early-stop", "9", "--lr", "0.1")  # fmt: skip
+    words = ("--schedule", "cosine", "--warmup", "2", "--clip", "1", "--label-smoothing", "0.1",
+             "--freeze", "1", "--class-weights", "balanced", "--early-stop", "9", "--lr", "0.1")  # fmt: skip
     assert typed(*SHORT, *words, "--steps", "3", "--out", str(tmp_path)) == 0
     (file,) = tmp_path.glob("*/config.json")
     config = json.loads(file.read_text())
@@ -191,3 +199,91 @@ def test_more_steps_go_on_from_a_finished_run(tmp_path: Path, capsys: pytest.Cap
     shown = capsys.readouterr().out
     assert "it goes on from step 6." in shown
     assert re.findall(r"^step +(\d+) ", shown, re.M) == ["10", "11"]
+
+
+LONG = ("train", "digits", "--test-domain", "0", "--backbone", "mlp", "--steps", "100000", "--every", "2")
+
+
+@contextmanager
+def forked(out: Path, log: Path) -> Iterator[int]:
+    """The command in a process of its own, forked so that it costs no imports; ended at the end."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with log.open("w") as sys.stderr, Path(os.devnull).open("w") as sys.stdout:
+            code = main([*LONG, "--out", str(out)])
+        os._exit(code)
+    try:
+        yield pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def steps_in(out: Path) -> list[int]:
+    lines = [line for file in out.glob("*/records.jsonl") for line in file.read_text().splitlines()]
+    return [json.loads(line)["step"] for line in lines]
+
+
+def wait_for_step(out: Path, step: int) -> None:
+    deadline = time.monotonic() + 120
+    while max(steps_in(out), default=0) < step:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def exit_code(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_run_whose_folder_is_removed_stops_and_does_not_disturb_the_next(tmp_path: Path) -> None:
+    out, log, log2 = tmp_path / "runs", tmp_path / "log", tmp_path / "log2"
+    with forked(out, log) as first:
+        wait_for_step(out, 2)
+        os.kill(first, signal.SIGSTOP)
+        shutil.rmtree(out)
+        with forked(out, log2) as second:
+            wait_for_step(out, 6)
+            os.kill(first, signal.SIGCONT)
+            assert exit_code(first) == 2
+            words = r"genie-dg: .* was removed while this process worked there; it stops here, and .*\n"
+            assert re.fullmatch(words, log.read_text())
+            wait_for_step(out, max(steps_in(out)) + 4)
+            os.kill(second, signal.SIGKILL)
+            assert exit_code(second) == -signal.SIGKILL
+    steps = steps_in(out)
+    assert steps == list(range(0, 2 * len(steps), 2)), "the first one's records are not among them"
+
+
+def test_ctrl_c_is_one_line_and_loses_nothing_and_a_second_process_is_told_who_trains(tmp_path: Path) -> None:
+    out, log = tmp_path / "runs", tmp_path / "log"
+    with forked(out, log) as first:
+        wait_for_step(out, 2)
+        with forked(out, tmp_path / "log2") as second:
+            assert exit_code(second) == 2
+        words = rf"genie-dg: Another process \(process {first} on .*, since .*\) trains .* right now; wait "
+        assert re.match(words, (tmp_path / "log2").read_text())
+        os.kill(first, signal.SIGINT)
+        assert exit_code(first) == 130
+    assert log.read_text() == "\ngenie-dg: stopped by Ctrl-C.\n"
+    reached = max(steps_in(out))
+    with forked(out, log):
+        wait_for_step(out, reached + 4)
+    steps = steps_in(out)
+    assert steps == list(range(0, 2 * len(steps), 2))
+
+
+def test_one_thread_is_said_where_there_are_more_cores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*LONG, "--steps", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr(local, "cores", lambda: 8)
+    note = "1 thread of 8 cores; --threads 8 is quicker and gives other last digits."
+    for more, said in (["--device", "cpu"], True), (["--device", "cpu"], False), (["--threads", "2"], False):
+        assert typed(*words, *more) == 0
+        assert (note in " ".join(capsys.readouterr().out.split())) == said, more
+    assert len(list(tmp_path.iterdir())) == 2, "two threads are another run"
+    assert typed(*words, "--threads", "0") == 2
+    assert "got threads=0; expected a whole number of at least 1." in capsys.readouterr().err

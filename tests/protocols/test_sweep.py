@@ -6,6 +6,7 @@ import doctest
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,13 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         load_sweep(tmp_path / "sweep.toml")
 
 
+def test_threads_are_part_of_a_run_and_no_change_of_the_protocol() -> None:
+    one, two = runs(), runs(threads=2)
+    assert {run.threads for run in one} == {1}
+    assert [replace(run, threads=1) for run in two] == one
+    assert not {run.run_id for run in one} & {run.run_id for run in two}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -300,6 +308,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ({"trials": 1.5}, r"^The sweep has trials = 1\.5; "),
         ({"trials": True}, r"^The sweep has trials = True; "),
         ({"trials": [0, True]}, r"^The sweep has trials = \[0, True\]; "),
+        ({"threads": 0}, r"^got threads=0; expected a whole number of at least 1\.$"),
+        ({"threads": "2"}, r"^The sweep has threads = '2', a text; it must be a whole number\.$"),
         ({"overrides": 3}, r"^The sweep has overrides = 3, a whole number; it must be a table\.$"),
         ({"overrides": {"step": 3}}, r"^\[overrides\] of a sweep has no 'step'; .*; did you mean 'steps'\?$"),
         ({"overrides": {"trial_seed": 3}}, r"^\[overrides\] of a sweep has no 'trial_seed'; "),

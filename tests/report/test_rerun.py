@@ -21,7 +21,7 @@ from genie_dg.cli.report import typed_run
 from genie_dg.data.registry import open_data
 from genie_dg.report import rerun
 from genie_dg.report.exact import Rules
-from genie_dg.report.rerun import Again, again, sweep_text, toml_value
+from genie_dg.report.rerun import Again, again, sweep_text, toml_value, train_command
 from genie_dg.results.frame import load
 from genie_dg.runs.record import RunConfig, from_mapping
 from tests.corpus.replay import unpack
@@ -232,3 +232,13 @@ def test_values_are_toml() -> None:
     assert toml_value([[1, 2.5e-7], [True]]) == "[[1, 2.5e-07], [true]]"
     failed, tried = doctest.testmod(rerun)
     assert (failed, tried > 1) == (0, True)
+
+
+def test_the_threads_of_runs_are_carried_over() -> None:
+    config = RunConfig("digits", (1,), backbone="mlp", optimizer="sam", threads=2)
+    assert " --threads 2" in train_command(config, ("0 degrees", "15 degrees"))
+    assert "--threads" not in train_command(replace(config, threads=1), ("0 degrees", "15 degrees"))
+    with frame_of([*sweep(("sam",), 2, 1, threads=2), *sweep(("sam",), 1, 1)]) as frame:
+        listed = again(frame)
+    texts = sorted(text for one in listed for text in one.files.values())
+    assert sorted("threads = 2" in text for text in texts) == [False, True], "two kinds of runs, two sweeps"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.runs.record import Record
@@ -15,7 +13,7 @@ from .assemble import Parts, assemble
 from .options import Job, RunOptions
 from .request import load_plugin
 from .tensorboard import logging_to
-from .train import Report, train
+from .train import Report, same_kernels, train
 from .watch import check_watches, watching
 
 
@@ -43,16 +41,15 @@ class OpenSets:
 def run_job(job: Job, opened: OpenSets, report: Report | None = None) -> list[Record]:
     """Train one job to its end, from its last checkpoint when there is one."""
     opened.load_plugins(job.options)
-    parts = assemble(job.config, opened.open(job.data, job.options.root), job.options)
-    return run_parts(parts, job.folder, job.options, report)
+    with same_kernels(job.config.threads):  # what is drawn and decoded before the first step, too
+        parts = assemble(job.config, opened.open(job.data, job.options.root), job.options)
+        return run_parts(parts, job.folder, job.options, report)
 
 
 def run_parts(
     parts: Parts, folder: Path, options: RunOptions, report: Report | None = None, more: bool = False
 ) -> list[Record]:
     """Train, with all that the options ask for besides; ``more`` as for `train`."""
-    if options.threads:
-        torch.set_num_threads(options.threads)
     if watches := check_watches(options.watches):
         report = watching(parts, folder, watches, report)
     if not options.tensorboard:

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from genie_dg.arguments import MANY, path_text, some_text, whole
-from genie_dg.check import one_of, whole_number
+from genie_dg.arguments import path_text, some_text
+from genie_dg.check import one_of
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
@@ -58,15 +58,11 @@ class RunOptions:
     )
     watch: str = option("", "also measure updates, osgr, or updates,osgr", type=some_text)
     tensorboard: bool = option(False, "also write TensorBoard's files")
-    threads: int = option(
-        0, "of each run (default: OMP_NUM_THREADS, or the cores, shared by the workers)", type=whole(0, MANY)
-    )
     plugin: tuple[str, ...] = option(
         (), "a Python file that registers your own rows", ALL, metavar="FILE", type=path_text
     )
 
     def __post_init__(self) -> None:
-        whole_number("threads", self.threads, 0, MANY)
         one_of("evaluate", self.evaluate, EVALUATE)
         one_of("keep", self.keep, KEEP)
 

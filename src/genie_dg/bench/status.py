@@ -1,22 +1,28 @@
-"""How far the runs of a sweep are: done, running, failed with the reason, stopped half-way, or missing."""
+"""How far the runs of a sweep are: done, running, failed with the reason, stopped half-way, or missing.
+
+Everything is read from files, and nothing is written or locked: a look cannot disturb a run.
+"""
 
 from __future__ import annotations
 
+import heapq
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from genie_dg.files import is_locked, read_lines, read_whole
+from genie_dg.check import InputError
+from genie_dg.files import held_by, read_lines, read_whole
 from genie_dg.runs import folder as files
 from genie_dg.runs.read import seconds
 from genie_dg.runs.record import RunConfig
 from genie_dg.runs.sweep_list import FOLDER, read_list, write_list
 
-Kind = Literal["done", "running", "failed", "stopped", "missing"]
-KINDS: tuple[Kind, ...] = ("done", "running", "failed", "stopped", "missing")
+Kind = Literal["done", "running", "failed", "stopped", "missing", "unknown"]
+KINDS: tuple[Kind, ...] = ("done", "running", "failed", "stopped", "missing", "unknown")
 
 
 @dataclass(frozen=True)
@@ -35,43 +41,129 @@ def remember(name: str, configs: Sequence[RunConfig], out: Path) -> None:
     write_list(out, name, configs)
 
 
-def remembered(out: Path) -> dict[str, list[RunConfig]]:
-    """The runs of every sweep that was started into a folder, by the sweep's name."""
-    lists = [read_list(file) for file in sorted((out / FOLDER).glob("*.json"))]
-    return {data["name"]: configs for data, configs in lists}
+def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[RunConfig]]:
+    """The runs of every sweep that was started into a folder, by the sweep's name.
+
+    Args:
+        out: the folder.
+        problems: gets a sentence for each list that cannot be read, which is left out.
+    """
+    sweeps: dict[str, list[RunConfig]] = {}
+    told = [] if problems is None else problems
+    folder = out / FOLDER
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        told.append(f"{folder} cannot be read ({error.strerror}); its sweeps are left out.")
+        return {}
+    for name in names:
+        try:
+            data, configs = read_list(folder / name)
+            sweeps[data["name"]] = configs
+        except InputError as error:
+            told.append(str(error))
+    return sweeps
 
 
-def state_of(config: RunConfig, runs: Path) -> State:
+def state_of(config: RunConfig, runs: Path, problems: list[str] | None = None) -> State:
     """The state of one run, from its folder alone.
 
-    A run is *running* while a process holds its lock, *failed* when its last attempt left a reason and no
-    process is at it, *stopped* when it has a checkpoint that nobody continues.
+    A run is *running* while a process of this machine holds its lock, *failed* when its last attempt left a
+    reason and no process is at it, *stopped* when it has a checkpoint that nobody continues. It is *unknown*
+    when its folder cannot be read, or when a process of another machine had it last.
+
+    Args:
+        config: of the run.
+        runs: the folder of runs.
+        problems: gets a sentence for each file or line that is left out.
     """
+    told = [] if problems is None else problems
     folder = runs / config.run_id
-    if not folder.is_dir():
+    try:
+        os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return State(config, "missing")
-    timings = seconds(str(folder))
+    except OSError as error:
+        return State(config, "unknown", reason=f"{folder} cannot be read ({error.strerror})")
+    told += read_lines(folder / files.TIMINGS)[1]
+    timings = {
+        step: spent for step, spent in seconds(str(folder)).items() if step < config.steps and spent >= 0
+    }
     steps, spent = max(timings, default=-1) + 1, sum(timings.values())
     if files.is_done(folder):
         return State(config, "done", steps if config.early_stop else config.steps, spent)
-    if is_locked(folder / files.LOCK):
-        return State(config, "running", steps, spent)
-    failures, _ = read_lines(folder / files.FAILURES)
+    if holder := held_by(folder / files.LOCK):
+        if holder.here:
+            return State(config, "running", steps, spent)
+        return State(
+            config, "unknown", steps, spent, f"it was taken by {holder}; look there whether it still runs"
+        )
+    failures, unread = read_lines(folder / files.FAILURES)
+    told += unread
     if failures:
         return State(config, "failed", steps, spent, str(failures[-1].get("reason", "no reason given")))
     return State(config, "stopped" if files.has_checkpoint(folder) else "missing", steps, spent)
 
 
-def time_left(states: Sequence[State], workers: int) -> float | None:
-    """Seconds until all runs are done at the pace so far, with ``workers`` at a time; ``None`` without a pace.
+@dataclass(frozen=True)
+class Left:
+    """The time that a sweep needs still, how many runs are at work at a time, and how many were timed."""
 
-    The pace is the mean of seconds a step over all runs that have taken steps, whatever they train.
+    seconds: float
+    workers: int
+    timed: int
+
+    def __str__(self) -> str:
+        return (
+            f"about {duration(self.seconds)} left with {self.workers} at a time, from the timings of "
+            f"{self.timed} run{'s' * (self.timed > 1)}"
+        )
+
+
+def time_left(states: Sequence[State], workers: int = 0) -> Left | None:
+    """The time until all runs are done at the pace so far; ``None`` when none was timed, or nothing is left.
+
+    A run takes as long for a step as those of its kind (data set, network, batch, algorithm, optimizer) took in
+    the mean, or as all that were timed where none of its kind was.
+
+    Args:
+        states: of all runs.
+        workers: runs at a time; by default those that are running, or one.
     """
-    steps, seconds = sum(s.steps for s in states), sum(s.seconds for s in states)
-    if not steps:
+    timed = [state for state in states if state.steps and state.seconds]
+    left = [state for state in states if state.kind != "done" and state.steps < state.config.steps]
+    if not timed or not left:
         return None
-    left = sum(s.config.steps - s.steps for s in states if s.kind != "done")
-    return left * seconds / steps / max(1, workers)
+    mean, by_kind = _pace(timed), dict[Any, float]()
+    for state in timed:
+        if (kind := _kind(state.config)) not in by_kind:
+            by_kind[kind] = _pace(other for other in timed if _kind(other.config) == kind)
+    times = [by_kind.get(_kind(s.config), mean) * (s.config.steps - s.steps) for s in left]
+    at_work = workers or max(1, sum(state.kind == "running" for state in states))
+    return Left(makespan(times, at_work), at_work, len(timed))
+
+
+def _pace(states: Iterable[State]) -> float:
+    counted = list(states)
+    return sum(state.seconds for state in counted) / sum(state.steps for state in counted)
+
+
+def _kind(config: RunConfig) -> tuple[Any, ...]:
+    return config.dataset, config.backbone, config.batch_size, config.algorithm, config.optimizer
+
+
+def makespan(times: Iterable[float], workers: int) -> float:
+    """When the last of some runs is done, if each of the workers takes the next when it is free.
+
+    >>> makespan([3.0, 3.0, 3.0], 2)
+    6.0
+    """
+    ends = [0.0] * workers
+    for seconds_of_run in times:
+        heapq.heapreplace(ends, ends[0] + seconds_of_run)
+    return max(ends)
 
 
 def counts(states: Sequence[State]) -> dict[Kind, int]:

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from genie_dg._types import StepContext
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data, row_of
+from genie_dg.files import FileError
 from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.models.timm_model import PREFIX
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
+from genie_dg.runs.folder import RecordLog
 from genie_dg.runs.record import RunConfig
 
-from .assemble import Parts, assemble
+from .assemble import DegenerateWarning, Parts, assemble
 from .evaluate import score
+from .keep import Kept
 from .options import Job, RunOptions
 from .request import check_here
+from .status import makespan
 from .step import batch_of, take_step
+from .train import same_kernels, save
 from .trial import try_out
 
 TIMED = 4
 """Steps, and batches of an evaluation, that an estimate times."""
+BUDGET = 30.0
+"""Seconds after which no more kinds of runs are timed."""
 HESSIAN_COST = 3.0
 """A product with the Hessian, in plain steps (benchmarks/train_step.py)."""
 
@@ -44,22 +50,29 @@ class Plan:
     sweep: SweepConfig
     jobs: tuple[Job, ...]
     data: dict[str, DomainSet]
+    opening: float
+    """Seconds that it took to open the data."""
 
 
-def plan(path: Path, options: RunOptions) -> Plan:
+def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
     """Everything that can be wrong is found here, before any work starts.
 
     Args:
         path: the TOML file of the sweep.
         options: of all its runs.
+        threads: of each run, instead of what the file says.
     """
     check_here(options)
     sweep = load_sweep(path)
+    if threads is not None:
+        sweep = replace(sweep, threads=threads)
     profile = find_protocol(sweep.protocol, path.parent)
     for backbone in {profile.backbone, profile.small_backbone}:
         if not backbone.lower().startswith(PREFIX):  # those of timm are looked up where they are used
             find_backbone(backbone)
+    began = time.perf_counter()
     opened = {entry: open_data(entry, options.root or None) for entry in sweep.datasets}
+    opening = time.perf_counter() - began
     entries = {data.name: entry for entry, data in opened.items()}
     if len(entries) != len(opened):
         raise InputError(f"Two data sets of the sweep have one name ({', '.join(entries)}); rename a folder.")
@@ -75,7 +88,7 @@ def plan(path: Path, options: RunOptions) -> Plan:
         Job(replace(config, data_digest=digests[config.dataset]), entries[config.dataset], options)
         for config in configs
     )
-    return Plan(sweep, jobs, sets)
+    return Plan(sweep, jobs, sets, opening)
 
 
 def facts_of(domains: Mapping[str, Sequence[str]], in_files: Sequence[str] | None = None) -> Facts:
@@ -113,17 +126,31 @@ def runs_of(files: Mapping[str, str], domains: Mapping[str, Sequence[str]]) -> l
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of one step of ERM with Adam, and of one evaluation, for runs of one kind."""
+    """Seconds that runs of one kind take, measured.
+
+    Args:
+        kind: which runs.
+        config: of the run that was timed.
+        start: to build a run, to warm up, and to write its weights at the end.
+        step: of a step.
+        evaluation: of an evaluation, with the checkpoint after it.
+    """
 
     kind: str
+    config: RunConfig
+    start: float
     step: float
     evaluation: float
 
     def seconds(self, config: RunConfig) -> float:
-        """Of a whole run; a step of another optimizer counts as many as it has passes."""
-        row = OPTIMIZERS[config.optimizer]
-        cost = row.passes + (HESSIAN_COST if row.create_graph else 0.0)
-        return config.steps * self.step * cost + evaluations(config) * self.evaluation
+        """Of a whole run; a step of another optimizer than the timed one counts by their passes."""
+        step = self.step * _passes(config) / _passes(self.config)
+        return self.start + config.steps * step + evaluations(config) * self.evaluation
+
+
+def _passes(config: RunConfig) -> float:
+    row = OPTIMIZERS[config.optimizer]
+    return row.passes + (HESSIAN_COST if row.create_graph else 0.0)
 
 
 def evaluations(config: RunConfig) -> int:
@@ -135,45 +162,88 @@ def evaluations(config: RunConfig) -> int:
     return len({*range(0, config.steps, config.checkpoint_every), config.steps - 1}) + config.swad
 
 
-def estimate(planned: Plan, options: RunOptions, threads: int) -> tuple[float, list[Pace]]:
-    """Seconds that all runs that are not done would take one after another, and the measurements behind it.
+@dataclass(frozen=True)
+class Estimate:
+    """How long the runs of a sweep that are not done would take.
 
-    For each data set, network and size of batches a few steps of ERM with Adam, reading and augmenting
-    included, and a few batches of an evaluation are timed, after one of each to warm up. Algorithms are taken
-    to cost as much as ERM.
+    Args:
+        runs: the seconds of each, in order.
+        paces: the measurements behind them.
+        untimed: how many kinds of runs were not measured for want of time.
+    """
+
+    runs: list[float]
+    paces: list[Pace]
+    untimed: int
+
+    def seconds(self, workers: int, threads: int, cores: int, start: float) -> float:
+        """Of all runs, so many at a time, from the command to its end.
+
+        Args:
+            workers: runs at a time.
+            threads: of each run; what is more than the cores waits.
+            cores: of the machine, or 0 where runs are not on them.
+            start: seconds before the first run.
+        """
+        if not self.runs:
+            return 0.0
+        crowded = max(1.0, min(workers, len(self.runs)) * threads / cores) if cores else 1.0
+        return start + crowded * makespan(self.runs, workers)
+
+
+def estimate(planned: Plan, options: RunOptions) -> Estimate:
+    """How long the runs that are not done would take.
+
+    Of each kind of runs (data set, network, size of batches, algorithm, optimizer) one is built, and a few
+    steps, reading and augmenting included, a few batches of an evaluation and the writing of a checkpoint are
+    timed. After `BUDGET` seconds the kinds that are left are judged by one of the same shape that was timed.
 
     Args:
         planned: the sweep.
         options: of its runs.
-        threads: of each run.
     """
-    total, paces = 0.0, dict[tuple[Any, ...], Pace]()
-    for job in planned.jobs:
-        config = job.config
-        if job.done:
-            continue
-        key = (config.dataset, config.backbone, config.batch_size, config.image_size, config.pretrained)
+    runs, paces, untimed = list[float](), dict[tuple[Any, ...], Pace](), set[tuple[Any, ...]]()
+    began = time.perf_counter()
+    for config in (job.config for job in planned.jobs if not job.done):
+        shape = (config.dataset, config.backbone, config.batch_size, config.image_size, config.pretrained)
+        key = (*shape, config.algorithm, config.optimizer)
+        alike = next((pace for known, pace in paces.items() if known[: len(shape)] == shape), None)
+        if key not in paces and (alike is None or time.perf_counter() - began < BUDGET):
+            paces[key] = _pace(config, planned.data[config.dataset], options)
         if key not in paces:
-            paces[key] = _pace(config, planned.data[config.dataset], options, threads)
-        total += paces[key].seconds(config)
-    return total, list(paces.values())
+            untimed.add(key)
+        runs.append((paces.get(key) or alike or paces[key]).seconds(config))
+    return Estimate(runs, list(paces.values()), len(untimed))
 
 
-def _pace(config: RunConfig, data: DomainSet, options: RunOptions, threads: int) -> Pace:
-    plain = replace(config, algorithm="ERM", optimizer="adam", algorithm_settings={}, optimizer_settings={})
-    parts = assemble(replace(plain, precision="float32", data_digest=""), data, options)
-    usual = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        step = _median(TIMED, lambda k: _step(parts, k))
+def _pace(config: RunConfig, data: DomainSet, options: RunOptions) -> Pace:
+    began = time.perf_counter()
+    with same_kernels(config.threads), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateWarning)
+        parts = assemble(replace(config, precision="float32", data_digest=""), data, options)
+        _step(parts, 0)
+        start = time.perf_counter() - began
+        step = _median(TIMED, lambda k: _step(parts, k + 1))
         loader = max(parts.evaluations.values(), key=len)
         batches = iter(loader)
         count = min(TIMED, len(loader) - 1)
         each = _median(count, lambda _: score(parts.algorithm, [next(batches)]))
-    finally:
-        torch.set_num_threads(usual)
-    kind = f"{config.dataset}, {config.backbone}, {config.batch_size} a domain"
-    return Pace(kind, step, each * sum(len(loader) for loader in parts.evaluations.values()))
+        writing = _writing(parts, Path(options.out))
+    shape = f"{config.dataset}, {config.backbone}, {config.batch_size} a domain"
+    evaluation = each * sum(len(loader) for loader in parts.evaluations.values()) + writing
+    kind = f"{shape}, {config.algorithm} with {config.optimizer}"
+    return Pace(kind, config, start + writing, step, evaluation)
+
+
+def _writing(parts: Parts, out: Path) -> float:
+    """Seconds to write a checkpoint, near where the runs will be; 0 where nothing can be written."""
+    near = next((folder for folder in (out, *out.absolute().parents) if folder.is_dir()), Path.cwd())
+    try:
+        with TemporaryDirectory(dir=near, prefix=".genie-dg-") as place:
+            log = RecordLog(Path(place), [])
+            return _median(1, lambda k: save(parts, Path(place), k, log, None, None, Kept("none")))
+    except (OSError, FileError):
+        return 0.0
 
 
 def _step(parts: Parts, step: int) -> None:

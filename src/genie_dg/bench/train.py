@@ -62,17 +62,21 @@ def train(
         keep: whose weights are kept, one of `genie_dg.bench.options.KEEP`.
         more: leave what a run with more steps can go on from.
     """
-    with files.alone(folder) if parts.world.first else nullcontext(), same_kernels():
+    with files.alone(folder) if parts.world.first else nullcontext(), same_kernels(parts.config.threads):
         parts.world.wait()
         return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)), more)
 
 
 @contextmanager
-def same_kernels() -> Iterator[None]:
-    """CuDNN chooses the same, deterministic kernels every time, as DomainBed asks of it."""
-    tf32 = torch.backends.cudnn.allow_tf32
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
-        yield
+def same_kernels(threads: int) -> Iterator[None]:
+    """The same arithmetic every time: so many threads, and CuDNN's deterministic kernels, as DomainBed asks."""
+    usual, tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    torch.set_num_threads(threads)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept, more: bool) -> list[Record]:

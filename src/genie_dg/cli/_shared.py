@@ -8,13 +8,13 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path
-from genie_dg.check import InputError, MissingPackage, writable_folder
+from genie_dg.check import InputError, MissingPackage, printable, writable_folder
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,14 +55,19 @@ def load_runs(purpose: str, folders: list[Path], problems: list[str] | None = No
 
     problems = [] if problems is None else problems
     frame = load(*folders, problems=problems)
-    for problem in problems:
-        print(f"genie-dg: {problem}", file=sys.stderr)
+    tell_problems(problems)
     if not len(frame):
         raise InputError(
             f"There are no runs in {', '.join(map(str, folders))}; name a folder that genie-dg train, sweep or "
             "import wrote."
         )
     return frame
+
+
+def tell_problems(problems: Iterable[str]) -> None:
+    """A line on stderr for each file that cannot be used."""
+    for problem in problems:
+        print(printable(f"genie-dg: {problem}"), file=sys.stderr)
 
 
 def add_out(parser: argparse.ArgumentParser, default: str, what: str, metavar: str = "FOLDER") -> None:

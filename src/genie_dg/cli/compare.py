@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from genie_dg.arguments import some_text, whole
-from genie_dg.check import one_of
+from genie_dg.check import one_of, printable
 
 from ._shared import add_runs, load_runs, to_json
 
@@ -49,8 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
         mix=arguments.mix_protocols,
     )
     for note in compared.notes:
-        print(f"Note: {note}", file=sys.stderr)
-    print(
-        to_json(comparison_data(compared)) if arguments.json else render_comparisons(compared, arguments.format)
-    )
+        print(printable(f"Note: {note}"), file=sys.stderr)
+    if arguments.json:
+        print(to_json(comparison_data(compared)))
+    else:
+        print(printable(render_comparisons(compared, arguments.format), keep="\n"))
     return 0

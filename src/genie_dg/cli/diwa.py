@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from genie_dg.arguments import path_text, some_text
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import one_of
+from genie_dg.check import one_of, printable
 
 from ._shared import console_of, require
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = [domain.name for domain in data.domains]
 
     def report(config: RunConfig, record: Record | None, kept: int, runs: int) -> None:
-        without = ", ".join(names[k] for k in config.test_domains)
+        without = printable(", ".join(names[k] for k in config.test_domains))
         reached = "was there already"
         if record is not None:
             validation, test = record.validation(config.test_domains), record.test(config.test_domains)
@@ -59,5 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     for problem in average(data, options, arguments.choice, report):
-        console.print(problem, markup=False)
+        console.print(printable(problem), markup=False)
     return 0

@@ -181,7 +181,7 @@ def _refuse_failures(failed: dict[str, str]) -> None:
 def _default_workers(device: str) -> int:
     from .sweep import _default_workers as workers
 
-    return workers(device)
+    return workers(device, 1)
 
 
 @contextmanager

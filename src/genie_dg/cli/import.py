@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from genie_dg.arguments import path
 from genie_dg.check import writable_folder
 
-from ._shared import add_out, require
+from ._shared import add_out, require, tell_problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     writable_folder("--out", arguments.out)
     done = import_domainbed(arguments.source, arguments.out)
-    for problem in done.problems:
-        print(f"genie-dg: {problem}", file=sys.stderr)
+    tell_problems(done.problems)
     print(f"{done.written} runs imported into {arguments.out}, {done.present} were there already.")
     return 0

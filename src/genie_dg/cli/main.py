@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from genie_dg import __version__
-from genie_dg.check import GenieError, InputError, one_of
+from genie_dg.check import GenieError, InputError, one_of, printable
 from genie_dg.files import FileWarning
 
 VERBS = {
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except GenieError as error:
-        print(f"genie-dg: {error}", file=sys.stderr)
+        print(printable(f"genie-dg: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ngenie-dg: stopped by Ctrl-C.", file=sys.stderr)

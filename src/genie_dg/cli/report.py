@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from genie_dg.check import writable_file
+from genie_dg.check import printable, writable_file
 
 from ._shared import add_out, add_runs, load_runs, require, write
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     page = report(frame, problems, mix=arguments.mix_protocols, rules=Rules(runs_of, typed_run))
     write(arguments.out, page.encode("utf-8", "replace"))
-    print(f"{len(frame)} runs in {arguments.out}; open it in a browser.")
+    print(printable(f"{len(frame)} runs in {arguments.out}; open it in a browser."))
     return 0
 
 

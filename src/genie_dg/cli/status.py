@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie_dg.arguments import MANY, path, whole
-from genie_dg.check import InputError, folder
+from genie_dg.check import InputError, folder, printable
 
-from ._shared import require, to_json
+from ._shared import require, tell_problems, to_json
 
 if TYPE_CHECKING:
     from genie_dg.bench.status import State
@@ -23,51 +23,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The folder, and how much to say."""
     parser.add_argument("runs", type=path, nargs="?", default=Path("runs"), help="(default: %(default)s)")
     parser.add_argument(
-        "--workers", type=whole(1, MANY), default=1, help="runs at a time, for the time left (%(default)s)"
+        "--workers",
+        type=whole(0, MANY),
+        default=0,
+        help="runs at a time, for the time left (default: as many as run now)",
     )
     parser.add_argument("--all", action="store_true", help="a line for every run that is not done")
     parser.add_argument("--json", action="store_true", help="one JSON document with every run, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the folder; nothing is changed."""
+    """Read the folder; nothing is changed, and no run notices."""
     require("Status", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
     from genie_dg.bench.status import domain_names, remembered, state_of
 
     folder(arguments.runs, "name the folder that genie-dg sweep wrote to (--out)")
-    sweeps = remembered(arguments.runs)
+    problems: list[str] = []
+    sweeps = remembered(arguments.runs, problems)
+    tell_problems(problems)
     if not sweeps:
         raise InputError(
             f"{arguments.runs} holds no sweep; start one with genie-dg sweep FILE.toml --out FOLDER."
         )
     documents = []
     for name, configs in sweeps.items():
-        states = [state_of(config, arguments.runs) for config in configs]
+        left_out: list[str] = []
+        states = [state_of(config, arguments.runs, left_out) for config in configs]
         names = domain_names(configs, arguments.runs)
         if arguments.json:
             documents.append(_document(name, states, names, arguments.workers))
         else:
             _print(name, states, names, arguments)
+        if left_out:
+            more = f" and {len(left_out) - 1} more like it" if len(left_out) > 1 else ""
+            tell_problems([f"{left_out[0].rstrip('.')}{more}."])
     if arguments.json:
         print(to_json({"sweeps": documents}))
     return 0
 
 
 def _print(name: str, states: list[State], names: Names, arguments: argparse.Namespace) -> None:
-    from genie_dg.bench.status import counts, describe, duration, time_left
+    from genie_dg.bench.status import counts, describe, time_left
 
     by_kind = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
     left = time_left(states, arguments.workers)
-    ahead = any(state.kind != "done" for state in states)
-    when = f"; about {duration(left)} left with {arguments.workers} at a time" if left and ahead else ""
-    print(f"{name}: {len(states)} runs: {by_kind}{when}")
+    print(printable(f"{name}: {len(states)} runs: {by_kind}{f'; {left}' if left else ''}"))
     for state in states:
-        if state.kind == "failed" or (arguments.all and state.kind != "done"):
+        if state.kind in ("failed", "unknown") or (arguments.all and state.kind != "done"):
             config = state.config
             why = f": {state.reason}" if state.reason else ""
             steps = f"{state.steps} of {config.steps} steps"
             what = describe(config, names.get(config.dataset, ()))
-            print(f"  {state.kind:8} {config.run_id}  {what}, {steps}{why}")
+            print(printable(f"  {state.kind:8} {config.run_id}  {what}, {steps}{why}"))
 
 
 def _document(name: str, states: list[State], names: Names, workers: int) -> dict[str, object]:
@@ -96,4 +103,5 @@ def _document(name: str, states: list[State], names: Names, workers: int) -> dic
         for state in states
     ]
     left = time_left(states, workers)
-    return {"name": name, "counts": counts(states), "seconds_left": left, "runs": runs}
+    seconds = None if left is None else left.seconds
+    return {"name": name, "counts": counts(states), "seconds_left": seconds, "runs": runs}

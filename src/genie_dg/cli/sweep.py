@@ -6,14 +6,15 @@ The same command again goes on where it was stopped, in whatever way.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import MANY, path, real, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError, one_of
+from genie_dg.check import InputError, one_of, printable
 
 from ._shared import console_of, require
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from genie_dg.bench.engines.queue import Event, EventReport, Outcome
+    from genie_dg.bench.engines.server import WorkerServer
+    from genie_dg.bench.options import RunOptions
     from genie_dg.bench.sweep import Plan
 
 ENGINES = ("local", "ray", "here")
@@ -51,11 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", type=some_text, help="of a Ray cluster (default: start one on this machine)"
     )
-    parser.add_argument(
-        "--cpus", type=real(0, MANY), default=1.0, help="of each run on Ray (default: %(default)s)"
-    )
+    parser.add_argument("--cpus", type=real(0, MANY), help="of each run on Ray (default: its threads)")
     parser.add_argument(
         "--gpus", type=real(0, MANY), default=0.0, help="of each run on Ray (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=whole(1, MANY),
+        help="of each run; another number, other last digits (default: the file's, or 1)",
     )
     parser.add_argument("--quiet", action="store_true", help="say nothing but what failed")
     add_flags(parser, "sweep")
@@ -63,17 +69,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
+    began = time.perf_counter()
     require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     one_of("--engine", arguments.engine, ENGINES)
     if arguments.address and arguments.engine != "ray":
         raise InputError("--address names a Ray cluster; give --engine ray with it, or leave it out.")
+    with _server(arguments) as server:
+        return _run(arguments, server, began)
+
+
+def _server(arguments: argparse.Namespace) -> AbstractContextManager[WorkerServer | None]:
+    """The process of the workers: it imports what they need while this one imports and plans."""
+    from genie_dg.bench.engines.server import WorkerServer
+
+    needed = arguments.engine == "local" and not arguments.dry_run and arguments.file.is_file()
+    return WorkerServer() if needed else nullcontext()
+
+
+def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: float) -> int:
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.status import remember
     from genie_dg.bench.sweep import plan
 
     options = options_from(arguments)
     OpenSets().load_plugins(options)
-    planned = plan(arguments.file, options)
+    planned = plan(arguments.file, options, arguments.threads)
     console = console_of(arguments.quiet)
     done = sum(job.done for job in planned.jobs)
     steps = sum(job.config.steps for job in planned.jobs if not job.done)
@@ -82,55 +102,65 @@ def run(arguments: argparse.Namespace) -> int:
         f"{steps:,} steps ahead, in {options.out}",
         markup=False,
     )
-    workers = arguments.workers or _default_workers(options.device)
+    workers = arguments.workers or _default_workers(options.device, planned.sweep.threads)
     if arguments.dry_run:
-        return _estimate(planned, workers, arguments, console)
+        return _estimate(planned, 1 if arguments.engine == "here" else workers, options, began, console)
     remember(planned.sweep.name, [job.config for job in planned.jobs], Path(options.out))
     try:
         with _display(console, planned) as report:
-            outcome = _launch(planned, workers, arguments, report)
+            outcome = _launch(planned, workers, arguments, report, server)
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on from the last checkpoints.")
         raise
     failed = console_of()
     for run_id, reason in outcome.failed.items():
-        failed.print(f"Failed: {run_id}: {reason}", markup=False)
+        failed.print(printable(f"Failed: {run_id}: {reason}"), markup=False)
     console.print(f"{len(outcome.done)} of {len(planned.jobs)} runs are done, {len(outcome.failed)} failed.")
     return 1 if outcome.failed else 0
 
 
-def _default_workers(device: str) -> int:
+def _default_workers(device: str, threads: int) -> int:
     import torch
 
     from genie_dg.bench.engines.local import cores
 
-    return torch.cuda.device_count() or cores() if device in ("", "cuda") else cores()
+    gpus = torch.cuda.device_count() if device in ("", "cuda") else 0
+    return gpus or max(1, cores() // threads)
 
 
-def _estimate(planned: Plan, workers: int, arguments: argparse.Namespace, console: Console) -> int:
-    from genie_dg.bench.engines.local import threads_of
+def _estimate(planned: Plan, workers: int, options: RunOptions, began: float, console: Console) -> int:
+    from genie_dg.bench.engines.local import cores, devices_for
     from genie_dg.bench.status import duration
     from genie_dg.bench.sweep import estimate
 
-    options = options_from(arguments)
-    threads = threads_of(options.threads, workers)
-    seconds, paces = estimate(planned, options, threads)
-    console.print(
-        f"About {duration(seconds / workers)} with {workers} at a time, {threads} threads each; "
-        f"{duration(seconds)} one after another at this pace."
-    )
-    if paces:
-        console.print("It rests on a few steps of ERM with Adam; algorithms cost different amounts:")
-    for pace in paces[:SHOWN]:
+    start = time.perf_counter() - began + planned.opening  # a worker opens the data as well
+    made, threads = estimate(planned, options), planned.sweep.threads
+    shared = cores() if devices_for(1, options.device) == ["cpu"] else 0
+    together, alone = (duration(made.seconds(count, threads, shared, start)) for count in (workers, 1))
+    each = "1 thread" if threads == 1 else f"{threads} threads"
+    console.print(f"About {together} with {workers} at a time, {each} each; {alone} one after another.")
+    if made.paces:
         console.print(
-            f"  {pace.kind}: {pace.step:.3g} s a step, {pace.evaluation:.3g} s an evaluation", markup=False
+            f"It rests on {start:.2g} s to start, and on a few steps, an evaluation and a checkpoint of each "
+            "kind of run, timed just now:"
         )
-    if len(paces) > SHOWN:
-        console.print(f"  and {len(paces) - SHOWN} more")
+    for pace in made.paces[:SHOWN]:
+        times = f"{pace.step:.3g} s a step, {pace.evaluation:.3g} s an evaluation, {pace.start:.3g} s to begin"
+        console.print(printable(f"  {pace.kind}: {times}"), markup=False)
+    if len(made.paces) > SHOWN:
+        console.print(f"  and {len(made.paces) - SHOWN} more")
+    if made.untimed:
+        console.print(f"  {made.untimed} more kinds were not timed; they count by their optimizers' passes.")
     return 0
 
 
-def _launch(planned: Plan, workers: int, arguments: argparse.Namespace, report: EventReport) -> Outcome:
+def _launch(
+    planned: Plan,
+    workers: int,
+    arguments: argparse.Namespace,
+    report: EventReport,
+    server: WorkerServer | None,
+) -> Outcome:
     from genie_dg.bench.engines.local import launch, launch_here
 
     shared: dict[str, Any] = {
@@ -145,7 +175,7 @@ def _launch(planned: Plan, workers: int, arguments: argparse.Namespace, report: 
 
         ray = {"address": arguments.address or "", "cpus": arguments.cpus, "gpus": arguments.gpus}
         return launch_ray(planned.jobs, **ray, **shared)
-    return launch(planned.jobs, workers, **shared)
+    return launch(planned.jobs, workers, server=server, **shared)
 
 
 @contextmanager
@@ -175,6 +205,7 @@ def _display(console: Console, planned: Plan) -> Iterator[EventReport]:
                 config = configs[event.run]
                 what = describe(config, [domain.name for domain in planned.data[config.dataset].domains])
                 why = f": {event.reason}" if event.reason else ""
-                console.print(f"{event.kind:6} {ended[0]:>5} of {len(configs)}  {what}{why}", markup=False)
+                line = f"{event.kind:6} {ended[0]:>5} of {len(configs)}  {what}{why}"
+                console.print(printable(line), markup=False)
 
         yield report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from genie_dg.arguments import some_text
-from genie_dg.check import writable_file
+from genie_dg.check import printable, writable_file
 
 from ._shared import add_out, add_runs, load_runs, write
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     text = render(tables(frame, arguments.select, mix=arguments.mix_protocols), arguments.format)
     if arguments.out is None:
-        print(text, end="")
+        print(printable(text, keep="\n"), end="")
     else:
         write(arguments.out, text.encode("utf-8"))
     return 0

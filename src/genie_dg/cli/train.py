@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError
+from genie_dg.check import InputError, printable
 
 from ._shared import console_of, require
 
@@ -99,6 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="train so many trials one after another, from --trial on, and say their mean (%(default)s)",
     )
     parser.add_argument("--quiet", action="store_true", help="say nothing")
+    parser.add_argument(
+        "--threads",
+        type=whole(1, MANY),
+        default=1,
+        help="of torch; another number, other last digits (default: %(default)s)",
+    )
     add_flags(parser, "train")
 
 
@@ -167,21 +173,24 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
     from genie_dg.bench.jobs import run_parts
     from genie_dg.bench.more import go_on
     from genie_dg.bench.outcome import problem_of
-    from genie_dg.bench.train import NotFinite
+    from genie_dg.bench.train import NotFinite, same_kernels
+    from genie_dg.runs.folder import is_done
 
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, same_kernels(config.threads):
         warnings.simplefilter("always", DegenerateWarning)
         parts = assemble(config, data, options, world=world)
     for warning in caught:
         console.print(f"[yellow]Note:[/] {warning.message}")
     folder = Path(options.out) / config.run_id
-    names = [parts.domains[k] for k in config.test_domains]
+    names = [printable(parts.domains[k]) for k in config.test_domains]
     console.print(
-        f"{config.algorithm} with {config.optimizer} on {data.name}, {config.backbone}, "
+        f"{config.algorithm} with {config.optimizer} on {printable(data.name)}, {config.backbone}, "
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
     more = options.keep != "none"
+    if note := "" if world.size > 1 or is_done(folder) else more_threads(config, options.device):
+        console.print(note, markup=False)
     with _bar(console, parts) as report:
         if world.first and (note := go_on(config, folder, len(parts.domains), options.keep) if more else ""):
             console.print(note, markup=False)
@@ -191,7 +200,7 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
             print(f"genie-dg: {error}", file=sys.stderr)
             return 1
     for line in summary(folder) if world.first else ():
-        console.print(line, markup=False)
+        console.print(printable(line), markup=False)
     if records[-1].step < config.steps - 1:
         console.print(f"Stopped early: validation had not risen for {config.early_stop} records.")
     problem, exploded = problem_of(records, config, data)
@@ -236,8 +245,18 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
         precision=arguments.precision,
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
         trial_seed=arguments.trial,
+        threads=arguments.threads,
         **{name: getattr(arguments, name, off) for name, off in TRAINING.items()},
     )
+
+
+def more_threads(config: RunConfig, device: str) -> str:
+    """A note where one thread leaves cores of this machine idle."""
+    from genie_dg.bench.engines.local import cores
+
+    if device != "cpu" or config.threads > 1 or cores() == 1:
+        return ""
+    return f"1 thread of {cores()} cores; --threads {cores()} is quicker and gives other last digits."
 
 
 def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOptions) -> RunConfig:

@@ -26,7 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import InputError, did_you_mean, one_of
+from genie_dg.check import InputError, did_you_mean, one_of, whole_number
 from genie_dg.runs.record import MOST, RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
@@ -80,6 +80,7 @@ class SweepConfig:
         algorithm_settings, optimizer_settings: by name, settings instead of what is drawn.
         fast: pictures in files are augmented by OpenCV and laid out channels last; ``False`` for the slower way
             of before, which rounds differently. Part of a run's identity, but no change of the protocol.
+        threads: of each run, which changes the last digits; part of its identity, no change of the protocol.
     """
 
     name: str
@@ -94,6 +95,7 @@ class SweepConfig:
     algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fast: bool = True
+    threads: int = 1
 
     def __post_init__(self) -> None:
         where = "The sweep"
@@ -109,6 +111,8 @@ class SweepConfig:
         for key in ("hparams", "trials"):
             _check_seeds(key, getattr(self, key))
         check_kind(where, "fast", self.fast, "true or false", InputError)
+        check_kind(where, "threads", self.threads, "whole number", InputError)
+        whole_number("threads", self.threads)
         check_kind(where, "overrides", self.overrides, "table", InputError)
         check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, InputError)
         for key, value in self.overrides.items():
@@ -152,7 +156,7 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
     Traceback (most recent call last):
     genie_dg.check.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings, \
-fast; did you mean 'algorithms'?
+fast, threads; did you mean 'algorithms'?
     """
     check_keys(where, data, [f.name for f in fields(SweepConfig)], InputError)
     for f in fields(SweepConfig):
@@ -238,6 +242,7 @@ def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) ->
         "checkpoint_every": profile.checkpoint_every_of(dataset),
         "eval_augment": profile.eval_augment if sweep.overrides.get("augment", True) else "none",
         "fast": sweep.fast and dataset in facts.in_files,
+        "threads": sweep.threads,
         **sweep.overrides,
     }
     if profile.oracle != oracle_rule(values["protocol"]):

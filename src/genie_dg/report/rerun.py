@@ -183,7 +183,7 @@ def _parts(
     title: str, configs: Sequence[RunConfig], domains: Domains, folder: Path, rules: Rules | None
 ) -> list[Again]:
     """Runs of a protocol whose sweep nobody remembers: as few sweeps as give exactly these runs."""
-    fixed = [key for key in OVERRIDES if key not in ("batch_size", "dropout")]
+    fixed = [key for key in (*OVERRIDES, "threads") if key not in ("batch_size", "dropout")]
     kinds: dict[str, list[RunConfig]] = {}
     for config in configs:
         kinds.setdefault(repr([config.protocol, *(getattr(config, key) for key in fixed)]), []).append(config)

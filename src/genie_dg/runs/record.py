@@ -1,7 +1,7 @@
 """What a run is and what it leaves: its configuration, its identity and the rows of its files, typed.
 
-Paths, devices, numbers of workers and progress bars are not part of a configuration: the same science has the
-same ``run_id`` wherever it runs.
+Paths, devices, the number of workers and progress bars are not part of a configuration: the same science has
+the same ``run_id`` wherever it runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ EVAL_AUGMENT = ("none", "train", "train-in")
 ORACLES = ("last", "best")
 """Which record test-domain validation may look at: the last one of a run, or the best one."""
 
-MOST = {"batch_size": 2**31 - 1, "steps": 2**53 - 1, "checkpoint_every": 2**53 - 1, "image_size": 2**15}
+MOST = {
+    "batch_size": 2**31 - 1,
+    "steps": 2**53 - 1,
+    "checkpoint_every": 2**53 - 1,
+    "image_size": 2**15,
+    "threads": 2**15,
+}
 """Sizes that a run can have at most, far beyond what is of use."""
 
 SCHEDULES = ("cosine", "linear")
@@ -46,7 +52,7 @@ TRAINING: dict[str, Any] = {
 }
 """The settings of training that ``train`` and ``sweep`` share, each with the value that leaves it off."""
 
-LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False, **TRAINING}
+LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False, "threads": 1, **TRAINING}
 """Fields that came after the first runs were stored, with the value that stands for what these did. A field
 with that value is left out of the text of a configuration, so runs from before keep their identity."""
 
@@ -79,6 +85,7 @@ class RunConfig:
         oracle: which record test-domain validation looks at, ``"last"`` or ``"best"``; empty for the rule that
             the protocol's name stands for. See `oracle_rule`.
         fast: OpenCV augments pictures and the network gets them channels last: quicker, with other roundings.
+        threads: of torch on the CPU; sums are split among them, so another number gives other last digits.
         average_of: nothing is trained; the weights are the mean of those of these runs (DiWA).
         schedule: how the learning rate falls to 0 over the run, ``"cosine"`` or ``"linear"``; empty for not.
         warmup: steps in which the learning rate rises to its value.
@@ -115,6 +122,7 @@ class RunConfig:
     oracle: str = ""
     average_of: tuple[str, ...] = ()
     fast: bool = False
+    threads: int = 1
     schedule: str = ""
     warmup: int = 0
     clip: float = 0.0

@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from genie_dg.bench.engines import local
-from genie_dg.bench.engines.local import cores, launch, launch_here
-from genie_dg.bench.engines.queue import Event, Queue
+from genie_dg.bench.engines.local import launch, launch_here
+from genie_dg.bench.engines.queue import Event
+from genie_dg.bench.engines.server import WorkerServer
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import counts, state_of
-from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
 from genie_dg.runs.record import RunConfig
 
@@ -31,7 +30,7 @@ BASE = RunConfig(
 
 
 def jobs_in(out: Path, steps: int = 60) -> list[Job]:
-    options = RunOptions(out=str(out), threads=1)
+    options = RunOptions(out=str(out))
     return [
         Job(replace(BASE, steps=steps, test_domains=(t,), optimizer=optimizer), "digits", options)
         for t in (0, 5)
@@ -94,55 +93,118 @@ def test_a_sweep_killed_at_twenty_random_moments_ends_as_if_nothing_had_happened
     assert fingerprint(tmp_path) == undisturbed
 
 
-def test_the_pool_survives_killed_workers_and_a_killed_launcher(
+SCRIPT = (
+    "import sys; from pathlib import Path; from tests.bench.engines.test_local import jobs_in\n"
+    "from genie_dg.bench.engines.local import launch\n"
+    "def tell(event): print(event.kind, event.done, event.reason, flush=True)\n"
+    "jobs = jobs_in(Path(sys.argv[1]), int(sys.argv[2]))\n"
+    "outcome = launch(jobs, 2, retries=1, device='cpu', report=tell)\n"
+    "print('end', len(outcome.done), len(outcome.failed), flush=True)\n"
+)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}
+
+
+def start(out: Path, steps: int = 60) -> subprocess.Popen[str]:
+    """A launcher with two workers, in a process (and a group of processes) of its own."""
+    command = [sys.executable, "-c", SCRIPT, str(out), str(steps)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, **pipes, text=True, env=ENVIRONMENT, start_new_session=True)  # type: ignore[call-overload]
+
+
+def wait_for(process: subprocess.Popen[str], word: str, at_least: int = 0) -> str:
+    """Read events up to one that begins with a word and counts so many steps; returns all that was read."""
+    assert process.stdout is not None
+    seen = ""
+    for line in iter(process.stdout.readline, ""):
+        seen += line
+        if line.startswith(word) and int(line.split()[1]) >= at_least:
+            return seen
+    raise AssertionError(f"{word} never came: {seen}")
+
+
+def workers_of(launcher: int) -> tuple[int, list[int]]:
+    """The process from which workers are forked, and these."""
+    (server,) = children_of(launcher)
+    return server, children_of(server)
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 30
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "workers outlived their launcher"
+        time.sleep(0.02)
+
+
+def test_two_workers_one_of_them_killed_and_this_process_with_two_threads_give_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    """One thread for each run, whatever the process had: sums in two threads have other last digits."""
+    jobs = jobs_in(tmp_path / "workers", steps=20)
+    killed: list[int] = []
+
+    def kill_once(event: Event) -> None:
+        if event.kind == "progress" and not killed:
+            _, workers = workers_of(os.getpid())
+            killed.append(workers[0])
+            os.kill(workers[0], signal.SIGKILL)
+
+    assert len(launch(jobs, 2, device="cpu", report=kill_once).done) == 4
+    assert len(killed) == 1
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert len(launch_here(jobs_in(tmp_path / "here", steps=20)).done) == 4
+    finally:
+        torch.set_num_threads(before)
+    assert bytes_of(tmp_path / "workers") == bytes_of(tmp_path / "here")
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    """The records and the weights of every run."""
+    names = ("records.jsonl", "model.pt")
+    found = {
+        f"{path.parent.name}/{path.name}": path.read_bytes() for name in names for path in out.glob(f"*/{name}")
+    }
+    assert found
+    return found
+
+
+def test_the_pool_survives_a_killed_worker_a_killed_server_and_a_killed_launcher(
     undisturbed: dict[str, object], tmp_path: Path
 ) -> None:
-    """Real worker processes: one is killed in the middle of a run, then the launcher, and all with it."""
-    script = tmp_path / "sweep.py"
-    script.write_text(
-        "import sys; from pathlib import Path; from tests.bench.engines.test_local import jobs_in\n"
-        "from genie_dg.bench.engines.local import launch\n"
-        "def tell(event): print(event.kind, event.done, event.reason, flush=True)\n"
-        "outcome = launch(jobs_in(Path(sys.argv[1])), 2, retries=1, device='cpu', report=tell)\n"
-        "print('end', len(outcome.done), len(outcome.failed), flush=True)\n"
-    )
-    out = tmp_path / "runs"
+    """Real processes: a worker is killed in a run, then what all are forked from, then the launcher."""
+    with start(tmp_path) as first:
+        wait_for(first, "progress", 10)
+        server, workers = workers_of(first.pid)
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        assert "The process that trained it ended with signal 9." in wait_for(first, "retry")
+        assert children_of(first.pid) == [server], "a killed worker is replaced by another fork"
+        wait_for(first, "progress", 20)
+        os.kill(server, signal.SIGKILL)
+        assert "ended with the process it was forked from." in wait_for(first, "retry")
+        wait_until_gone([server, *workers])
+        wait_for(first, "progress", 30)
+        server, workers = workers_of(first.pid)
+        first.kill()
+        wait_until_gone([server, *workers])
+    assert len(launch_here(jobs_in(tmp_path)).done) == 4
+    assert fingerprint(tmp_path) == undisturbed
 
-    def start() -> subprocess.Popen[str]:
-        command = [sys.executable, str(script), str(out)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
-    first = start()
-    assert first.stdout is not None
-    lines = iter(first.stdout.readline, "")
-    for line in lines:
-        if line.startswith("progress") and int(line.split()[1]) > 20:
-            break
-    workers = children_of(first.pid)
-    assert len(workers) == 2
-    os.kill(workers[0], signal.SIGKILL)
-    seen = ""
-    for line in lines:
-        seen += line
-        if "signal 9" in seen and line.startswith("progress"):
-            break
-    assert "retry 0 The process that trained it ended with signal 9." in seen
-    workers = children_of(first.pid)
-    first.kill()
-    first.wait()
-    first.stdout.close()
-    deadline = time.monotonic() + 30
-    while any(alive(pid) for pid in workers):
-        assert time.monotonic() < deadline, "workers outlived their launcher"
-        time.sleep(0.05)
-    second = start()
-    assert second.stdout is not None
-    text = second.stdout.read()
-    second.stdout.close()
-    assert second.wait() == 0
-    assert "end 4 0" in text
-    assert fingerprint(out) == undisturbed
+def test_nothing_runs_in_the_server_beside_its_loop_when_it_forks() -> None:
+    """A thread of its own would not be there in a worker, and what it had locked would stay locked."""
+    with WorkerServer() as server:
+        number, channel = server.start()
+        while len(children_of(server.process.pid)) == 0:
+            time.sleep(0.05)
+        assert len(os.listdir(f"/proc/{server.process.pid}/task")) == 1
+        channel.close()
+        assert server.exit_code(number) == 0
+    assert server.process.returncode is not None
+    server.stop()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        server.start()
 
 
 def children_of(pid: int) -> list[int]:
@@ -167,7 +229,7 @@ def test_a_failing_job_is_tried_again_then_reported_and_the_others_finish(tmp_pa
     bad = Job(
         replace(BASE, steps=30, optimizer="sgd", optimizer_settings={"lr": 1e30}),
         "digits",
-        RunOptions(out=str(tmp_path), threads=1),
+        RunOptions(out=str(tmp_path)),
     )
     events: list[Event] = []
     outcome = launch_here([bad, *good], retries=2, report=events.append)
@@ -178,7 +240,7 @@ def test_a_failing_job_is_tried_again_then_reported_and_the_others_finish(tmp_pa
     lines = (bad.folder / "failures.jsonl").read_text().splitlines()
     assert [json.loads(line)["attempt"] for line in lines] == [1, 2, 3]
     states = [state_of(job.config, tmp_path) for job in (bad, *good)]
-    assert counts(states) == {"done": 1, "running": 0, "failed": 1, "stopped": 0, "missing": 0}
+    assert counts(states) == {"done": 1, "running": 0, "failed": 1, "stopped": 0, "missing": 0, "unknown": 0}
     assert "lower the learning rate" in states[0].reason
     again = launch([bad, *good], 1, retries=0, device="cpu")
     assert list(again.failed) == [bad.config.run_id]
@@ -221,21 +283,3 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(undisturbed: dict[str, ob
     outcome = launch_here(jobs_in(tmp_path))
     assert len(outcome.done) == 4
     assert fingerprint(tmp_path) == undisturbed
-
-
-@pytest.mark.parametrize(
-    ("asked", "user", "threads"), [(3, "2", 3), (0, "2", 2), (0, "", max(1, cores() // 2)), (0, "2,1", 2)]
-)
-def test_threads_are_those_asked_for_or_the_users_or_a_share_of_the_cores(
-    asked: int, user: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", user)
-    job = Job(BASE, "digits", RunOptions(out=str(tmp_path), threads=asked))
-    launched = local._Launch(Queue([job], 0, None), 2, "cpu")
-    launched._stop()
-    assert launched.threads == threads
-
-
-def test_a_negative_number_of_threads_is_refused() -> None:
-    with pytest.raises(InputError, match=r"got threads=-1; expected a whole number of at least 0\."):
-        RunOptions(threads=-1)

@@ -20,13 +20,20 @@ import torch
 
 from genie_dg.bench.engines import _ray_cluster, _ray_files
 from genie_dg.bench.engines._ray_cluster import ClusterError
-from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
+from genie_dg.bench.engines._ray_files import (
+    Progress,
+    UnexpectedFile,
+    remove_left_folders,
+    temporary_folder,
+    train_remotely,
+    write_files,
+)
 from genie_dg.bench.engines.local import cores
 from genie_dg.bench.engines.queue import Event, Outcome
 from genie_dg.bench.engines.ray import launch_ray, with_whole_paths
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.files import Busy
+from genie_dg.files import Busy, holder_file
 from genie_dg.runs.folder import alone
 from genie_dg.runs.record import RunConfig
 from genie_dg.runs.tensors import load_tensors
@@ -97,7 +104,7 @@ def assert_same(folder: Path, expected: Print) -> None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Print]:
     opened, prints = OpenSets(), {}
     for job in jobs_in(tmp_path_factory.mktemp("here")):
-        run_job(job.changed(device="cpu", threads=1), opened)
+        run_job(job.changed(device="cpu"), opened)
         prints[job.config.run_id] = print_of(job.folder)
     return prints
 
@@ -215,6 +222,32 @@ def test_a_hopeless_job_is_reported_and_the_others_finish(hard: Hard, undisturbe
     assert sorted(hard.outcome.done) == sorted(undisturbed)
     for job in hard.jobs:
         assert_same(job.folder, undisturbed[job.config.run_id])
+
+
+def test_the_temporary_folder_of_a_killed_worker_is_removed(hard: Hard) -> None:
+    left = [path.parent for path in Path(tempfile.gettempdir()).glob("genie-dg-*/lock.holder")]
+    assert [place for place in left if (place / hard.jobs[0].config.run_id).exists()] == []
+
+
+def test_only_folders_of_this_users_dead_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with temporary_folder() as mine:
+        text = holder_file(Path(mine) / "lock").read_text()
+        for name, change in [("dead", {"pid": dead.pid}), ("elsewhere", {"host": "node7"}), ("used", {})]:
+            place = tmp_path / f"genie-dg-{name}"
+            (place / "run").mkdir(parents=True)
+            (place / "lock").touch()
+            holder_file(place / "lock").write_text(json.dumps({**json.loads(text), **change}))
+        (tmp_path / "genie-dg-odd").mkdir()
+        (tmp_path / "genie-dg-file").touch()
+        remove_left_folders()
+        kept = {Path(mine).name, *(f"genie-dg-{name}" for name in ("elsewhere", "used", "odd", "file"))}
+        assert {path.name for path in tmp_path.iterdir()} == kept
+    assert not Path(mine).exists()
 
 
 class SlowProgress:
@@ -372,7 +405,7 @@ def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "digits").mkdir()
-    job = Job(BASE, "mine", RunOptions(root="data", weights="w.pth", plugin=("p.py",), threads=3))
+    job = Job(BASE, "mine", RunOptions(root="data", weights="w.pth", plugin=("p.py",)))
     whole = with_whole_paths(job)
     assert whole.data == str(tmp_path / "mine")
     assert whole.options == RunOptions(
@@ -380,7 +413,6 @@ def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pyt
         root=str(tmp_path / "data"),
         weights=str(tmp_path / "w.pth"),
         plugin=(str(tmp_path / "p.py"),),
-        threads=3,
     )
     assert with_whole_paths(replace(job, data="digits")).data == "digits"
     assert with_whole_paths(replace(job, data="/on/the/nodes")).data == "/on/the/nodes"

@@ -20,7 +20,7 @@ import pytest
 
 from genie_dg.data.published import archives
 from genie_dg.data.published.archives import ArchiveError, DamagedArchive, extract, safe_parts
-from genie_dg.files import Busy, FileError, is_locked, lock
+from genie_dg.files import Busy, FileError, held_by, lock
 
 FILES = {"photo/dog/1.jpg": b"one", "photo/dog/2 ü.jpg": b"two" * 1000, "photo/empty.txt": b""}
 """Nothing that the children do here computes, and torch takes seconds to load."""
@@ -374,7 +374,7 @@ def test_the_lock_is_held_once_and_let_go(tmp_path: Path) -> None:
         pass
     with lock(path, "unpacks"):
         assert path.exists()
-    assert not is_locked(path)
+    assert not held_by(path)
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be written"), lock(tmp_path / "file" / "lock", "unpacks"):
         pass

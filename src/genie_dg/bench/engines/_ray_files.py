@@ -1,21 +1,25 @@
 """Runs that are trained on another node: which files are sent, how they are written, what trains them.
 
 No file system is shared. A node gets what the run's folder holds as bytes and trains in a temporary folder of
-its own; after every checkpoint it leaves its files with the `Progress` actor, from which the launcher takes
-them. There the records are written before the checkpoint that counts them, and ``done`` last, so a launcher
-that is killed at any moment leaves a folder from which the run goes on.
+its own, which the next run there removes if this one is killed. After every checkpoint it leaves its files
+with the `Progress` actor, from which the launcher takes them. There the records are written before the
+checkpoint that counts them, and ``done`` last, so a launcher that is killed at any moment leaves a folder from
+which the run goes on.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError
-from genie_dg.files import write_whole
+from genie_dg.files import FileError, held_by, holder_file, lock, write_whole
 from genie_dg.runs import folder as files
 from genie_dg.runs.seal import digest
 
@@ -40,6 +44,10 @@ News = tuple[int, Files]
 
 OPENED = OpenSets()
 """What this process has opened; the next job that Ray gives it finds it open."""
+
+
+TEMPORARY = "genie-dg-"
+"""How the temporary folders of runs on a node begin."""
 
 
 class UnexpectedFile(InputError):
@@ -113,6 +121,27 @@ def unsent(present: Files, known: dict[str, str]) -> Files:
     return changed
 
 
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder for one run on this node, locked while it is used, and removed afterwards."""
+    remove_left_folders()
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as place, lock(Path(place) / files.LOCK, "trains there"):
+        yield place
+
+
+def remove_left_folders() -> None:
+    """Remove the temporary folders of this user's processes that were killed before they could do it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        path = folder / files.LOCK
+        try:
+            if folder.stat().st_uid != os.getuid() or not holder_file(path).is_file() or held_by(path):
+                continue
+            with lock(path, "trains there"):
+                shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, FileError):  # not ours to remove, or gone meanwhile
+            continue
+
+
 def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tuple[str, Files]:
     """Train one job on this node; returns why it failed, or "" and all files of the complete run.
 
@@ -131,7 +160,7 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
             ticket, done, files_now
         ).future().result()  # in ray.get this run would lend its CPUs
 
-    with tempfile.TemporaryDirectory(prefix="genie-dg-") as place:
+    with temporary_folder() as place:
         job = job.changed(out=place)
 
         def report(done: int, record: Any) -> None:

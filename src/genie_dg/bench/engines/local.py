@@ -11,40 +11,30 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
-import subprocess
+import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from genie_dg.check import whole_number
 from genie_dg.files import Busy
 
 from ..options import Job
 from .queue import WAIT, Event, EventReport, Outcome, Queue
+from .server import WorkerServer
 
 
 @dataclass
 class _Worker:
-    process: subprocess.Popen[bytes]
+    server: WorkerServer
+    number: int
+    channel: socket.socket
     device: str
     job: Job | None = None
     half_line: bytes = b""
-
-    @property
-    def events(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when the launcher is gone; elsewhere the end of input stops it."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def devices_for(workers: int, device: str) -> list[str]:
@@ -62,12 +52,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)
 
 
-def threads_of(asked: int, workers: int) -> int:
-    """The threads of each run: what was asked for, else ``OMP_NUM_THREADS``, else the cores, shared."""
-    user = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return asked or (int(user) if user.isdecimal() else 0) or max(1, cores() // workers)
-
-
 def launch(
     jobs: Sequence[Job],
     workers: int,
@@ -75,18 +59,23 @@ def launch(
     retries: int = 1,
     device: str = "",
     report: EventReport | None = None,
+    server: WorkerServer | None = None,
 ) -> Outcome:
     """Train all jobs that are not done; returns when each is done or has failed for good.
 
     Args:
         jobs: what to train.
-        workers: how many at a time; they share the cores.
+        workers: how many at a time; they change nothing in the results.
         retries: how often a job that failed is tried again.
         device: for all workers; by default GPUs in turn, or the CPU.
         report: called with every event.
+        server: from which workers are forked, started before to save time; it is stopped at the end.
     """
     whole_number("workers", workers)
-    return _Launch(Queue(jobs, retries, report), workers, device).run()
+    queue = Queue(jobs, retries, report)
+    if not len(queue):
+        return queue.outcome
+    return _Launch(queue, workers, device, server or WorkerServer()).run()
 
 
 def launch_here(
@@ -121,14 +110,15 @@ def launch_here(
 class _Launch:
     """The state of one launch; `run` is its loop."""
 
-    def __init__(self, queue: Queue, workers: int, device: str) -> None:
-        self.queue = queue
-        self.threads = threads_of(queue.first.options.threads if len(queue) else 0, workers)
+    def __init__(self, queue: Queue, workers: int, device: str, server: WorkerServer) -> None:
+        self.queue, self.server = queue, server
         self.selector = selectors.DefaultSelector()
-        self.workers = [self._start(name) for name in devices_for(min(workers, len(queue)), device)]
+        self.devices = devices_for(min(workers, len(queue)), device)
+        self.workers: list[_Worker] = []
 
     def run(self) -> Outcome:
         try:
+            self.workers += [self._start(name) for name in self.devices]
             while len(self.queue) or any(worker.job for worker in self.workers):
                 self._hand_out()
                 for key, _ in self.selector.select(timeout=WAIT / 4):
@@ -138,17 +128,14 @@ class _Launch:
         return self.queue.outcome
 
     def _start(self, device: str) -> _Worker:
-        command = [sys.executable, "-m", "genie_dg.bench.engines.worker"]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            preexec_fn=_die_with_parent,
-        )
-        worker = _Worker(process, device)
-        self.selector.register(worker.events, selectors.EVENT_READ, worker)
+        try:
+            number, channel = self.server.start()
+        except OSError:  # it was killed, and its workers with it
+            self.server.stop()
+            self.server = WorkerServer()
+            number, channel = self.server.start()
+        worker = _Worker(self.server, number, channel, device)
+        self.selector.register(channel, selectors.EVENT_READ, worker)
         return worker
 
     def _hand_out(self) -> None:
@@ -160,18 +147,17 @@ class _Launch:
 
     def _give(self, worker: _Worker, job: Job) -> None:
         worker.job = job
-        assert worker.process.stdin is not None
-        try:
-            worker.process.stdin.write(
-                (job.changed(device=worker.device, threads=self.threads).to_json() + "\n").encode("utf-8")
-            )
-            worker.process.stdin.flush()
-        except BrokenPipeError:  # it died while idle; its end is read next, and the job is tried again
-            return
+        line = job.changed(device=worker.device).to_json() + "\n"
+        # Where it died while idle, its end is read next, and the job is tried again.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            worker.channel.sendall(line.encode("utf-8"))
 
     def _read(self, worker: _Worker) -> None:
         """Every whole line that has come; what is left of one waits for its rest."""
-        block = os.read(worker.events.fileno(), 2**16)
+        try:
+            block = worker.channel.recv(2**16)
+        except ConnectionResetError:
+            block = b""
         if not block:
             self._replace(worker)
             return
@@ -196,10 +182,16 @@ class _Launch:
 
     def _replace(self, worker: _Worker) -> None:
         """A worker ended by itself: start a new one, and try its job again."""
-        self.selector.unregister(worker.events)
-        code = worker.process.wait()
-        worker.events.close()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self.selector.unregister(worker.channel)
+        worker.channel.close()
+        code = worker.server.exit_code(worker.number)
+        how = (
+            "the process it was forked from"
+            if code is None
+            else f"signal {-code}"
+            if code < 0
+            else f"exit code {code}"
+        )
         self.workers[self.workers.index(worker)] = self._start(worker.device)
         if worker.job is not None:
             self.queue.fail(worker.job, f"The process that trained it ended with {how}.")
@@ -207,9 +199,6 @@ class _Launch:
     def _stop(self) -> None:
         """End all workers; what they were at is resumed from its checkpoint next time."""
         for worker in self.workers:
-            worker.process.kill()
-            worker.process.wait()
-            worker.events.close()
-            if worker.process.stdin is not None:
-                worker.process.stdin.close()
+            worker.channel.close()
+        self.server.stop()
         self.selector.close()

@@ -17,12 +17,20 @@ from typing import Any
 
 from genie_dg.check import whole_number
 from genie_dg.data.registry import SETS
-from genie_dg.files import Busy, remove_parts
+from genie_dg.files import Busy, FileError, remove_parts
 from genie_dg.runs import folder as files
 
 from ..options import Job
 from ._ray_cluster import ClusterError, connection, slots_of
-from ._ray_files import TO_RESUME, Progress, UnexpectedFile, files_at, train_remotely, write_files
+from ._ray_files import (
+    TO_RESUME,
+    Progress,
+    UnexpectedFile,
+    files_at,
+    remove_left_folders,
+    train_remotely,
+    write_files,
+)
 from .queue import Event, EventReport, Outcome, Queue
 
 AHEAD = 2
@@ -37,7 +45,7 @@ def launch_ray(
     *,
     address: str = "",
     retries: int = 1,
-    cpus: float = 1,
+    cpus: float | None = None,
     gpus: float = 0,
     device: str = "",
     report: EventReport | None = None,
@@ -51,28 +59,31 @@ def launch_ray(
             default a cluster on this machine's cores is started and stopped, or, where this process is
             connected to one already, that one is used.
         retries: how often a job that failed is tried again.
-        cpus: that each run holds; torch uses max(1, ⌊cpus⌋) threads.
+        cpus: that each run holds; by default as many as the runs have threads.
         gpus: that each run holds; a fraction lets runs share one. On a cluster that was named, runs wait until
             some node has what they ask for.
         device: for all runs; by default ``cuda`` where ``gpus`` is more than 0, or the CPU.
         report: called with every event.
         poll: seconds between two looks at what was sent.
     """
+    if cpus is None:
+        cpus = max((job.config.threads for job in jobs), default=1)
     _check(jobs, retries, cpus, gpus, device)
     if all(job.done for job in jobs):
         return Outcome([job.config.run_id for job in jobs])
-    threads = max(1, int(cpus))
     where = device or ("cuda" if gpus else "cpu")
-    ready = [
-        with_whole_paths(job).changed(device=where, threads=job.options.threads or threads) for job in jobs
-    ]
-    with connection(address) as ray:
-        if not address and slots_of(ray, cpus, gpus) == 0:
-            raise ClusterError(
-                f"A run asks for {cpus:g} CPUs and {gpus:g} GPUs, and this machine has fewer; "
-                "ask for less, or name the address of a cluster that has them."
-            )
-        return _Launch(ray, Queue(ready, retries, report), cpus, gpus, poll).run()
+    ready = [with_whole_paths(job).changed(device=where) for job in jobs]
+    try:
+        with connection(address) as ray:
+            if not address and slots_of(ray, cpus, gpus) == 0:
+                raise ClusterError(
+                    f"A run asks for {cpus:g} CPUs and {gpus:g} GPUs, and this machine has fewer; "
+                    "ask for less, or name the address of a cluster that has them."
+                )
+            return _Launch(ray, Queue(ready, retries, report), cpus, gpus, poll).run()
+    finally:
+        if not address:
+            remove_left_folders()
 
 
 def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: str) -> None:
@@ -202,8 +213,8 @@ class _Launch:
         run = one.job.config.run_id
         try:
             write_files(one.job.folder, sent)
-        except UnexpectedFile as error:
-            one.refused = f"UnexpectedFile: {error}"
+        except (UnexpectedFile, FileError) as error:
+            one.refused = f"{type(error).__name__}: {error}"
             self.ray.cancel(one.result, force=True)
             return
         if not one.started:
@@ -220,8 +231,8 @@ class _Launch:
                 reason, sent = self.ray.get(one.result)
                 if not (one.refused or reason):
                     write_files(one.job.folder, sent)
-            except UnexpectedFile as error:
-                reason = f"UnexpectedFile: {error}"
+            except (UnexpectedFile, FileError) as error:
+                reason = f"{type(error).__name__}: {error}"
             except self.ray.exceptions.RayError as error:
                 reason = _why(error)
         reason = one.refused or reason

@@ -1,0 +1,157 @@
+"""``genie-dg status`` on folders in whatever state: it looks, says what it left out, and disturbs nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from genie_dg.bench.status import remember
+from genie_dg.cli.main import main
+from genie_dg.files import append_line, lock, write_json, write_whole
+from genie_dg.runs.record import Record, RunConfig, canonical
+
+CONFIG = RunConfig("digits", (5,), optimizer="adam", backbone="mlp", steps=10, checkpoint_every=5)
+CONFIGS = [replace(CONFIG, trial_seed=k) for k in range(5)]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A run that is done, one that failed, one that was stopped, and two that are missing."""
+    out = tmp_path / "runs"
+    remember("mine", CONFIGS, out)
+    for k, config in enumerate(CONFIGS[:3]):
+        folder = out / config.run_id
+        folder.mkdir()
+        append_line(folder / "timings.jsonl", {"step": 4, "seconds": 2.0})
+        if k == 0:
+            append_line(folder / "timings.jsonl", {"step": 9, "seconds": 2.0})
+            write_whole(folder / "done", b"")
+        elif k == 1:
+            append_line(
+                folder / "failures.jsonl", {"attempt": 1, "reason": "the disk is \x1b[31mred\x1b[0m\nfull"}
+            )
+        else:
+            write_whole(folder / "checkpoint.pt", b"")
+    return out
+
+
+def test_a_folder_with_odd_files_and_bad_lines_is_told_in_sentences(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_json(runs / "sweeps" / "odd.json", {"name": "odd"})
+    (runs / "sweeps" / "notes.txt").write_text("hello")
+    done, failed, stopped = (runs / config.run_id for config in CONFIGS[:3])
+    with (done / "timings.jsonl").open("ab") as file:
+        file.write(b'[]\n{"step": "x", "seconds": 3}\n{"step": 7, "seconds": -1e9}\n\xff\n')
+        file.write(b'{"step": 10000000, "seconds": 1}\n')
+    with (failed / "failures.jsonl").open("ab") as file:
+        file.write(b"torn")
+    (stopped / "timings.jsonl").unlink()
+    (stopped / "timings.jsonl").mkdir()
+    (runs / CONFIGS[3].run_id).write_text("a file in place of a folder")
+    assert main(["status", str(runs)]) == 0
+    out, errors = capsys.readouterr()
+    assert out.splitlines()[0] == (
+        "mine: 5 runs: 1 done, 1 failed, 1 stopped, 2 missing; about 14 seconds left with 1 at a time, "
+        "from the timings of 2 runs"
+    )
+    assert out.splitlines()[1].endswith(", 5 of 10 steps: the disk is \\x1b[31mred\\x1b[0m full")
+    assert "\x1b" not in out
+    first, second = errors.splitlines()
+    assert re.fullmatch(
+        r"genie-dg: .*odd\.json is not a list of runs \(it has no 'runs'\); it is left out: .*", first
+    )
+    assert re.fullmatch(r"genie-dg: Line 3 of .*timings\.jsonl .*it is left out and 3 more like it\.", second)
+
+
+def test_all_lists_every_run_that_is_not_done_and_workers_shorten_the_time(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", str(runs), "--all", "--workers", "4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "with 4 at a time" in lines[0]
+    assert [line.split()[0] for line in lines[1:]] == ["failed", "stopped", "missing", "missing"]
+    assert main(["status", str(runs), "--workers", "-1"]) == 2
+    assert "got --workers=-1; expected a whole number of at least 0." in capsys.readouterr().err
+
+
+def test_no_name_from_a_folder_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of a domain, of a data set and of a sweep with escapes, as they may come with somebody's runs."""
+    config = replace(CONFIG, dataset="di\x1b[2Jgits", steps=1)
+    folder = tmp_path / config.run_id
+    folder.mkdir()
+    write_json(folder / "meta.json", {"domains": [f"\x1b]0;{k}\x07" for k in range(6)]})
+    write_whole(folder / "config.json", canonical(config).encode())
+    record = Record(0, 0.0, None, 1.0, (0.5,) * 6, (0.5,) * 6)
+    append_line(folder / "records.jsonl", record.to_json())
+    append_line(folder / "records.jsonl", {"step": "\x1b[31m"})
+    write_whole(folder / "done", b"")
+    remember("mine", [config, CONFIG], tmp_path)
+    listed = json.loads((tmp_path / "sweeps" / "mine.json").read_text())
+    write_json(tmp_path / "sweeps" / "mine.json", {**listed, "name": "mi\x1b[1mne"})
+    page = str(tmp_path / "page.html")
+    for words in (
+        ["status", "--all"],
+        ["table"],
+        ["compare"],
+        ["report", "-o", page],
+        ["table", "--select", "x\x1b"],
+    ):
+        main([words[0], str(tmp_path), *words[1:]])
+        shown = "".join(capsys.readouterr())
+        assert "\\x1b" in shown, words
+        assert not set(shown) & {"\x1b", "\x07"}, words
+
+
+AS_NOBODY = """
+import os, sys
+from genie_dg.cli.main import main
+assert main(["status", "/nowhere"]) == 2  # imports all it needs, which that user may be forbidden to read
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(main(["status", sys.argv[1]]))
+"""
+
+
+def test_what_another_user_has_closed_is_left_out_and_a_folder_to_read_only_is_read(runs: Path) -> None:
+    """As a user who may read the folder but not write it, and who may not enter one run and one list."""
+    public = Path(tempfile.mkdtemp())  # pytest's own folders are closed to others
+    try:
+        shutil.copytree(runs, public / "runs")
+        closed = public / "runs" / CONFIGS[2].run_id
+        remember("closed", CONFIGS[:1], public / "runs")
+        with lock(public / "runs" / CONFIGS[3].run_id / "lock", "trains"):
+            for path in (public, *public.rglob("*")):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+            for path in (closed, public / "runs" / "sweeps" / "closed.json"):
+                path.chmod(0)
+            before = sorted((path, path.stat().st_mtime_ns) for path in public.rglob("*"))
+            command = [sys.executable, "-c", AS_NOBODY, str(public / "runs")]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            assert sorted((path, path.stat().st_mtime_ns) for path in public.rglob("*")) == before
+            closed.parent.chmod(0)
+            nothing = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    finally:
+        for path in (public, public / "runs", *public.rglob("*")):
+            path.chmod(stat.S_IRWXU)
+        shutil.rmtree(public)
+    assert done.returncode == 0, done.stderr
+    assert "mine: 5 runs: 1 done, 1 running, 1 failed, 1 missing, 1 unknown;" in done.stdout
+    assert f"{closed} cannot be read (Permission denied)" in done.stdout
+    assert done.stderr.count("\n") == 2
+    assert done.stderr.endswith("closed.json cannot be read (Permission denied); it is left out.\n")
+    assert nothing.returncode == 2
+    assert "Traceback" not in nothing.stderr
+    assert nothing.stderr.splitlines()[-1].endswith(
+        "holds no sweep; start one with genie-dg sweep FILE.toml --out FOLDER."
+    )
