@@ -138,7 +138,7 @@ def average(
     for members in groups(list(finished(Path(options.out), data, problems))):
         chosen = _in_order(members, problems)
         if len(chosen) > 1:
-            with same_kernels(chosen[0].config.threads):
+            with same_kernels(chosen[0][0].config.threads):
                 report(*_average(chosen, data, options, choice), len(chosen))
             averaged += 1
     if not averaged:
