@@ -16,6 +16,7 @@ import pytest
 
 from genie_dg.check import InputError
 from genie_dg.cli import report as verb
+from genie_dg.files import FileWarning
 from genie_dg.report import page as module
 from genie_dg.report.figures import COLOURS
 from genie_dg.report.numbers import DRAWS, POINTS, mean_curve, page_data, thin, varying
@@ -360,7 +361,10 @@ def test_name_and_date_stand_on_top(tmp_path: Path) -> None:
     (tmp_path / "sweeps" / "damaged.json").write_text("{")
     for k, one in enumerate(runs):
         os.utime(tmp_path / one.config.run_id / "done", (86400.0 * k, 86400.0 * k))
-    text = module.report(load(tmp_path))
+    with pytest.warns(
+        FileWarning, match=r"damaged.json is not a list of runs \(.*; the page is made without it"
+    ):
+        text = module.report(load(tmp_path))
     assert "<h1>first: report of 16 runs</h1>" in text
     assert "1970-01-01 to 1970-01-16 (UTC)" in text
     assert text.index(data_of(runs).verdict) < text.index("<main")
