@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.arguments import path
+from genie_dg.arguments import path, path_text, some_text
 from genie_dg.check import InputError, MissingPackage, printable, writable_folder
 
 if TYPE_CHECKING:
@@ -125,10 +125,13 @@ def add_model(parser: argparse.ArgumentParser, device: bool = True) -> None:
         help="a model file, the folder of a run, or a folder of runs of which one is best (genie-dg best)",
     )
     if device:
-        parser.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+        parser.add_argument(
+            "--device", default="cpu", type=some_text, help="cpu, cuda or mps (default: %(default)s)"
+        )
     parser.add_argument(
         "--plugin",
         action="append",
+        type=path_text,
         default=[],
         metavar="FILE",
         help="a Python file that registers the rows the run was trained with; may be given several times",

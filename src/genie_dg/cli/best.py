@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from genie_dg.arguments import some_text
+
 from ._shared import add_runs, load_runs, require
 
 
@@ -13,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--select",
         default="training-domain",
+        type=some_text,
         metavar="METHOD",
         help="training-domain, leave-one-domain-out or oracle (default: %(default)s)",
     )

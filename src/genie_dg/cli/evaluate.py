@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.check import whole_number
+from genie_dg.arguments import path, path_text, whole
+from genie_dg.check import writable_file
 
 from ._shared import add_model, pictures_bar, read_labelled, read_model, require, write
 
@@ -25,18 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "data",
+        type=path_text,
         help="a folder <domain>/<class>/<picture> or <class>/<picture>, a list, or the name of a set",
     )
-    parser.add_argument("--root", metavar="FOLDER", help="for published sets, the folder that holds them")
+    parser.add_argument(
+        "--root", type=path_text, metavar="FOLDER", help="for published sets, the folder that holds them"
+    )
     parser.add_argument(
         "--as-table",
         action="store_true",
         help="only what the table counts: the 80 %% parts of the run's test domains, in the run's split; the "
         "accuracy then equals the table's",
     )
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures at a time (default: %(default)s)")
+    parser.add_argument("--batch-size", type=whole(), default=64, help="at a time (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="all numbers as JSON, from 0 to 1")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="also write a page that opens offline")
+    parser.add_argument("--page", type=path, metavar="FILE", help="also write a page that opens offline")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     require("Evaluating", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
     if arguments.page is not None:
         require("The page", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
-    whole_number("--batch-size", arguments.batch_size)
+    if arguments.page is not None:
+        writable_file("--page", arguments.page)
     model = read_model("Evaluating", arguments)
     from genie_dg.inference.evaluate import evaluate, evaluate_as_table
 

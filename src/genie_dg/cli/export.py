@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from genie_dg.arguments import path, path_text, some_text
+from genie_dg.check import one_of, writable_file
 
 from ._shared import add_model, read_model, require
 
@@ -11,13 +13,16 @@ from ._shared import add_model, read_model, require
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the form, the file, and pictures to compare on."""
     add_model(parser, device=False)
-    parser.add_argument("--to", required=True, metavar="FORM", help="onnx, torchscript or safetensors")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="(default: beside the model, with another ending)"
+        "--to", required=True, type=some_text, metavar="FORM", help="onnx, torchscript or safetensors"
+    )
+    parser.add_argument(
+        "-o", "--out", type=path, metavar="FILE", help="(default: beside the model, with another ending)"
     )
     parser.add_argument(
         "--pictures",
         nargs="+",
+        type=path_text,
         default=[],
         metavar="PICTURES",
         help="files, folders or patterns; the two are compared on the first 64 (default: random pictures)",
@@ -28,18 +33,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, compare, say by how much they differ."""
     extra = {"onnx": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}}
     extra["safetensors"] = {"safetensors": "safetensors"}
-    require("This export", "export", extra.get(arguments.to, {}))
-    model = read_model("Exporting", arguments)
-    from genie_dg.check import one_of
     from genie_dg.inference.export import FORMS, export
-    from genie_dg.inference.pictures import listed
 
     one_of("--to", arguments.to, FORMS)
-    path = arguments.out or model.path.with_name(f"{model.path.stem}{FORMS[arguments.to].ending}")
-    done = export(model, arguments.to, path, listed(arguments.pictures)[:64])
+    require("This export", "export", extra.get(arguments.to, {}))
+    if arguments.out is not None:
+        writable_file("--out", arguments.out)
+    model = read_model("Exporting", arguments)
+    from genie_dg.inference.pictures import listed
+
+    file = arguments.out or model.path.with_name(f"{model.path.stem}{FORMS[arguments.to].ending}")
+    done = export(model, arguments.to, file, listed(arguments.pictures)[:64])
     kind = "pictures" if done.real else "random pictures"
     print(
-        f"{done.path}: {path.stat().st_size / 1e6:.1f} MB; the largest difference of a logit from the original "
+        f"{done.path}: {file.stat().st_size / 1e6:.1f} MB; the largest difference of a logit from the original "
         f"is {done.difference:.2g}, on {done.pictures} {kind}."
     )
     if done.batch_matters:

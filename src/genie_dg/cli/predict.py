@@ -7,7 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from genie_dg.check import InputError, whole_number
+from genie_dg.arguments import path_text, whole
+from genie_dg.check import InputError
 
 from ._shared import add_model, pictures_bar, read_model, require
 
@@ -23,21 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pictures",
         nargs="+",
+        type=path_text,
         metavar="PICTURES",
         help="files, folders (all pictures below), patterns ('*.png')",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="as CSV: picture, rank, class, probability")
     form.add_argument("--json", action="store_true", help="as one JSON object a line")
-    parser.add_argument("--top", type=int, default=3, help="classes of each picture (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures at a time (default: %(default)s)")
+    parser.add_argument("--top", type=whole(), default=3, help="classes of each picture (default: %(default)s)")
+    parser.add_argument("--batch-size", type=whole(), default=64, help="at a time (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict batch by batch; what cannot be read goes to stderr, and the exit code is then 1."""
     require("Predicting", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
-    whole_number("--top", arguments.top)
-    whole_number("--batch-size", arguments.batch_size)
     from genie_dg.inference.pictures import listed
 
     paths = listed(arguments.pictures)

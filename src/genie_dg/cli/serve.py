@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from genie_dg.check import whole_number
+from genie_dg.arguments import path_text, whole
 
 from ._shared import add_model, pictures_bar, read_labelled, read_model, require
 
@@ -12,20 +12,24 @@ from ._shared import add_model, pictures_bar, read_labelled, read_model, require
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the port, and the training pictures to show."""
     add_model(parser)
-    parser.add_argument("--port", type=int, default=8000, help="on 127.0.0.1; 0 for any (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=8000, help="on 127.0.0.1; 0 for any (default: %(default)s)"
+    )
     parser.add_argument(
         "--examples",
+        type=path_text,
         metavar="DATA",
         help="training pictures (a folder <domain>/<class>/<picture>, or the name of a set), of which the page "
         "shows the nearest by the model's features",
     )
-    parser.add_argument("--root", metavar="FOLDER", help="for published sets, the folder that holds them")
+    parser.add_argument(
+        "--root", type=path_text, metavar="FOLDER", help="for published sets, the folder that holds them"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, index, serve until Ctrl-C."""
     require("Serving", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
-    whole_number("--port", arguments.port, 0, 65535)
     model = read_model("Serving", arguments)
     from genie_dg.inference.nearest import MOST, Examples
     from genie_dg.inference.serve import Server
