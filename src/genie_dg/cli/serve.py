@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from genie_dg.arguments import path_text, whole
+from genie_dg.check import InputError
 
 from ._shared import add_model, pictures_bar, read_labelled, read_model, require
 
@@ -30,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Load, index, serve until Ctrl-C."""
     require("Serving", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
+    if arguments.root is not None and arguments.examples is None:
+        raise InputError("--root is where --examples are; give both, or leave it out.")
     model = read_model("Serving", arguments)
     from genie_dg.inference.nearest import MOST, Examples
     from genie_dg.inference.serve import Server
