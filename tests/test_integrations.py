@@ -132,9 +132,10 @@ def test_the_page_about_folders_runs(tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").stat().st_size > 1000
     right = re.search(r"(\d+) of 30 sketches are right", printed)
     (records,) = (tmp_path / "one").glob("*/records.jsonl")
-    last = json.loads(records.read_text().splitlines()[-1])
+    found = [json.loads(line) for line in records.read_text().splitlines()]
+    best = max(found, key=lambda record: record["out_acc"][0] + record["out_acc"][1])
     assert right is not None  # the model that was read again is as right as the one that was saved
-    assert int(right[1]) == round(24 * last["in_acc"][2] + 6 * last["out_acc"][2])
+    assert int(right[1]) == round(24 * best["in_acc"][2] + 6 * best["out_acc"][2])
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
