@@ -16,6 +16,9 @@ ONE_PROTOCOL = "a row's name has its protocol only where the same row has severa
 BEST = "the oracle of genie-paper/changed sees the best record, as that of genie-paper does"
 BASELINES = "a row whose name has no protocol is compared with the baseline of `genie-dg compare`"
 
+PACE = "the time left says what it rests on; a run cannot be shared by two workers"
+TOLD = "status says which lines it left out"
+
 LAST = "oracle selection (last checkpoint)"
 
 CORRECTIONS: dict[str, list[Correction]] = {
@@ -44,6 +47,20 @@ CORRECTIONS: dict[str, list[Correction]] = {
     ],
     "table two-protocols oracle *#stdout": [
         (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)
+    ],
+    "status broken*#stdout": [
+        (
+            re.compile(r"^(broken-failing: .*; about )\d( .*)$", re.M),
+            r"\g<1>1\2, from the timings of 1 run",
+            PACE,
+        ),
+        (re.compile(r"^(broken: .*; about )\d( .*)$", re.M), r"\g<1>1\2, from the timings of 23 runs", PACE),
+    ],
+    "status broken*#stderr": [
+        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/failures.jsonl is torn.\n", TOLD),
+    ],
+    "status pairs all#stdout": [
+        (re.compile(r"(at a time)$", re.M), r"\1, from the timings of 31 runs", PACE),
     ],
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
     "report two-protocols#*": [(LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)],
