@@ -19,6 +19,8 @@ BASELINES = "a row whose name has no protocol is compared with the baseline of `
 
 ONE_TRIAL = "one trial has no standard error"
 NAMED = "domains are named where a run has stored their names"
+PACE = "the time left says what it rests on; a run cannot be shared by two workers"
+TOLD = "status says which lines it left out"
 
 LAST = "oracle selection (last checkpoint)"
 
@@ -86,7 +88,6 @@ CORRECTIONS: dict[str, list[Correction]] = {
         (f"report {name}#*" for name in ("by-hand", "imported-odd", "own-protocol", "imported imported-other")),
         PAGE,
     ),
-    **dict.fromkeys(("status broken*#stdout", "status pairs all#stdout"), STATUS),
     "report domainbed genie-paper#*": [
         (re.compile(r'\["ERM \+ sam \(genie-paper/changed\)", "ERM \+ adam [^\]]*\], '), "", BASELINES),
         (re.compile(r"((?:CORAL|IRM) \+ (?:adam|genie)) \(domainbed/changed\)"), r"\1", ONE_PROTOCOL),
@@ -114,6 +115,22 @@ CORRECTIONS: dict[str, list[Correction]] = {
     ],
     "table two-protocols oracle *#stdout": [
         (LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)
+    ],
+    "status broken*#stdout": [
+        *STATUS,
+        (
+            re.compile(r"^(broken-failing: .*; about )\d( .*)$", re.M),
+            r"\g<1>1\2, from the timings of 1 run",
+            PACE,
+        ),
+        (re.compile(r"^(broken: .*; about )\d( .*)$", re.M), r"\g<1>1\2, from the timings of 23 runs", PACE),
+    ],
+    "status broken*#stderr": [
+        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/failures.jsonl is torn.\n", TOLD),
+    ],
+    "status pairs all#stdout": [
+        *STATUS,
+        (re.compile(r"(at a time)$", re.M), r"\1, from the timings of 31 runs", PACE),
     ],
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
     "report two-protocols#*": [(LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)],
