@@ -12,7 +12,14 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from genie_dg import _random
 
 from ._local import local, local_gradient, local_parameters
-from ._options import check_group, refuse_unknown, rule_of, scalars_of, shared_scalars
+from ._options import (
+    check_group,
+    check_loaded_groups,
+    refuse_unknown,
+    rule_of,
+    scalars_of,
+    shared_scalars,
+)
 from ._plan import GroupPlan, PlanInputs
 from ._update import CALM, direction, step_loop
 
@@ -158,6 +165,7 @@ class GENIE(Optimizer):
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        check_loaded_groups(state["param_groups"])
         super().__setstate__(state)
         self._plans = {}
         for group in self.param_groups:
