@@ -15,6 +15,13 @@ With decay :math:`\beta` and :math:`t = 1, 2, \dots`
 :math:`\mathrm{Var}[\bar g] = \rho\,\mathrm{Var}[g]` and :math:`s^2` is unbiased. With one sample
 (:math:`t = 1`, or :math:`\beta = 0`) there is no variance: :math:`\rho = 1`, and :math:`s^2` is the floor.
 
+Where the gradient hardly changes, :math:`d = v/c - \bar g^2` cancels and rounding is left of it, at most
+:math:`R = 4 \epsilon n\, v/c` with :math:`\epsilon` the machine epsilon of the dtype of the computation and
+:math:`n = 1/\rho` the effective number of samples: each step of the two averages rounds by about
+:math:`\epsilon`, and n of them count. So d counts as :math:`\max(\min(d, 2(d - R)), 0)`: not at all up to R,
+in full from 2R on, and without a jump between. That changes the trust by a few :math:`\epsilon`, and a
+constant gradient has the variance 0 in whatever order its sums were rounded.
+
 The functions take Python numbers or zero-dimensional tensors for their scalars, so that one text serves
 eager code, CUDA graphs and ``torch.compile``.
 """
@@ -27,7 +34,10 @@ import torch
 from torch import Tensor
 
 FLOOR = 1e-8
-"""Variances at or below zero become this; also the guard of the trust ratio's denominator."""
+"""The variance of a single sample; also the guard of the trust ratio's denominator."""
+
+ROUNDING = 4.0
+"""What a sample adds to the rounding of the two averages, in units of the machine epsilon: see the module."""
 
 Scalar: TypeAlias = "float | Tensor"
 
@@ -40,6 +50,7 @@ class Averaging(NamedTuple):
     inverse_correction: Scalar  # 1 / c
     inverse_freedom: Scalar  # 1 / (1 - rho), and 0 when there is one sample
     rho: Scalar
+    least: Scalar  # the variance of a single sample, and 0 when there are more
 
 
 def averaging(beta: float, step: Scalar) -> Averaging:
@@ -52,12 +63,14 @@ def averaging(beta: float, step: Scalar) -> Averaging:
     power = beta**step
     rho = (1 - beta) * (1 + power) / ((1 + beta) * (1 - power))
     freedom: Scalar
+    least: Scalar
     if isinstance(rho, Tensor):
         single = rho >= 1 - 1e-6
         freedom = torch.where(single, 0.0, 1 / torch.where(single, 1.0, 1 - rho))
+        least = torch.where(single, FLOOR, 0.0)
     else:
-        freedom = 0.0 if rho >= 1 - 1e-6 else 1 / (1 - rho)
-    return Averaging(beta, 1 - beta, 1 / (1 - power), freedom, rho)
+        freedom, least = (0.0, FLOOR) if rho >= 1 - 1e-6 else (1 / (1 - rho), 0.0)
+    return Averaging(beta, 1 - beta, 1 / (1 - power), freedom, rho, least)
 
 
 def advance_moments(g: Tensor, m: Tensor, v: Tensor, a: Averaging) -> tuple[Tensor, Tensor]:
@@ -70,12 +83,26 @@ def safe_square(x: Tensor) -> Tensor:
     return (x * x).clamp(max=torch.finfo(x.dtype).max / 4)
 
 
+def doubled(a: Averaging, dtype: torch.dtype) -> Scalar:
+    """2 (1 - R) with R as a share of the mean square, in the dtype of the computation."""
+    return 2.0 - 2.0 * ROUNDING * torch.finfo(dtype).eps / a.rho
+
+
+def spread(second: Tensor, mean: Tensor, a: Averaging) -> Tensor:
+    """The mean square less the squared mean, 0 where that is within rounding of 0.
+
+    What overflows counts as noise: it ends large, not at 0.
+    """
+    square, largest = mean * mean, torch.finfo(second.dtype).max
+    d = torch.nan_to_num(second - square, largest / 4, largest / 4, largest / 4)
+    twice = second * doubled(a, second.dtype) - (square + square)
+    return torch.minimum(d, torch.nan_to_num(twice, largest / 2, largest / 2, largest / 2)).clamp(min=0.0)
+
+
 def variance(v: Tensor, mean: Tensor, a: Averaging) -> Tensor:
-    """s^2 for any finite input. What overflows counts as noise: it ends large, not at the floor."""
-    largest = torch.finfo(v.dtype).max
-    second = (v * a.inverse_correction).clamp(max=largest / 2)
-    s2 = (second - safe_square(mean)) * a.inverse_freedom
-    return torch.threshold(s2.clamp(max=largest), 0.0, FLOOR)
+    """s^2 for any finite input."""
+    s2 = spread(v * a.inverse_correction, mean, a) * a.inverse_freedom
+    return s2.clamp(max=torch.finfo(v.dtype).max).clamp(min=a.least)
 
 
 def trust(mean_square: Tensor, s2: Tensor, rho: Scalar) -> Tensor:
@@ -92,10 +119,11 @@ def gate(s2: Tensor) -> Tensor:
     return torch.tanh((1.0 / s2).clamp(max=10.0))
 
 
-def printed(square: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Variance, gate and trust of the paper's Algorithm 1 as printed, from the raw moments m^2 and v.
+def printed(m: Tensor, v: Tensor, a: Averaging) -> tuple[Tensor, Tensor, Tensor]:
+    """Variance, gate and trust of the paper's Algorithm 1 as printed, from the raw moments.
 
     s^2 = v - m^2, a = tanh(1/s^2) and q = m^2 / v, with the floor under both divisions.
     """
-    s2 = (v - square).clamp(min=FLOOR)
+    s2 = spread(v, m, a).clamp(min=FLOOR)
+    square = (m * m).clamp(max=torch.finfo(m.dtype).max)
     return s2, torch.tanh(1.0 / s2), square / v.clamp(min=FLOOR)

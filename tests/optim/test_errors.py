@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from genie_dg import GENIE
 from genie_dg.optim import _fused
+from genie_dg.optim.msvag import MSVAG
 
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "negative lr": ({"lr": -1.0}, ValueError, "lr=-1.0"),
@@ -22,6 +24,16 @@ SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "formulation misspelt": ({"formulation": "release"}, ValueError, "did you mean 'released'"),
     "two paths": ({"foreach": True, "fused": True}, ValueError, "at most one"),
     "seed with a fraction": ({"seed": 0.5}, TypeError, "whole number"),
+    "noise as a word": ({"noise": "False"}, TypeError, "noise='False'; expected true or false"),
+    "noise as a number": ({"noise": 0}, TypeError, "noise=0; expected true or false"),
+    "no preconditioning as None": ({"precondition": None}, ValueError, "precondition=None; expected true or"),
+    "decoupled as a number": ({"decoupled_weight_decay": 1.0}, TypeError, "decoupled_weight_decay=1.0"),
+    "ascent as a word": ({"maximize": "no"}, TypeError, "maximize='no'"),
+    "capturable as a tensor": ({"capturable": torch.tensor(True)}, TypeError, "capturable=tensor"),
+    "foreach as a word": ({"foreach": "auto"}, TypeError, "foreach='auto'; expected true or false"),
+    "fused as a number": ({"fused": 1}, TypeError, "fused=1; expected true or false"),
+    "beta as a word": ({"beta": "0.9"}, TypeError, "beta='0.9'; expected a number"),
+    "dropout as a boolean": ({"dropout": False}, TypeError, "dropout=False; expected a number"),
     "Adam's betas": ({"betas": (0.9, 0.99)}, TypeError, "did you mean 'beta'"),
     "the authors' name of lr": ({"convergence_rate": 0.1}, TypeError, "did you mean 'lr'"),
     "eps": ({"eps": 1e-8}, TypeError, "no eps"),
@@ -44,6 +56,22 @@ def test_a_bad_group_is_not_added() -> None:
     with pytest.raises(ValueError, match="dropout"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))], "dropout": 2.0})
     assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize("other", [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, MSVAG])
+def test_the_state_of_another_optimizer(other: type[torch.optim.Optimizer]) -> None:
+    """Adam's moments have the names of GENIE's and another decay, and its lr is for another step."""
+    p = nn.Parameter(torch.ones(3))
+    p.grad = torch.ones(3)
+    theirs, ours = other([p], lr=1e-3), GENIE([p])
+    theirs.step()
+    ours.step()
+    before = deepcopy(ours.state_dict())
+    with pytest.raises(ValueError, match="state of another optimizer.* build GENIE anew and choose its own lr"):
+        ours.load_state_dict(theirs.state_dict())
+    after = ours.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert all(torch.equal(after["state"][0][name], x) for name, x in before["state"][0].items())
 
 
 def test_complex_integer_and_sparse() -> None:

@@ -23,6 +23,7 @@ class Twin:
     mask: bool = True
     l2: float = 0.0
     shrink: float = 0.0
+    eps: float = 2.0**-52  # of the arithmetic that the twin stands for
     t: int = 0
     m: list[float] = field(default_factory=list)
     v: list[float] = field(default_factory=list)
@@ -59,17 +60,24 @@ class Twin:
         c = 1 - b**t
         mean = m / c
         if self.formulation == "algorithm1":
-            s2 = max(v - m * m, 1e-8)
+            s2 = max(self._resolved(v, m * m), 1e-8)
             a = math.tanh(1 / s2)
             q = m * m / max(v, 1e-8)
             return mean, a, q, mean * a * q if self.precondition else mean
         rho = (1 - b) * (1 + b**t) / ((1 + b) * (1 - b**t))
-        s2 = 1e-8 if t == 1 else (v / c - mean * mean) / (1 - rho)
-        if s2 <= 0:
-            s2 = 1e-8
-        a = math.tanh(min(1 / s2, 10))
+        s2 = 1e-8 if t == 1 or b == 0 else self._resolved(v / c, mean * mean) / (1 - rho)
+        a = math.tanh(1 / max(s2, 0.1))
         q = 1 / (1 + rho * s2 / (mean * mean + 1e-8))
         return mean, a, q, mean * q * a if self.precondition else mean
+
+    def _resolved(self, second: float, square: float) -> float:
+        """What is left of a mean square without the squared mean: nothing if that may be rounding."""
+        b, t = self.beta, self.t
+        samples = (1 + b) * (1 - b**t) / ((1 - b) * (1 + b**t))
+        d, doubt = second - square, 4 * self.eps * samples * second
+        if d <= doubt:
+            return 0.0
+        return d if d >= 2 * doubt else 2 * (d - doubt)
 
 
 def mix(x: int) -> int:

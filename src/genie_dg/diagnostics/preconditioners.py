@@ -80,7 +80,8 @@ def _msvag(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> 
 def _genie(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
     """On average over mask and noise."""
     a = averaging(float(group["beta"]), float(state["step"]))
-    m, v = state["exp_avg"], state["exp_avg_sq"]
+    wide = accumulator_dtype(p.dtype)
+    m, v = state["exp_avg"].to(wide), state["exp_avg_sq"].to(wide)
     response = torch.ones_like(m) * a.weight * a.inverse_correction  # of the momentum to the present gradient
     if not group["precondition"]:
         return response
@@ -89,7 +90,7 @@ def _genie(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> 
         s2 = variance(v, mean, a)
         return response * trust(mean.square(), s2, a.rho) * gate(s2)
     response = response * (1 - float(group["dropout"]))  # the mask of this formulation is not rescaled
-    _, gated, trusted = printed(m.square(), v)
+    _, gated, trusted = printed(m, v, a)
     return response * gated * trusted
 
 

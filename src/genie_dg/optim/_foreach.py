@@ -96,12 +96,12 @@ class Scratch:
         self._floats: tuple[Tensor, ...] = ()
         self._words: tuple[Tensor, ...] = ()
 
-    def floats(self, n: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Three buffers of n elements."""
+    def floats(self, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Four buffers of n elements."""
         if not self._floats or self._floats[0].numel() < n:
-            self._floats = tuple(torch.empty(n, dtype=torch.float32) for _ in range(3))
-        x, y, z = (buffer[:n] for buffer in self._floats)
-        return x, y, z
+            self._floats = tuple(torch.empty(n, dtype=torch.float32) for _ in range(4))
+        x, y, z, spare = (buffer[:n] for buffer in self._floats)
+        return x, y, z, spare
 
     def words(self, rows: int) -> tuple[Tensor, Tensor]:
         """Two buffers of rows of lanes."""
@@ -141,9 +141,12 @@ class Batch:
                 views[0].copy_(values)
 
     def gather(self, grads: list[Tensor]) -> Tensor:
+        dtype = self._views[0][0].dtype
         views = []
         for piece, size in zip(self.pieces, self.sizes, strict=True):
             flat = grads[piece.owner].reshape(-1)
+            if flat.dtype != dtype:
+                flat = flat.to(compute_dtype(dtype))
             views.append(flat if flat.numel() == size else flat[piece.start : piece.stop])
         return views[0] if len(views) == 1 else torch.cat(views)
 

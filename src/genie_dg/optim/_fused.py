@@ -154,13 +154,19 @@ class Kernels:
             "sums": (stage_sums, 2),
             "finish": (stage_finish, 3),
         }
-        self._ready: dict[tuple[str, int], Callable[..., Any]] = {}
+        self._ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def stage(self, name: str, *tensors: Tensor) -> Any:
-        """Run a stage, compiled for flat tensors or for rows of lanes."""
-        kernel = self._ready.get((name, tensors[0].dim()))
+        """Run a stage, compiled for flat tensors or for rows of lanes.
+
+        What else torch compiles anew for (dtypes, the default dtype, the number of threads) is in the key,
+        because torch allows a function only a few of its compilations, and some go to the sizes.
+        """
+        dtypes = tuple(t.dtype for t in tensors)
+        key = (name, tensors[0].dim(), dtypes, torch.get_default_dtype(), torch.get_num_threads())
+        kernel = self._ready.get(key)
         if kernel is None:
-            kernel = self._ready[name, tensors[0].dim()] = self._compile(name, tensors)
+            kernel = self._ready[key] = self._compile(name, tensors)
         return kernel(*tensors)
 
     def _compile(self, name: str, tensors: tuple[Tensor, ...]) -> Callable[..., Any]:
@@ -270,7 +276,8 @@ class FusedPlan:
         stage, constants = self._kernels.stage, self._constants
         live: set[int] = set()
         for (k, stream), (p, m, v), word in zip(self._streams, self._views, words, strict=True):
-            count, _ = stage("advance", p, _layout(grads[k], stream), m, v, values[k], word, constants)
+            g = grads[k] if grads[k].dtype == p.dtype else grads[k].to(values[k].dtype)
+            count, _ = stage("advance", p, _layout(g, stream), m, v, values[k], word, constants)
             if not self._split or count.sum().item() > 0:
                 live.add(k)
         if not live and self._split:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import _random
+from genie_dg._moments import doubled
 
 from ._local import LocalParameter
 from ._update import Rule, Scalars
@@ -32,6 +33,9 @@ from ._update import Rule, Scalars
 SOURCE = Path(__file__).with_name("_native.c")
 CHUNK = 65_536
 """Elements that one thread takes at a time, as in the C file."""
+
+DIMENSIONS = 8
+"""Of the layout of a tensor that is not contiguous, as in the C file."""
 
 SERIAL = 1 << 15
 """Fewer elements than this are not worth a second thread."""
@@ -49,10 +53,12 @@ _ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of t
 class _Tensor(ctypes.Structure):
     _fields_ = (
         ("address", ctypes.c_void_p * 3),
+        ("layout", ctypes.c_void_p),
         ("size", ctypes.c_int64),
         ("first_chunk", ctypes.c_int64),
         ("base", ctypes.c_uint32 * 2),
         ("scalars", ctypes.c_int32),
+        ("grad_like_p", ctypes.c_int32),
         ("kappa", ctypes.c_float),
     )
 
@@ -68,7 +74,7 @@ class _Chunk(ctypes.Structure):
 
 
 class _Scalars(ctypes.Structure):
-    _fields_ = (("numbers", ctypes.c_float * 9), ("step", ctypes.c_uint32))
+    _fields_ = (("numbers", ctypes.c_float * 11), ("step", ctypes.c_uint32))
 
 
 def can_serve(parameter: LocalParameter) -> bool:
@@ -79,8 +85,38 @@ def can_serve(parameter: LocalParameter) -> bool:
     return plain and floats and p.numel() < 1 << _random.INDEX_BITS
 
 
+def can_serve_in_place(parameter: LocalParameter) -> bool:
+    """True if the moments are contiguous, and the parameter is or has strides that the library can follow."""
+    p, m, v = parameter[:3]
+    return m.is_contiguous() and v.is_contiguous() and (p.is_contiguous() or bool(strided_layout(p)))
+
+
+def strided_layout(p: Tensor) -> list[int]:
+    """Number of dimensions, sizes and strides, with as few dimensions as possible.
+
+    Empty if they are too many or if two elements may share their memory.
+    """
+    sizes: list[int] = []
+    strides: list[int] = []
+    for size, stride in zip(p.shape, p.stride(), strict=True):
+        if size == 1:
+            continue
+        if sizes and strides[-1] == stride * size:
+            sizes[-1], strides[-1] = sizes[-1] * size, stride
+        else:
+            sizes.append(size)
+            strides.append(stride)
+    by_stride = sorted(zip(strides, sizes, strict=True))
+    reach = 0
+    for stride, size in by_stride:
+        if stride <= reach:
+            return []
+        reach += stride * (size - 1)
+    return [len(sizes), *sizes, *strides] if len(sizes) <= DIMENSIONS else []
+
+
 class NativePlan:
-    """The native path for contiguous parameters that `can_serve`.
+    """The native path for parameters that `can_serve_in_place`.
 
     Args:
         ages: their step counts, relative to any one.
@@ -94,6 +130,9 @@ class NativePlan:
         self._step, self._threshold, self._flags = function, threshold, _flags(rule)
         self._sizes = [parameter.p.numel() for parameter in parameters]
         self._written = [parameter.p for parameter in parameters]
+        self._layouts = {
+            i: array("q", strided_layout(p)) for i, p in enumerate(self._written) if not p.is_contiguous()
+        }
         self._owners = list({age: i for i, age in reversed(list(enumerate(ages)))}.values())
         places = {ages[owner]: place for place, owner in enumerate(self._owners)}
         numbers = torch.tensor([parameter.number for parameter in parameters])
@@ -107,6 +146,8 @@ class NativePlan:
             tensor.address[:] = [t.data_ptr() for t in parameter[:3]]
             tensor.size, tensor.first_chunk, tensor.scalars = self._sizes[i], chunk, places[ages[i]]
             tensor.base[:] = base
+            if i in self._layouts:
+                tensor.layout = self._layouts[i].buffer_info()[0]
             for start in starts[i]:
                 self._chunks[chunk].tensor, self._chunks[chunk].start = i, start
                 chunk += 1
@@ -115,11 +156,16 @@ class NativePlan:
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step."""
         if not all(g.is_contiguous() and g.dtype == torch.float32 and not g.is_neg() for g in grads):
-            grads = [g.to(torch.float32).contiguous().resolve_neg() for g in grads]
-        if [g.numel() for g in grads] != self._sizes:
-            raise RuntimeError("GENIE got a gradient whose number of elements is not that of its parameter.")
+            grads = [g.to(torch.float32).resolve_neg() for g in grads]
+            for i in self._layouts:
+                self._tensors[i].grad_like_p = grads[i].stride() == self._written[i].stride()
+            grads = [g if self._tensors[i].grad_like_p else g.contiguous() for i, g in enumerate(grads)]
+        else:
+            for i in self._layouts:
+                self._tensors[i].grad_like_p = False
         for place, owner in zip(self._scalars, self._owners, strict=True):
-            place.numbers[:] = scalars[owner].flat()
+            average = scalars[owner].average
+            place.numbers[:] = [*scalars[owner].flat(), doubled(average, torch.float32)]
             place.step = int(steps[owner])
         threads = torch.get_num_threads() if sum(self._sizes) > SERIAL else 1
         addresses = array("Q", [g.data_ptr() for g in grads])

@@ -14,6 +14,8 @@ from genie_dg._moments import averaging
 from ._update import Rule, Scalars
 
 FORMULATIONS = ("released", "algorithm1")
+SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize", "capturable")
+PATHS = ("foreach", "fused")
 
 _OTHER_NAMES = {
     "betas": "beta",
@@ -59,10 +61,23 @@ def check_group(group: dict[str, Any]) -> None:
         check.number(name, group[name], 0, error=OptionError)
     check.one_of("formulation", group["formulation"], FORMULATIONS, error=OptionError)
     check_seed(group["seed"])
+    for name in (*SWITCHES, *(name for name in PATHS if group[name] is not None)):
+        check.boolean(name, group[name], error=OptionError)
     if group["foreach"] and group["fused"]:
         raise OptionError("got foreach=True and fused=True, which are two paths; expected at most one of them.")
     for p in group.get("params", ()):
         check_parameter(p)
+
+
+def check_loaded_groups(groups: Sequence[dict[str, Any]]) -> None:
+    """Raise for groups that another optimizer has saved."""
+    for group in groups:
+        if not {"beta", "dropout"} <= group.keys():
+            names = ", ".join(name for name in group if name not in ("params", "param_names"))
+            raise OptionError(
+                f"got the state of another optimizer, with {names}; expected a state that GENIE has saved, "
+                "because its moments and its lr mean something else: build GENIE anew and choose its own lr."
+            )
 
 
 def check_seed(seed: Any) -> int:

@@ -14,8 +14,8 @@ from genie_dg import _random
 from ._foreach import ForeachPlan
 from ._fused import FusedPlan
 from ._local import LocalParameter, is_sharded, local, local_gradient, local_parameters
-from ._native import NativePlan, can_serve, step_function
-from ._update import Rule, Scalars
+from ._native import NativePlan, can_serve, can_serve_in_place, step_function
+from ._update import Rule, Scalars, step_loop
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
 
@@ -28,7 +28,7 @@ class PlanInputs(NamedTuple):
     ages: list[int]  # step counts, relative to the first
     tensors: list[Tensor]  # parameters, then first moments, then second moments
     addresses: list[int]
-    layouts: tuple[list[Any], ...]  # contiguous or not, sizes, dtypes
+    layouts: tuple[list[Any], ...]  # sizes, strides, dtypes, devices
 
     @staticmethod
     def of(group: dict[str, Any], tensors: list[Tensor], numbers: list[int], steps: list[Any]) -> PlanInputs:
@@ -37,7 +37,8 @@ class PlanInputs(NamedTuple):
         any_sharded = "torch.distributed.tensor" in sys.modules
         own = [t if type(t) in _PLAIN else local(t) for t in tensors] if any_sharded else tensors
         addresses = [t.data_ptr() for t in own]
-        layouts = ([t.is_contiguous() for t in own], [t.numel() for t in own], [t.dtype for t in own])
+        shapes, strides = [t.shape for t in own], [t.stride() for t in own]
+        layouts = (shapes, strides, [t.dtype for t in own], [t.device for t in own])
         return PlanInputs(_options(group), numbers, ages, tensors, addresses, layouts)
 
     def same_as(self, other: PlanInputs) -> bool:
@@ -67,27 +68,66 @@ def _path(group: dict[str, Any], parameter: LocalParameter, split: bool) -> str:
     return "native" if native else "foreach"
 
 
+def overlapping(parameters: list[LocalParameter]) -> set[int]:
+    """Positions of the parameters whose memory, or that of their moments, another one may write to as well."""
+    ranges = []
+    for i, parameter in enumerate(parameters):
+        for t in parameter[:3]:
+            start = t.data_ptr()
+            reach = sum((n - 1) * stride for n, stride in zip(t.shape, t.stride(), strict=True))
+            if t.numel() and start:
+                ranges.append((start, start + (reach + 1) * t.element_size(), i))
+    shared: set[int] = set()
+    last, owner = 0, -1
+    for start, stop, i in sorted(ranges):
+        if start < last:
+            shared |= {i, owner}
+        if stop > last:
+            last, owner = stop, i
+    return shared
+
+
+class LoopPlan:
+    """The loop, for parameters that share memory: one after the other, in index order."""
+
+    def __init__(self, rule: Rule, parameters: list[LocalParameter], seed: int, threshold: int) -> None:
+        self._rule, self._parameters, self._seed, self._threshold = rule, parameters, seed, threshold
+
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
+        """One step."""
+        step_loop(self._rule, self._parameters, grads, scalars, steps, self._seed, self._threshold)
+
+
 class GroupPlan:
-    """One plan per device and dtype of a parameter group."""
+    """One plan per device and dtype of a parameter group, and one for the parameters that share memory."""
 
     def __init__(self, group: dict[str, Any], rule: Rule, inputs: PlanInputs) -> None:
         self.inputs = inputs
         n = len(inputs.numbers)
         self._params, averages, squares = (inputs.tensors[i * n : (i + 1) * n] for i in range(3))
         self._parameters = local_parameters(self._params, averages, squares, inputs.numbers)
-        self._flat = [p if p.is_contiguous else p.flat_copy() for p in self._parameters]
+        self._flat = list(self._parameters)
         self._sharded = any(is_sharded(p) for p in self._params)
         threshold = _random.drop_threshold(group["dropout"])
-        buckets: dict[tuple[torch.device, torch.dtype, bool, str], list[int]] = {}
+        shared = overlapping(self._parameters)
+        buckets: dict[tuple[torch.device | None, torch.dtype | None, bool, str], list[int]] = {}
         for i, parameter in enumerate(self._parameters):
             p = parameter.p
+            if i in shared:
+                buckets.setdefault((None, None, False, "loop"), []).append(i)
+                continue
             split = p.device.type == "cpu" and p.dtype == torch.float32 and parameter.reduce is None
             split = split and not group["capturable"]
-            buckets.setdefault((p.device, p.dtype, split, _path(group, parameter, split)), []).append(i)
-        self._parts: list[tuple[list[int], NativePlan | ForeachPlan | FusedPlan]] = []
+            path = _path(group, parameter, split)
+            if not (parameter.is_contiguous or (path == "native" and can_serve_in_place(parameter))):
+                self._flat[i] = parameter.flat_copy()
+            buckets.setdefault((p.device, p.dtype, split, path), []).append(i)
+        self._parts: list[tuple[list[int], LoopPlan | NativePlan | ForeachPlan | FusedPlan]] = []
         for (_, _, split, path), members in buckets.items():
             chosen, ages = [self._flat[i] for i in members], [inputs.ages[i] for i in members]
-            if path == "native":
+            if path == "loop":
+                self._parts.append((members, LoopPlan(rule, chosen, group["seed"], threshold)))
+            elif path == "native":
                 self._parts.append((members, NativePlan(rule, chosen, ages, group["seed"], threshold)))
             else:
                 plan = FusedPlan if path == "fused" else ForeachPlan

@@ -21,7 +21,17 @@ import torch
 from torch import Tensor
 
 from genie_dg import _moments, _random
-from genie_dg._moments import FLOOR, Averaging, Scalar, advance_moments, safe_square, trust, variance
+from genie_dg._moments import (
+    FLOOR,
+    Averaging,
+    Scalar,
+    advance_moments,
+    doubled,
+    printed,
+    safe_square,
+    trust,
+    variance,
+)
 
 from ._local import Draw, LocalParameter, stream_keys, whole_draw
 
@@ -60,7 +70,7 @@ class Scalars(NamedTuple):
 
     @staticmethod
     def from_flat(values: tuple[Tensor, ...] | list[Scalar]) -> Scalars:
-        return Scalars(Averaging(*values[:5]), *values[5:])
+        return Scalars(Averaging(*values[:6]), *values[6:])
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -110,10 +120,7 @@ def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Direction:
         gate = _moments.gate(s2)
         q = trust(safe_square(mean), s2, average.rho)
         return Direction(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
-    square = safe_square(m)
-    s2 = (v - square).clamp(min=FLOOR)
-    gate = torch.tanh(1.0 / s2)
-    q = square / v.clamp(min=FLOOR)
+    s2, gate, q = printed(m, v, average)
     return Direction(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
 
 
@@ -191,26 +198,24 @@ class CalmMoments(NamedTuple):
 
     mean: Tensor  # bias-corrected momentum
     square: Tensor  # of the mean, or in "algorithm1" of m
-    s2: Tensor  # variance of the gradient, before the floor: calm where its absolute value is at most CALM
+    s2: Tensor  # variance of the gradient, rounding below 0 included: calm where its absolute value is <= CALM
 
 
 def calm_moments(
-    rule: Rule, m: Tensor, v: Tensor, s: Scalars, out: tuple[Tensor, Tensor, Tensor] | None = None
+    rule: Rule, m: Tensor, v: Tensor, s: Scalars, out: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 ) -> CalmMoments:
     """Mean, square and variance with no care for overflow: such an entry, and NaN, is not calm.
 
-    ``out`` is three buffers for the result, for eager code.
+    ``out`` is three buffers for the result and one more, for eager code.
     """
-    x, y, z = (None, None, None) if out is None else out
-    correction = s.average.inverse_correction
+    x, y, z, spare = (None, None, None, None) if out is None else out
+    released, correction = rule.formulation == "released", s.average.inverse_correction
     mean = torch.mul(m, correction, out=x)
-    if rule.formulation == "released":
-        square = torch.mul(mean, mean, out=y)
-        s2 = torch.mul(v, correction, out=z).sub_(square).mul_(s.average.inverse_freedom)
-    else:
-        square = torch.mul(m, m, out=y)
-        s2 = torch.sub(v, square, out=z)
-    return CalmMoments(mean, square, s2)
+    square = torch.mul(mean, mean, out=y) if released else torch.mul(m, m, out=y)
+    second = torch.mul(v, correction, out=z) if released else v
+    twice = torch.mul(second, doubled(s.average, m.dtype), out=spare).sub_(square, alpha=2.0)
+    s2 = torch.minimum(torch.sub(second, square, out=z), twice, out=z)
+    return CalmMoments(mean, square, s2.mul_(s.average.inverse_freedom) if released else s2)
 
 
 def calm_step(rule: Rule, moments: CalmMoments, v: Tensor, s: Scalars) -> Tensor:
@@ -220,5 +225,5 @@ def calm_step(rule: Rule, moments: CalmMoments, v: Tensor, s: Scalars) -> Tensor
         return mean
     if rule.formulation == "released":
         signal = square.add_(FLOOR)
-        return signal.div_(torch.threshold_(s2, 0.0, FLOOR).mul_(s.average.rho).add_(signal)).mul_(mean)
+        return signal.div_(s2.clamp_(min=s.average.least).mul_(s.average.rho).add_(signal)).mul_(mean)
     return square.div_(torch.clamp(v, min=FLOOR, out=s2)).mul_(mean)

@@ -12,9 +12,37 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from genie_dg import _random
 
 from ._local import local, local_gradient, local_parameters
-from ._options import check_group, refuse_unknown, rule_of, scalars_of, shared_scalars
+from ._options import (
+    check_group,
+    check_loaded_groups,
+    refuse_unknown,
+    rule_of,
+    scalars_of,
+    shared_scalars,
+)
 from ._plan import GroupPlan, PlanInputs
 from ._update import CALM, direction, step_loop
+
+
+def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+    """One shape for parameter, gradient and moments; and one dtype for parameter and moments, made so.
+
+    The dtypes differ after ``model.float()`` or ``p.data = ...`` between two steps.
+    """
+    for name in ("exp_avg", "exp_avg_sq"):
+        own = state[name]
+        if own.dtype != p.dtype:
+            own = state[name] = own.to(p.dtype)
+        if own.shape != p.shape:
+            raise RuntimeError(
+                f"GENIE has a state {name} of shape {tuple(own.shape)} for a parameter of shape "
+                f"{tuple(p.shape)}; expected the same shape, so build the optimizer anew for a new shape."
+            )
+    if grad.shape != p.shape:
+        raise RuntimeError(
+            f"GENIE got a gradient of shape {tuple(grad.shape)} for a parameter of shape {tuple(p.shape)}; "
+            "expected the same shape, so clear the gradient after a change of shape."
+        )
 
 
 class GENIE(Optimizer):
@@ -74,7 +102,9 @@ class GENIE(Optimizer):
         tensor([0.7000, 0.8958])
 
     Differs from the paper in: one sample has no variance, so :math:`s^2` is :math:`10^{-8}` at t = 1 (the
-    listing divides 0 by 0); :math:`\kappa` counts finite entries only, so a NaN stays where it is; overflow
+    listing divides 0 by 0); a variance within the rounding of :math:`v/c` and :math:`\bar g^2`, which is what
+    is left of a constant gradient, is 0 (the listing takes :math:`10^{-8}` where it comes out at or below 0, so
+    rounding decides; see `genie_dg._moments`); :math:`\kappa` counts finite entries only, so a NaN stays where it is; overflow
     saturates; the printed formulas of ``"algorithm1"`` get a floor of :math:`10^{-8}` under divisions and its
     mask keeps with probability :math:`1-p`. Differs from the authors' code in: ``lr`` is the step size and
     schedulers work; no copy of the weights is kept.
@@ -135,6 +165,7 @@ class GENIE(Optimizer):
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        check_loaded_groups(state["param_groups"])
         super().__setstate__(state)
         self._plans = {}
         for group in self.param_groups:
@@ -176,6 +207,7 @@ class GENIE(Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=where)
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
+            _check_state(p, grad, state)
             params.append(p)
             grads.append(grad)
             exp_avgs.append(state["exp_avg"])
