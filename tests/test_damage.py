@@ -196,7 +196,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         config = from_mapping(json.loads((half_done / "config.json").read_bytes()))
         parts = assemble(config, open_data("digits"), RunOptions(device="cpu"))
         with pytest.raises(Stop):
-            run_parts(parts, Path("stopped") / config.run_id, RunOptions(watch="updates", threads=1), stop)
+            run_parts(parts, Path("stopped") / config.run_id, RunOptions(watch="updates"), stop)
         append_line(Path("stopped") / config.run_id / FAILURES, {"attempt": 1, "reason": "stopped"})
         for k in range(2):
             write(Path("domainbed"), lines_of(hparams=k), name=str(k))

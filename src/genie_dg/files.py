@@ -104,7 +104,7 @@ def write_whole(path: Path, data: bytes | Sequence[bytes | memoryview], before: 
         ) from error
     finally:
         with suppress(OSError):
-            part.unlink()
+            os.unlink(part)  # what a failure has left
 
 
 def _sync_folder(folder: Path) -> None:
@@ -291,7 +291,7 @@ def lock(path: Path, work: str, wait: float = 0.0) -> Iterator[None]:
     finally:
         if _held.pop(path, None) == _identity(path):
             with suppress(OSError):
-                holder_file(path).unlink()
+                os.unlink(holder_file(path))
         guard.release()
 
 

@@ -83,7 +83,7 @@ def test_a_run_with_a_schedule_is_one_whose_learning_rates_are_set_by_hand(
     rates = [usual * (t + 1) / 3 for t in range(3)]
     rates += [usual * (1 + math.cos(math.pi * t / 6)) / 2 for t in range(6)]
     group["lr"] = rates[0]
-    for step, _ in take_steps(by_hand):
+    for step in take_steps(by_hand):
         group["lr"] = rates[min(step + 1, 8)]
     same = zip(scheduled.algorithm.parameters(), by_hand.algorithm.parameters(), strict=True)
     assert all(torch.allclose(a, b, rtol=1e-6, atol=1e-8) for a, b in same)
@@ -98,7 +98,7 @@ def test_factors_of_groups_and_restarts_stay(digits: DomainSet) -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 1.0]
     settings = {"irm_penalty_anneal_iters": 3}
     parts = assemble(replace(BASE, algorithm="IRM", algorithm_settings=settings, schedule="linear"), digits)
-    for step, _ in take_steps(parts):
+    for step in take_steps(parts):
         assert parts.optimizers[MAIN].param_groups[0]["lr"] == BASE.optimizer_settings["lr"]
         taken = {int(state["step"]) for state in parts.optimizers[MAIN].state.values()}
         assert taken == {step + 1 if step < 3 else step - 2}  # dropped once, at step 3

@@ -16,8 +16,8 @@ from genie_dg.algorithms.erm import ERM
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench import targets as targets_module
 from genie_dg.bench.assemble import assemble
+from genie_dg.bench.step import batch_of
 from genie_dg.bench.targets import balanced_weights
-from genie_dg.bench.train import batch_of
 from genie_dg.bench.trial import try_out
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
@@ -99,7 +99,7 @@ def test_every_algorithm_has_them_or_refuses(name: str, digits: DomainSet) -> No
     losses = {}
     for smoothing in (0.0, 0.5):
         parts = assemble(replace(config, label_smoothing=smoothing, class_weights=""), digits)
-        batch = batch_of(parts.training.at(0), torch.device("cpu"))
+        batch = batch_of(parts.training.at(0))
         torch.manual_seed(0)
         contexts = [StepContext(step) for step in (0, 1)]  # an adversary may be first
         objectives = [o for context in contexts for o in parts.algorithm.objectives(batch, context)]

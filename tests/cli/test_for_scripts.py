@@ -64,8 +64,9 @@ def test_status_as_json(swept: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_status_names_the_domains(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep(swept, "--quiet") == 0
-    text = (swept / "runs" / "sweeps" / "s.json").read_text().replace('"trial_seed": 0', '"trial_seed": 1')
-    (swept / "runs" / "sweeps" / "t.json").write_text(text.replace('"name": "s"', '"name": "t"'))
+    listed = json.loads((swept / "runs" / "sweeps" / "s.json").read_text())
+    runs = [{**run, "trial_seed": 1} for run in listed["runs"]]
+    (swept / "runs" / "sweeps" / "t.json").write_text(json.dumps({"name": "t", "runs": runs}))
     assert main(["status", str(swept / "runs"), "--all"]) == 0
     assert "without 5, trial 1" in capsys.readouterr().out  # no run of this sweep has stored names
     (swept / "runs" / "sweeps" / "t.json").unlink()

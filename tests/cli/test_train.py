@@ -286,4 +286,4 @@ def test_one_thread_is_said_where_there_are_more_cores(
         assert (note in " ".join(capsys.readouterr().out.split())) == said, more
     assert len(list(tmp_path.iterdir())) == 2, "two threads are another run"
     assert typed(*words, "--threads", "0") == 2
-    assert "got threads=0; expected a whole number of at least 1." in capsys.readouterr().err
+    assert "--threads: got '0'; expected a whole number of at least 1" in capsys.readouterr().err

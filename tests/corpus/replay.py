@@ -52,6 +52,8 @@ def plain(text: str) -> str:
         return "".join(f"{line.rpartition(',')[0]}\n" for line in text.splitlines())
     lines, inside = [], False
     for line in text.split("\n"):
+        if line.startswith("Nothing was learned: "):  # what `train` says since it looks
+            continue
         inside = line.endswith("| s/step |") or (inside and line.startswith("|"))
         lines.append(line.rstrip("|").rpartition("|")[0] + "|" if inside else line)
     return "\n".join(lines)
@@ -79,9 +81,10 @@ def bring(argv: Sequence[str], source: Path, target: Path) -> None:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """The files below a folder with their text, without locks and pages; ``done`` was empty before seals."""
+    """The files below a folder with their text, without locks, pages and digests, which came later."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNTOLD)
     texts = {path: "" if path.name == "done" else path.read_text("utf-8", "replace") for path in files}
+    texts = {path: re.sub(r'^ "digest": "\w+",\n', "", text, flags=re.M) for path, text in texts.items()}
     return {path.relative_to(folder).as_posix(): plain(text) for path, text in texts.items()}
 
 

@@ -67,7 +67,7 @@ def test_the_state_of_another_optimizer(other: type[torch.optim.Optimizer]) -> N
     theirs.step()
     ours.step()
     before = deepcopy(ours.state_dict())
-    with pytest.raises(ValueError, match="state of another optimizer.* build GENIE anew and choose its own lr"):
+    with pytest.raises(ValueError, match=r"state of another optimizer.* build GENIE anew"):
         ours.load_state_dict(theirs.state_dict())
     after = ours.state_dict()
     assert after["param_groups"] == before["param_groups"]

@@ -63,7 +63,8 @@ def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[R
             data, configs = read_list(folder / name)
             sweeps[data["name"]] = configs
         except InputError as error:
-            told.append(str(error))
+            what = str(error).partition(";")[0]
+            told.append(f"{what}; it is left out: start the sweep again to repair it.")
     return sweeps
 
 
@@ -189,7 +190,7 @@ def domain_names(configs: Sequence[RunConfig], runs: Path) -> dict[str, tuple[st
     found: dict[str, tuple[str, ...]] = {}
     for config in configs:
         meta = runs / config.run_id / files.META
-        if config.dataset in found or not meta.is_file():
+        if config.dataset in found:
             continue
         try:
             listed = json.loads(read_whole(meta))["domains"]

@@ -135,7 +135,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--early-stop",
-        type=int,
+        type=whole(0, MANY),
         default=0,
         metavar="RECORDS",
         help="stop when validation has not risen for so many evaluations",

@@ -104,9 +104,9 @@ class GENIE(Optimizer):
     Differs from the paper in: one sample has no variance, so :math:`s^2` is :math:`10^{-8}` at t = 1 (the
     listing divides 0 by 0); a variance within the rounding of :math:`v/c` and :math:`\bar g^2`, which is what
     is left of a constant gradient, is 0 (the listing takes :math:`10^{-8}` where it comes out at or below 0, so
-    rounding decides; see `genie_dg._moments`); :math:`\kappa` counts finite entries only, so a NaN stays where it is; overflow
-    saturates; the printed formulas of ``"algorithm1"`` get a floor of :math:`10^{-8}` under divisions and its
-    mask keeps with probability :math:`1-p`. Differs from the authors' code in: ``lr`` is the step size and
+    rounding decides; see `genie_dg._moments`); :math:`\kappa` counts finite entries only, so a NaN stays where
+    it is; overflow saturates; the printed formulas of ``"algorithm1"`` get a floor of :math:`10^{-8}` under
+    divisions and its mask keeps with probability :math:`1-p`. Differs from the authors' code in: ``lr`` is the step size and
     schedulers work; no copy of the weights is kept.
 
     References:

@@ -236,6 +236,8 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     generator = "_g" if "lr_g" in hparams and SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split()) else ""
     stepping = {"lr": f"lr{generator}", "weight_decay": f"weight_decay{generator}"}
     settings = [name for name in SETTINGS.get(algorithm, ()) if name in hparams]
+    if not args["test_envs"]:
+        raise InputError("test_envs is empty")
     return RunConfig(
         dataset=str(args["dataset"]),
         test_domains=tuple(int(k) for k in args["test_envs"]),

@@ -242,7 +242,7 @@ def _identified(folder: str, text: bytes) -> tuple[Any, str]:
     """A configuration and its identity; what no run can have is refused."""
     config = _config.decode(text)
     if not config.test_domains:
-        raise InputError("it was trained on all domains, so there is none to test it on")
+        raise InputError("its test_domains are none: it was trained on all domains")
     if min(config.test_domains) < 0:
         raise InputError("test_domains is not a list of indices")
     whole = config.trial_seed, config.hparams_seed, config.steps

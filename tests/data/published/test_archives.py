@@ -358,7 +358,7 @@ def test_after_kill_9_the_same_call_succeeds(tmp_path: Path) -> None:
     made = tmp_path / ".out.extracting"
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as child:
         wait_until(lambda: len(tree(made)) > 20 if made.exists() else False, child)
-        with pytest.raises(Busy, match="Another process unpacks"):
+        with pytest.raises(Busy, match=r"Another process \(.*\) unpacks"):
             extract(tmp_path / "a.zip", tmp_path / "out")
         os.kill(child.pid, signal.SIGKILL)
     assert not (tmp_path / "out").exists()
@@ -370,7 +370,11 @@ def test_after_kill_9_the_same_call_succeeds(tmp_path: Path) -> None:
 
 def test_the_lock_is_held_once_and_let_go(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
-    with lock(path, "unpacks"), pytest.raises(Busy, match="Another process unpacks"), lock(path, "unpacks"):
+    with (
+        lock(path, "unpacks"),
+        pytest.raises(Busy, match=r"Another process \(.*\) unpacks"),
+        lock(path, "unpacks"),
+    ):
         pass
     with lock(path, "unpacks"):
         assert path.exists()
