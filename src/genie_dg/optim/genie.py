@@ -106,8 +106,8 @@ class GENIE(Optimizer):
     is left of a constant gradient, is 0 (the listing takes :math:`10^{-8}` where it comes out at or below 0, so
     rounding decides; see `genie_dg._moments`); :math:`\kappa` counts finite entries only, so a NaN stays where
     it is; overflow saturates; the printed formulas of ``"algorithm1"`` get a floor of :math:`10^{-8}` under
-    divisions and its mask keeps with probability :math:`1-p`. Differs from the authors' code in: ``lr`` is the step size and
-    schedulers work; no copy of the weights is kept.
+    divisions and its mask keeps with probability :math:`1-p`. Differs from the authors' code in: ``lr`` is the
+    step size and schedulers work; no copy of the weights is kept.
 
     References:
         S. Cho, D. Kim, K. Kim, "One-Step Generalization Ratio Guided Optimization for Domain
