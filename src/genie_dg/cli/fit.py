@@ -53,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--algorithm", default="ERM", type=some_text, help="(default: %(default)s)")
     parser.add_argument(
         "--backbone",
-        default="",
         type=some_text,
         help="(default: efficientnet_lite0 with ImageNet weights for pictures, cnn for samples in memory)",
     )
@@ -71,10 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=whole(1), default=0, help="runs at a time (default: one for each core)"
     )
-    parser.add_argument("--root", type=path_text, default="", metavar="FOLDER", help="where published sets are")
-    parser.add_argument(
-        "--device", default="", type=some_text, help="cpu, cuda or mps (default: cuda if there is one)"
-    )
+    parser.add_argument("--root", type=path_text, metavar="FOLDER", help="where published sets are")
+    parser.add_argument("--device", type=some_text, help="cpu, cuda or mps (default: cuda if there is one)")
     parser.add_argument("--quiet", action="store_true", help="print the result alone")
 
 
@@ -90,16 +87,16 @@ def run(arguments: argparse.Namespace) -> int:
     console = console_of(arguments.quiet)
     planned = plan_of(arguments)
     console.print(describe(planned), markup=False)
-    workers = arguments.workers or _default_workers(arguments.device)
+    workers = arguments.workers or _default_workers(arguments.device or "")
     with _display(console, planned) as report:
-        tried = launch(planned.jobs, workers, device=arguments.device, report=report)
+        tried = launch(planned.jobs, workers, device=arguments.device or "", report=report)
         _refuse_failures(tried.failed)
         frame = load(*(job.folder for job in planned.jobs))
         candidates = candidates_of(frame)
         best = choose(candidates, arguments.choose)
         expected = forecast(candidates, arguments.choose)
         final = planned.final(best.config)
-        _refuse_failures(launch([final], 1, device=arguments.device, report=report).failed)
+        _refuse_failures(launch([final], 1, device=arguments.device or "", report=report).failed)
     result = finish(planned, candidates, best, expected, final, arguments.choose)
     console_of().print("\n".join(result), markup=False)
     return 0
@@ -114,7 +111,7 @@ def plan_of(arguments: argparse.Namespace) -> Fit:
 
     data = open_data(arguments.data, arguments.root or None)
     pictures = data.in_files
-    device = usable_device(arguments.device)
+    device = usable_device(arguments.device or "")
     size = arguments.image_size or (suiting_size(data, QUICK if device == "cpu" else 224) if pictures else 224)
     options = RunOptions(
         out=arguments.out,
@@ -129,7 +126,7 @@ def plan_of(arguments: argparse.Namespace) -> Fit:
         options,
         algorithm=arguments.algorithm,
         backbone=arguments.backbone or ("efficientnet_lite0" if pictures else "cnn"),
-        pretrained=pictures and arguments.backbone in ("", "efficientnet_lite0"),
+        pretrained=pictures and arguments.backbone in (None, "efficientnet_lite0"),
         image_size=size,
         batch_size=arguments.batch_size,
         steps=arguments.steps,
