@@ -160,7 +160,9 @@ def calls() -> Iterator[Call]:
         yield Call(verb, "one too many", "", (*good, "too", "many", "words", "--x"))
 
 
-CALLS = [call for call in calls() if call.verb != ("fit",) or call.option in ("--no-such-option", "one too many")]
+CALLS = [
+    call for call in calls() if call.verb != ("fit",) or call.option in ("--no-such-option", "one too many")
+]
 QUICK = [call for call in CALLS if zlib.crc32(str(call).encode()) % 2 == 0]
 """Every second call, always the same ones; the others are slow tests."""
 
