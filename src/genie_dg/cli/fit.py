@@ -115,9 +115,9 @@ def plan_of(arguments: argparse.Namespace) -> Fit:
     size = arguments.image_size or (suiting_size(data, QUICK if device == "cpu" else 224) if pictures else 224)
     options = RunOptions(
         out=arguments.out,
-        root=arguments.root,
+        root=arguments.root or "",
         cache=str(Path(arguments.out) / "cache"),
-        device=arguments.device,
+        device=arguments.device or "",
     )
     return plan_fit(
         data,
