@@ -14,9 +14,11 @@ typedef uint32_t U __attribute__((vector_size(32)));
 enum { WIDTH = 8, BLOCK = 64, CHUNK = 65536, LANES = 256, BLOCKS = CHUNK / BLOCK, DIMENSIONS = 8 };
 enum { MASK = 1, PRECONDITION = 2, NOISE = 4, ALGORITHM1 = 8, L2 = 16, MAXIMIZE = 32, SHRINK = 64 };
 enum { FULL = PRECONDITION | NOISE }; /* what needs every part of the rule */
+enum { AHEAD = 256 }; /* entries between what is worked on and what is fetched from memory */
 enum { CACHED = 1 << 20 }; /* entries of a few tensors that fit in the last cache until kappa is known */
 #define INLINE static inline __attribute__((always_inline))
 #define VECTORS for (int i = 0; i < BLOCK; i += WIDTH)
+#define UNROLLED _Pragma("GCC unroll 4")
 #define ALIGNED __attribute__((aligned(32)))
 
 static const uint32_t GOLDEN = 0x9E3779B9u, MULTIPLY_1 = 0x7FEB352Du, MULTIPLY_2 = 0x846CA68Bu;
@@ -139,12 +141,21 @@ INLINE void draw(const Block b, uint32_t *words, float *xi) {
     VECTORS store(xi + i, load(xi + i) * load(x + i));
 }
 
+/* One line of memory of each; past the end of a tensor nothing happens. */
+INLINE void fetch_ahead(const Block b, int i) {
+    __builtin_prefetch(b.g + i + AHEAD, 0);
+    __builtin_prefetch(b.m + i + AHEAD, 1);
+    __builtin_prefetch(b.v + i + AHEAD, 1);
+    __builtin_prefetch(b.p + i + AHEAD, 1);
+}
+
 /* Moves the moments and, if every entry is calm, p as well. Returns whether it is; *top is then the sum of |step|. */
 INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t threshold, double *top, float *steps,
                    float *variances) {
     I calm = {-1, -1, -1, -1, -1, -1, -1, -1};
     F total = all(0.0f);
-    VECTORS {
+    UNROLLED VECTORS {
+        if (i % 16 == 0) fetch_ahead(b, i);
         F g = load(b.g + i);
         if (flags & MAXIMIZE) g = -g;
         if (flags & L2) g = g + load(b.p + i) * s->l2;
@@ -163,7 +174,7 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
         store(steps + i, flags & PRECONDITION ? part : mean);
     }
     if (any(~calm)) return 0;
-    VECTORS {
+    UNROLLED VECTORS {
         F step = load(steps + i);
         if (flags & MASK) step = (F)((I)step & ~((I)element_words(b.row, load_words(b.lanes + i)) < threshold));
         F p = load(b.p + i);

@@ -40,7 +40,7 @@ DIMENSIONS = 8
 SERIAL = 1 << 15
 """Fewer elements than this are not worth a second thread."""
 
-_ALWAYS = ("-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
+_ALWAYS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
 _ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of torch, with its threads
     (("-march=native", "-fopenmp"), ()),
     (("-march=native", "-fopenmp"), ("-fopenmp",)),
