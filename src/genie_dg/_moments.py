@@ -119,6 +119,18 @@ def gate(s2: Tensor) -> Tensor:
     return torch.tanh((1.0 / s2).clamp(max=10.0))
 
 
+def inverse_variance(s2: Tensor, typical: Scalar) -> Tensor:
+    """The preconditioner 1 / s^2 of the paper's eq. 5, in units of the tensor's mean variance and at most 10.
+
+    Written as typical / (s^2 + typical / 10), so that one entry of no variance does not take the whole step.
+    """
+    scale = (
+        typical if isinstance(typical, Tensor) else torch.as_tensor(typical, dtype=s2.dtype, device=s2.device)
+    )
+    below = s2 + scale * 0.1
+    return torch.where(below > 0, scale / torch.where(below > 0, below, 1.0), 1.0)
+
+
 def printed(m: Tensor, v: Tensor, a: Averaging) -> tuple[Tensor, Tensor, Tensor]:
     """Variance, gate and trust of the paper's Algorithm 1 as printed, from the raw moments.
 

@@ -293,4 +293,4 @@ class ForeachPlan:
             for owner, part in zip(batch.owners, torch.split(terms, batch.sizes, dim=1), strict=True):
                 sums[owner].append(part.sum(dim=1))
         totals = [torch.stack(parts).sum(0) if parts else zero for parts in sums]
-        return kappa_of(sum_shards(parameters, torch.stack(totals)))
+        return kappa_of(sum_shards([own.reduce for own in parameters], torch.stack(totals)))

@@ -294,7 +294,7 @@ class FusedPlan:
             for (k, _), (_, m, v) in zip(self._streams, self._views, strict=True):
                 if k in live:
                     sums[k] += self._kernels.stage("sums", m, v, values[k])
-            sums = sum_shards(self._parameters, sums)
+            sums = sum_shards([own.reduce for own in self._parameters], sums)
         return kappa_of(sums)
 
 

@@ -59,6 +59,12 @@ def shard_groups(p: Tensor) -> tuple[Any, ...]:
     return tuple(mesh.get_group(i) for i, place in enumerate(placements) if not place.is_replicate())
 
 
+def sum_over_ranks(p: Tensor) -> SumOverRanks | None:
+    """What sums over the ranks that have the other shards; None when there are none."""
+    groups = shard_groups(p)
+    return SumOverRanks(groups) if groups else None
+
+
 def local_elements(p: Tensor) -> int | Tensor:
     """Which elements of the whole parameter are here.
 
@@ -152,19 +158,18 @@ def local_parameters(
     """Parameters and their moments as plain local tensors."""
     result = []
     for p, m, v, number in zip(params, averages, squares, numbers, strict=True):
-        groups = shard_groups(p)
-        reduce = SumOverRanks(groups) if groups else None
+        reduce = sum_over_ranks(p)
         tensors = (local(p.detach()), local(m), local(v))
         result.append(LocalParameter(*tensors, number, p.numel(), local_elements(p), reduce))
     return result
 
 
-def sum_shards(parameters: list[LocalParameter], sums: Tensor) -> Tensor:
-    """The sums ``[n, 2]`` over all shards: one collective for all parameters that share their ranks."""
+def sum_shards(reduces: list[SumOverRanks | None], sums: Tensor) -> Tensor:
+    """The sums ``[n, ...]`` over all shards: one collective for all parameters that share their ranks."""
     members: dict[SumOverRanks, list[int]] = {}
-    for i, parameter in enumerate(parameters):
-        if parameter.reduce is not None:
-            members.setdefault(parameter.reduce, []).append(i)
+    for i, reduce in enumerate(reduces):
+        if reduce is not None:
+            members.setdefault(reduce, []).append(i)
     for reduce, own in members.items():
         sums[own] = reduce(sums[own])
     return sums

@@ -11,10 +11,11 @@ from torch import Tensor
 from genie_dg import check
 from genie_dg._moments import averaging
 
+from ._scale import STRIDE
 from ._update import Rule, Scalars
 
-FORMULATIONS = ("released", "algorithm1")
-SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize", "capturable")
+FORMULATIONS = ("released", "algorithm1", "theorem")
+SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
 PATHS = ("foreach", "fused")
 
 _OTHER_NAMES = {
@@ -25,6 +26,7 @@ _OTHER_NAMES = {
     "learning_rate": "lr",
     "p": "dropout",
     "generator": "seed",
+    "normalize": "scale_free",
 }
 _NOT_HERE = {
     "eps": "GENIE has no eps: the floor of its denominators is fixed at 1e-8.",
@@ -127,6 +129,8 @@ def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
         lr = lr.item()
     if isinstance(lr, Tensor):
         lr = lr.reshape(())
-    rescale = 1 - group["dropout"] if group["formulation"] == "released" else 1.0
-    decay = group["weight_decay"]
-    return Scalars(averaging(group["beta"], step), lr / rescale, 1 - lr * decay, decay, group["noise_std"])
+    rescale = 1 - group["dropout"] if group["formulation"] != "algorithm1" else 1.0
+    stride, decay = STRIDE if group["scale_free"] else 1.0, group["weight_decay"]
+    return Scalars(
+        averaging(group["beta"], step), lr * stride / rescale, 1 - lr * decay, decay, group["noise_std"]
+    )

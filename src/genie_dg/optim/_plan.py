@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from genie_dg import _random
+from genie_dg._moments import Scalar
 
 from ._foreach import ForeachPlan
 from ._fused import FusedPlan
-from ._local import LocalParameter, is_sharded, local, local_gradient, local_parameters
+from ._local import LocalParameter, local, local_parameters
 from ._native import NativePlan, can_serve, can_serve_in_place, step_function
+from ._scale import scaled
 from ._update import Rule, Scalars, step_loop
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
@@ -104,10 +106,9 @@ class GroupPlan:
     def __init__(self, group: dict[str, Any], rule: Rule, inputs: PlanInputs) -> None:
         self.inputs = inputs
         n = len(inputs.numbers)
-        self._params, averages, squares = (inputs.tensors[i * n : (i + 1) * n] for i in range(3))
-        self._parameters = local_parameters(self._params, averages, squares, inputs.numbers)
+        params, averages, squares = (inputs.tensors[i * n : (i + 1) * n] for i in range(3))
+        self._parameters = local_parameters(params, averages, squares, inputs.numbers)
         self._flat = list(self._parameters)
-        self._sharded = any(is_sharded(p) for p in self._params)
         threshold = _random.drop_threshold(group["dropout"])
         shared = overlapping(self._parameters)
         buckets: dict[tuple[torch.device | None, torch.dtype | None, bool, str], list[int]] = {}
@@ -138,12 +139,27 @@ class GroupPlan:
         """False if the plan holds copies, which would take memory between steps."""
         return all(flat is own for own, flat in zip(self._parameters, self._flat, strict=True))
 
-    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
-        """One step of the whole group."""
-        if self._sharded:
-            grads = [local_gradient(p, g) for p, g in zip(self._params, grads, strict=True)]
+    def run(
+        self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor], factors: list[Scalar]
+    ) -> None:
+        """One step of the whole group.
+
+        Args:
+            grads: local ones.
+            scalars: of each parameter.
+            steps: of each parameter.
+            factors: what the gradients are multiplied by; empty for 1.
+        """
         for members, plan in self._parts:
-            plan.run([grads[i] for i in members], [scalars[i] for i in members], [steps[i] for i in members])
+            mine = [grads[i] for i in members]
+            numbers, counts = [scalars[i] for i in members], [steps[i] for i in members]
+            by = [factors[i] for i in members] if factors else []
+            if isinstance(plan, NativePlan):
+                plan.run(mine, numbers, counts, by)
+            else:
+                plan.run(
+                    [scaled(*pair) for pair in zip(mine, by, strict=True)] if by else mine, numbers, counts
+                )
         for own, flat in zip(self._parameters, self._flat, strict=True):
             if flat is not own:
                 own.copy_from(flat)

@@ -27,6 +27,7 @@ from genie_dg._moments import (
     Scalar,
     advance_moments,
     doubled,
+    inverse_variance,
     printed,
     safe_square,
     trust,
@@ -53,7 +54,7 @@ class Rule:
 
     @property
     def needs_kappa(self) -> bool:
-        return self.noise and self.formulation == "released"
+        return self.formulation == "theorem" or (self.noise and self.formulation == "released")
 
 
 class Scalars(NamedTuple):
@@ -105,10 +106,11 @@ class Direction(NamedTuple):
     step: Tensor  # the direction without noise
 
 
-def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Direction:
+def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars, typical: Scalar = 0.0) -> Direction:
     """Gate, trust and direction of every entry, safe against overflow.
 
-    ``m * 0`` makes everything NaN where m is not finite, and changes nothing elsewhere.
+    ``m * 0`` makes everything NaN where m is not finite, and changes nothing elsewhere. ``typical`` is the mean
+    variance of the tensor, which ``"theorem"`` needs (see `kappa_of`).
     """
     wide = compute_dtype(m.dtype)
     m, v = m.to(wide), v.to(wide)
@@ -120,6 +122,10 @@ def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Direction:
         gate = _moments.gate(s2)
         q = trust(safe_square(mean), s2, average.rho)
         return Direction(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
+    if rule.formulation == "theorem":
+        s2 = variance(v, mean, average)
+        q = inverse_variance(s2, typical)
+        return Direction(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
     s2, gate, q = printed(m, v, average)
     return Direction(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
 
@@ -127,10 +133,11 @@ def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Direction:
 def gate_terms(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
     """The terms a |mean| q and a, entry by entry; both 0 where the moments are not finite.
 
-    The first is held so low that 2^40 of them can be added.
+    The first is held so low that 2^40 of them can be added. For ``"theorem"`` they are the variance and 1.
     """
     d = direction(rule, m, v, s)
-    top, bottom = d.gate * d.mean.abs() * d.trust, d.gate + d.mean * 0.0
+    size = d.s2 if rule.formulation == "theorem" else d.mean.abs() * d.trust
+    top, bottom = d.gate * size + d.mean * 0.0, d.gate + d.mean * 0.0
     top = top.clamp(max=torch.finfo(top.dtype).max / 2**40)
     return torch.nan_to_num(top, 0.0, 0.0, 0.0), torch.nan_to_num(bottom, 0.0, 0.0, 0.0)
 
@@ -142,7 +149,10 @@ def gate_sums(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Tensor:
 
 
 def kappa_of(sums: Tensor) -> Tensor:
-    """Kappa = sum(a |mean| q) / sum(a) for sums ``[..., 2]``; 0 when no entry has a gate."""
+    """Kappa = sum(a |mean| q) / sum(a) for sums ``[..., 2]``; 0 when no entry has a gate.
+
+    For ``"theorem"`` the same quotient is the mean variance.
+    """
     top, bottom = sums.unbind(-1)
     return torch.where(bottom > 0, top / torch.where(bottom > 0, bottom, 1.0), 0.0)
 
@@ -150,10 +160,10 @@ def kappa_of(sums: Tensor) -> Tensor:
 def finish(rule: Rule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, kappa: Scalar, draw: Draw) -> Tensor:
     """The new p, for the new moments."""
     wide = compute_dtype(p.dtype)
-    d = direction(rule, m, v, s)
+    d = direction(rule, m, v, s, kappa)
     step = d.step
     word = draw.word() if rule.noise or rule.mask else None
-    if rule.noise and word is not None:
+    if rule.noise and word is not None and rule.formulation != "theorem":
         scale = s.noise_std if rule.formulation == "algorithm1" else kappa
         step = step + (1.0 - d.gate) * scale * _random.normal(word).to(wide)
     if rule.mask and word is not None:

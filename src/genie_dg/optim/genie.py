@@ -10,18 +10,20 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from genie_dg import _random
+from genie_dg._moments import Scalar
 
-from ._local import local, local_gradient, local_parameters
+from ._gauges import Alarm, gauges_of
+from ._local import local_gradient, local_parameters, sum_over_ranks
 from ._options import (
     check_group,
     check_loaded_groups,
     refuse_unknown,
     rule_of,
-    scalars_of,
     shared_scalars,
 )
 from ._plan import GroupPlan, PlanInputs
-from ._update import CALM, direction, step_loop
+from ._scale import factor, mean_squares, next_size, scaled, store
+from ._update import step_loop
 
 
 def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
@@ -67,6 +69,10 @@ class GENIE(Optimizer):
         s^2 = v - m^2, \quad a = \tanh(1/s^2), \quad
         \theta \leftarrow \theta - \texttt{lr}\,\bigl(\tfrac{m}{c} \tfrac{a m^2}{v} + \sigma\xi(1-a)\bigr) M
 
+    ``formulation="theorem"`` is what the paper's theory asks for (eq. 5), steps divided by the gradient's
+    variance: :math:`\bar g\,\bar{s^2} / (s^2 + \bar{s^2}/10)` with :math:`\bar{s^2}` the tensor's mean variance
+    in place of :math:`\bar g q a`, and no noise. It is there to test the theory, and runs in the readable loop.
+
     Args:
         params: parameters, groups of parameters or named parameters, as for any torch optimizer.
         lr: the step size; a number or a one-element tensor. 0.015 is the published default.
@@ -74,7 +80,10 @@ class GENIE(Optimizer):
         dropout: probability that an entry is not updated in a step, in [0, 1).
         noise: add the noise term. It is exactly 0 in float32 wherever :math:`s^2 \le 0.1`.
         precondition: multiply by trust and gate; without it the step is the momentum :math:`\bar g`.
-        formulation: ``"released"`` (the paper's appendix listing) or ``"algorithm1"``.
+        scale_free: bring the gradient of every tensor to one size first, so that the scale of the loss does
+            not matter and the default ``lr`` serves from random as from pretrained weights (see `_scale`). One
+            number of state more for each tensor. Coupled weight decay is added to the gradient of that size.
+        formulation: ``"released"`` (the paper's appendix listing), ``"algorithm1"`` or ``"theorem"``.
         noise_std: :math:`\sigma` of ``"algorithm1"``. The paper gives no value.
         weight_decay: coupled (L2) by default: ``weight_decay * p`` is added to the gradient *before* the
             moments, which therefore see the regularised gradient.
@@ -89,8 +98,8 @@ class GENIE(Optimizer):
         seed: names the random stream. Mask and noise are a pure function of (seed, step, index of the
             parameter, index of the element); torch's generators are neither read nor moved.
 
-    State: ``step``, ``exp_avg``, ``exp_avg_sq`` for each parameter and nothing else, in the dtype of the
-    parameter. ``p.grad`` is never written.
+    State: ``step``, ``exp_avg``, ``exp_avg_sq`` for each parameter, with ``scale_free`` also ``grad_size``, and
+    nothing else, in the dtype of the parameter. ``p.grad`` is never written.
 
     Example:
         >>> p = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
@@ -123,6 +132,7 @@ class GENIE(Optimizer):
         dropout: float = 0.4,
         noise: bool = True,
         precondition: bool = True,
+        scale_free: bool = False,
         formulation: str = "released",
         noise_std: float = 0.1,
         weight_decay: float = 0.0,
@@ -140,6 +150,7 @@ class GENIE(Optimizer):
             "dropout": dropout,
             "noise": noise,
             "precondition": precondition,
+            "scale_free": scale_free,
             "formulation": formulation,
             "noise_std": noise_std,
             "weight_decay": weight_decay,
@@ -154,6 +165,7 @@ class GENIE(Optimizer):
         check_group(options)
         super().__init__(params, options)
         self._plans: dict[int, GroupPlan] = {}
+        self._alarm = Alarm()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its own options are checked like those of the constructor."""
@@ -167,7 +179,7 @@ class GENIE(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         check_loaded_groups(state["param_groups"])
         super().__setstate__(state)
-        self._plans = {}
+        self._plans, self._alarm = {}, Alarm()
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 if name != "differentiable":  # torch adds it to every optimizer's defaults
@@ -186,6 +198,7 @@ class GENIE(Optimizer):
         exp_avgs: list[Tensor],
         exp_avg_sqs: list[Tensor],
         state_steps: list[Tensor],
+        grad_sizes: list[Tensor] | None = None,
     ) -> None:
         for p in group["params"]:
             grad = p.grad
@@ -207,12 +220,16 @@ class GENIE(Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=where)
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
+            if group["scale_free"] and "grad_size" not in state:
+                state["grad_size"] = torch.zeros((), dtype=p.dtype, device=p.device)
             _check_state(p, grad, state)
             params.append(p)
             grads.append(grad)
             exp_avgs.append(state["exp_avg"])
             exp_avg_sqs.append(state["exp_avg_sq"])
             state_steps.append(state["step"])
+            if group["scale_free"] and grad_sizes is not None:
+                grad_sizes.append(state["grad_size"])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -232,6 +249,7 @@ class GENIE(Optimizer):
         for group in self.param_groups:
             self._step_group(group, first)
             first += len(group["params"])
+        self._alarm.listen(self.param_groups, self.state)
         return loss
 
     def _step_group(self, group: dict[str, Any], first: int) -> None:
@@ -240,7 +258,8 @@ class GENIE(Optimizer):
         averages: list[Tensor] = []
         squares: list[Tensor] = []
         counts: list[Tensor] = []
-        self._init_group(group, params, grads, averages, squares, counts)
+        sizes: list[Tensor] = []
+        self._init_group(group, params, grads, averages, squares, counts, sizes)
         if not params:
             return
         numbers = list(range(first, first + len(group["params"])))
@@ -251,10 +270,20 @@ class GENIE(Optimizer):
             torch._foreach_add_(counts, 1.0)
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
         scalars = shared_scalars(group, steps)
-        loop = group["foreach"] is False and not group["fused"]
+        local_grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
+        new_sizes: list[Scalar] = []
+        factors: list[Scalar] = []
+        if group["scale_free"]:
+            reduces = [sum_over_ranks(p) for p in params]
+            means = mean_squares(local_grads, [p.numel() for p in params], reduces, on_device)
+            pairs = zip(sizes, means, strict=True)
+            new_sizes = [next_size(size, mean, group["beta"]) for size, mean in pairs]
+            factors = [factor(n, group["beta"], t) for n, t in zip(new_sizes, steps, strict=True)]
+        loop = (group["foreach"] is False and not group["fused"]) or group["formulation"] == "theorem"
         if loop or torch.compiler.is_compiling():
             parameters = local_parameters(params, averages, squares, numbers)
-            local_grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
+            if factors:
+                local_grads = [scaled(g, by) for g, by in zip(local_grads, factors, strict=True)]
             threshold = _random.drop_threshold(group["dropout"])
             step_loop(rule_of(group), parameters, local_grads, scalars, steps, group["seed"], threshold)
         else:
@@ -262,39 +291,24 @@ class GENIE(Optimizer):
             plan = self._plans.pop(first, None)
             if plan is None or not plan.inputs.same_as(inputs):
                 plan = GroupPlan(group, rule_of(group), inputs)
-            plan.run(grads, scalars, steps)
+            plan.run(local_grads, scalars, steps, factors)
             if plan.reusable:
                 self._plans[first] = plan
         if not on_device:  # counted last: a step that failed has not been taken
             torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
+        for size, new in zip(sizes, new_sizes, strict=True):
+            store(size, new)
 
-    @torch.no_grad()
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.
 
         Returns:
             ``trust``: mean of q over all entries; ``live``: share of entries whose noise is not zero
             (:math:`s^2 > 0.1`); ``top_1_percent``: share of the summed absolute update, without noise and
-            mask, that the largest hundredth of the entries carries (0.01 when all are equal).
-            Of a sharded parameter the local shard counts. Before the first step all three are NaN.
+            mask, that the largest hundredth of the entries carries (0.01 when all are equal);
+            ``relative_step``: root mean square of the update over that of the weights, and the same for each
+            group (``relative_step/0``, ...) if there are several. Networks learn between 1e-5 and 0.1: see
+            the page on learning rates. Of a sharded parameter the local shard counts. Before the first step all
+            are NaN.
         """
-        count, trusted, live = 0, 0.0, 0
-        parts: list[Tensor] = []
-        for group in self.param_groups:
-            for p in group["params"]:
-                state = self.state.get(p)
-                if not state or local(p).numel() == 0:
-                    continue
-                scalars = scalars_of(group, int(state["step"].item()))
-                d = direction(rule_of(group), local(state["exp_avg"]), local(state["exp_avg_sq"]), scalars)
-                count += d.step.numel()
-                trusted += float(d.trust.sum(dtype=torch.float64))
-                live += int((d.s2 > CALM).sum())
-                parts.append((d.step.abs() * scalars.size).flatten().float())
-        if count == 0:
-            return {"trust": float("nan"), "live": float("nan"), "top_1_percent": float("nan")}
-        updates = torch.cat([part.to(parts[0].device) for part in parts])
-        top = updates.topk(max(1, count // 100), sorted=False).values
-        total = float(updates.sum(dtype=torch.float64))
-        share = float(top.sum(dtype=torch.float64)) / total if total > 0 else float("nan")
-        return {"trust": trusted / count, "live": live / count, "top_1_percent": share}
+        return gauges_of(self.param_groups, self.state)

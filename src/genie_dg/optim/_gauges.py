@@ -1,0 +1,142 @@
+"""What GENIE is doing, read off its state, and the one warning when a run can hardly learn."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._local import local
+from ._options import rule_of, scalars_of
+from ._update import CALM, Direction, Scalars, direction, gate_sums, kappa_of
+
+Groups = Sequence[dict[str, Any]]
+State = Mapping[Tensor, Any]
+
+DEAD, EXPLODING = 1e-6, 0.3
+"""Relative steps below and above which nothing was seen to learn: see ``docs/learning_rate.md``."""
+
+HUGE = 1e4
+"""A root mean square of the weights that no network has."""
+
+LISTENS = (25, 50)
+"""The steps at which `Alarm` looks: by then weights that only drift have outgrown their steps."""
+
+
+def _parts(groups: Groups, state: State) -> list[list[tuple[Tensor, Direction, Scalars]]]:
+    """Of each group, the local parameters that have a state, with the parts of their last step."""
+    result: list[list[tuple[Tensor, Direction, Scalars]]] = []
+    for group in groups:
+        rule = rule_of(group)
+        result.append([])
+        for p in group["params"]:
+            own = state.get(p)
+            if not own or local(p).numel() == 0:
+                continue
+            scalars = scalars_of(group, int(own["step"].item()))
+            m, v = local(own["exp_avg"]), local(own["exp_avg_sq"])
+            typical = kappa_of(gate_sums(rule, m, v, scalars)) if rule.formulation == "theorem" else 0.0
+            result[-1].append((local(p), direction(rule, m, v, scalars, typical), scalars))
+    return result
+
+
+def _moves(groups: Groups, parts: list[list[tuple[Tensor, Direction, Scalars]]]) -> list[tuple[float, float]]:
+    """Of each group, the sums of the squares of the update, mask included and noise not, and of the weights."""
+    moves = []
+    for group, own in zip(groups, parts, strict=True):
+        kept = 1 - group["dropout"]
+        moved = sum(_square_sum(d.step) * float(s.size) ** 2 * kept for _, d, s in own)
+        moves.append((moved, sum(_square_sum(p) for p, _, _ in own)))
+    return moves
+
+
+def _square_sum(x: Tensor) -> float:
+    return float(torch.linalg.vector_norm(x if x.device.type == "mps" else x.double())) ** 2
+
+
+def _size(groups: Groups) -> float:
+    """The root mean square of the weights."""
+    weights = [local(p) for group in groups for p in group["params"]]
+    total: float = sum(_square_sum(p) for p in weights)
+    return math.sqrt(total / max(sum(p.numel() for p in weights), 1))
+
+
+def _ratio(moves: list[tuple[float, float]]) -> float:
+    """The relative step; 0 where nothing moves, infinite where weights of 0 do."""
+    moved, weighed = (sum(column) for column in zip(*moves, strict=True))
+    return 0.0 if moved == 0 else (moved / weighed) ** 0.5 if weighed else float("inf")
+
+
+@torch.no_grad()
+def gauges_of(groups: Groups, state: State) -> dict[str, float]:
+    """See `GENIE.gauges`."""
+    parts = _parts(groups, state)
+    moves = _moves(groups, parts)
+    steps = {"relative_step": _ratio(moves)}
+    if len(moves) > 1:
+        steps |= {f"relative_step/{i}": _ratio([move]) for i, move in enumerate(moves)}
+    everything = [part for own in parts for part in own]
+    count = sum(d.step.numel() for _, d, _ in everything)
+    if count == 0:
+        return dict.fromkeys(["trust", "live", "top_1_percent", *steps], float("nan"))
+    trusted = sum(float(d.trust.sum(dtype=torch.float64)) for _, d, _ in everything)
+    live = sum(int((d.s2 > CALM).sum()) for _, d, _ in everything)
+    device = everything[0][0].device
+    updates = torch.cat([(d.step.abs() * s.size).flatten().float().to(device) for _, d, s in everything])
+    number, total = max(1, count // 100), float(updates.sum(dtype=torch.float64))
+    top = float(updates.topk(number, sorted=False).values.sum(dtype=torch.float64))
+    share = top / total if total else number / count
+    return {"trust": trusted / count, "live": live / count, "top_1_percent": share, **steps}
+
+
+class Alarm:
+    """Warns once, within the first steps, when the weights hardly move or move by their own size.
+
+    It looks at two of the first fifty steps, so it costs nothing later; not where the step count is on the
+    device. Weights that do not move at all are somebody's intention. A schedule that warms up is judged by the
+    rate that it warms up to.
+    """
+
+    def __init__(self) -> None:
+        self._silent, self._before = False, float("inf")
+
+    @torch.no_grad()
+    def listen(self, groups: Groups, state: State) -> None:
+        if self._silent or torch.compiler.is_compiling() or any(group["capturable"] for group in groups):
+            return
+        first = next((state[p] for group in groups for p in group["params"] if p in state), None)
+        step = int(first["step"].item()) if first else 0
+        self._silent = step >= LISTENS[-1]
+        if step == 1:
+            self._before = _size(groups)
+        if step not in LISTENS:
+            return
+        relative, size = _ratio(_moves(groups, _parts(groups, state))), _size(groups)
+        fast = relative > EXPLODING and size > 10 * self._before
+        huge = size > HUGE and size > 1000 * self._before
+        exploding = fast or huge or not math.isfinite(size)
+        dead = step == LISTENS[-1] and 0 < relative * _rise(groups) < DEAD and not exploding
+        if not dead and not exploding:
+            return
+        self._silent = True
+        fate, way = ("nothing to be learned", "larger") if dead else ("the loss to explode", "smaller")
+        warnings.warn(
+            f"GENIE: at step {step} the weights are of size {size:.1g} and move by {relative:.1g} of it in a step; "
+            f"networks learn between 1e-5 and 0.1, so expect {fate}. Take an lr {way} than "
+            f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one, or set scale_free=True.",
+            stacklevel=3,
+        )
+
+
+def _rise(groups: Groups) -> float:
+    """How many times larger the rate is that a scheduler started from, which is where warm-ups end."""
+    rises = [1.0]
+    for group in groups:
+        now = float(group["lr"])
+        top = float(group["initial_lr"]) if "initial_lr" in group else now
+        rises.append(top / now if now > 0 else float("inf"))
+    return max(rises)
