@@ -102,17 +102,23 @@ class Alarm:
     """
 
     def __init__(self) -> None:
-        self._silent, self._before = False, float("inf")
+        self._silent, self._before = False, math.nan
+
+    @torch.no_grad()
+    def start(self, groups: Groups) -> None:
+        """Before a step; the first time, how large the weights are. Of weights of 0 nothing can be said."""
+        if math.isnan(self._before) and not torch.compiler.is_compiling():
+            capturable = any(group["capturable"] for group in groups)
+            self._before = math.inf if capturable else _size(groups) or math.inf
 
     @torch.no_grad()
     def listen(self, groups: Groups, state: State) -> None:
+        """After a step."""
         if self._silent or torch.compiler.is_compiling() or any(group["capturable"] for group in groups):
             return
         first = next((state[p] for group in groups for p in group["params"] if p in state), None)
         step = int(first["step"].item()) if first else 0
         self._silent = step >= LISTENS[-1]
-        if step == 1:
-            self._before = _size(groups)
         if step not in LISTENS:
             return
         relative, size = _ratio(_moves(groups, _parts(groups, state))), _size(groups)
@@ -125,7 +131,7 @@ class Alarm:
         self._silent = True
         fate, way = ("nothing to be learned", "larger") if dead else ("the loss to explode", "smaller")
         warnings.warn(
-            f"GENIE: at step {step} the weights are of size {size:.1g} and move by {relative:.1g} of it in a step; "
+            f"GENIE: at step {step} the weights have size {size:.1g} and move by {relative:.1g} of it in a step; "
             f"networks learn between 1e-5 and 0.1, so expect {fate}. Take an lr {way} than "
             f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one, or set scale_free=True.",
             stacklevel=3,

@@ -245,6 +245,7 @@ class GENIE(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._alarm.start(self.param_groups)
         first = 0
         for group in self.param_groups:
             self._step_group(group, first)
