@@ -302,6 +302,7 @@ ROWS = (
             "noise_std": ours(0.1),
             "decoupled_weight_decay": published(False),
             "seed": ours(0),
+            "scale_free": ours(False),
         },
         note="In the authors' runs weight_decay, and a setting `momentum` that is not here, had no effect; "
         "here weight_decay has one.",
