@@ -159,9 +159,9 @@ def test_every_row_of_the_registry(name: str) -> None:
     before = state_of(model)
     found = suggest_lr(model, cross_entropy, batches(), name, steps=16)
     assert_same(before, state_of(model))
-    assert found.lr in found.lrs
+    assert min(found.lrs) <= found.lr <= max(found.lrs)
     assert min(found.losses) < found.first_loss
-    assert found.reason.startswith(f"lr={found.lr:g}: after 16 steps the loss is ")
+    assert found.reason.startswith(f"lr={found.lr:g}: after 16 steps ")
     assert f"; {found.steps} training steps were taken to find out." in found.reason
 
 
@@ -216,10 +216,15 @@ def test_sgd_on_a_parabola(curvature: float) -> None:
 @pytest.mark.parametrize(("name", "power"), [("genie", 1), ("sgd", 1), ("adam", 0)])
 def test_the_scale_of_the_loss(name: str, power: int) -> None:
     """A loss times 100 wants a hundredth of the rate, except with Adam."""
-    plain = suggest_lr(network(), lambda m, b: 0.01 * cross_entropy(m, b), batches(), name, steps=30)
-    scaled = suggest_lr(network(), cross_entropy, batches(), name, steps=30)
-    ratio = plain.lr / scaled.lr / 100**power
-    assert 1 / 3 < ratio < 3
+    found = []
+    for scale in (0.01, 1.0):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+        some = batches(1, 128)
+        found.append(
+            suggest_lr(model, lambda m, b, scale=scale: scale * cross_entropy(m, b), some, name, steps=30)
+        )
+    assert 1 / 3 < found[0].lr / found[1].lr / 100**power < 3
 
 
 def test_the_cost_is_told() -> None:

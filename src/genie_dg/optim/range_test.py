@@ -1,6 +1,6 @@
 """Find the learning rate: a range test that leaves model and random numbers as they were.
 
-A sweep, in which the rate grows from step to step, finds the rate at which the loss explodes. Short trainings
+A sweep, in which the rate grows from step to step, finds the rate at which the loss rises. Short trainings
 below that rate, each from the same weights on the same batches, tell which rate is best.
 """
 
@@ -38,8 +38,10 @@ CALM = 10
 """First steps of the sweep, whose rates are too low to matter: they tell how much batches differ."""
 SPACING = 10 ** (1 / 3)
 """From the rate of one short training to the next."""
-PATIENCE = 2
-"""So many lower rates in a row that do worse end the search."""
+RISEN, EXPLODED = 1.0, 10.0
+"""What ends the sweep, and what a short training does not come back from, in units of three first losses."""
+PATIENCE = 3
+"""So many lower rates in a row that do worse end the search: high rates can be equally bad."""
 MOST = 24
 """Short trainings before the search gives up."""
 LAST = 0.25
@@ -89,13 +91,14 @@ def suggest_lr(
 ) -> SuggestedRate:
     """Find a learning rate for a model, a loss and an optimizer.
 
-    1. A sweep of at most 73 steps multiplies the rate by 1.47 in each, from 1e-9 on, until the loss explodes.
+    1. A sweep of at most 73 steps multiplies the rate by 1.47 in each, from 1e-9 on, until the loss rises.
     2. Short trainings of ``steps`` steps, each from the same weights with the same batches and random numbers,
-       start below the rate of the explosion. Each has a rate 2.2 times lower than the one before, until two in
-       a row are worse than the best (or, where the first was best, higher, until one is worse). The result of
-       each is the mean loss of its last quarter.
+       start where the sweep ended. Each has a rate 2.2 times lower than the one before, until three in a row
+       are worse than the best (and, where the first was best, higher, until one is worse). The result of each
+       is the mean loss of its last quarter.
     3. The lowest result wins, except that the next lower rate is taken where it gains nearly as much (5 % less
-       at most), because longer trainings favour lower rates.
+       at most), because longer trainings favour lower rates. Where the next higher rate exploded, the winner
+       is divided by 1.5.
 
     Everything happens on the model itself, in the train or eval mode of each of its modules. Weights, buffers,
     ``.grad``, modes and ``requires_grad`` are restored to the bit, as are the streams of random numbers of
@@ -200,7 +203,8 @@ class _RangeTest:
     report: Callable[[int], None] | None
     taken: int = 0
     top: float = HIGHEST
-    limit: float = math.inf
+    first: float = math.nan
+    unit: float = math.nan
     results: dict[int, float] = field(default_factory=dict)
 
     def run(self) -> SuggestedRate:
@@ -208,16 +212,17 @@ class _RangeTest:
             self.batches = list(islice(self.batches, max(self.steps, _sweep_steps())))
         sweep = self._sweep()
         rates = [LOWEST * GROWTH**k for k in range(len(sweep))]
-        first = fmean(sweep[:CALM])
-        self._search(first)
-        chosen = self._choose(first)
+        self._search()
+        chosen = self._choose()
         lrs = {power: _rounded(self._rate(power)) for power in sorted(self.results)}
+        margin = SPACING**0.5 if self.results.get(chosen + 1) == math.inf else 1.0
+        lr = _rounded(self._rate(chosen) / margin)
         return SuggestedRate(
-            lr=lrs[chosen],
-            reason=self._reason(chosen, lrs, first),
+            lr=lr,
+            reason=self._reason(lr, chosen, lrs),
             lrs=tuple(lrs.values()),
             losses=tuple(self.results[power] for power in lrs),
-            first_loss=first,
+            first_loss=self.first,
             sweep_lrs=tuple(rates),
             sweep_losses=tuple(sweep),
             steps=self.taken,
@@ -243,7 +248,7 @@ class _RangeTest:
             optimizer = self.build(params, lr)
             for batch in islice(stream, steps):
                 losses.append(self._step(optimizer, batch))
-                if not (math.isfinite(losses[-1]) and losses[-1] <= self._limit(losses, growth)):
+                if not (math.isfinite(losses[-1]) and losses[-1] <= self._limit(losses, growth > 1)):
                     break
                 for group in optimizer.param_groups if growth > 1 else ():
                     group["lr"] *= growth
@@ -255,14 +260,14 @@ class _RangeTest:
                     )
         return losses
 
-    def _limit(self, losses: list[float], growth: float) -> float:
-        """Above it the loss has exploded: three times the first one, and beyond what batches differ by."""
-        if growth == 1 or len(losses) > CALM:
-            return self.limit
-        if len(losses) == CALM:
-            middle = fmean(losses)
-            self.limit = middle + max(2 * abs(middle), 8 * stdev(losses))
-        return math.inf
+    def _limit(self, losses: list[float], sweep: bool) -> float:
+        """The highest loss that is followed: above the first ones, and beyond what batches differ by."""
+        if sweep and len(losses) == CALM:
+            self.first = fmean(losses)
+            self.unit = max(2 * abs(self.first), 8 * stdev(losses))
+        if sweep and len(losses) <= CALM:
+            return math.inf
+        return self.first + (RISEN if sweep else EXPLODED) * self.unit
 
     def _step(self, optimizer: Optimizer, batch: Any) -> float:
         values: list[Tensor] = []
@@ -299,17 +304,17 @@ class _RangeTest:
 
     def _result(self, power: int) -> float:
         losses = self._train(self._rate(power), self.steps)
-        whole = len(losses) == self.steps and math.isfinite(losses[-1]) and losses[-1] <= self.limit
+        whole = len(losses) == self.steps and losses[-1] <= self._limit(losses, False)
         last = max(1, round(LAST * self.steps))
         self.results[power] = fmean(losses[-last:]) if whole else math.inf
         return self.results[power]
 
-    def _search(self, first: float) -> None:
-        """Downwards from below the explosion, and upwards where the first rate was best."""
+    def _search(self) -> None:
+        """Downwards from where the sweep ended, and upwards where the first rate was best."""
         power, worse = -1, 0
         while len(self.results) < MOST and worse < PATIENCE:
             best = min(self.results.values(), default=math.inf)
-            worse = worse + 1 if self._result(power) >= best and best < first else 0
+            worse = worse + 1 if self._result(power) >= best and best < self.first else 0
             power -= 1
         while self._best() == max(self.results) and self._rate(self._best()) < HIGHEST:
             self._result(self._best() + 1)
@@ -327,25 +332,26 @@ class _RangeTest:
     def _best(self) -> int:
         return min(sorted(self.results), key=self.results.__getitem__)
 
-    def _choose(self, first: float) -> int:
+    def _choose(self) -> int:
         best = self._best()
-        enough = self.results[best] + TIE * max(first - self.results[best], 0.0)
+        enough = self.results[best] + TIE * max(self.first - self.results[best], 0.0)
         return best - 1 if self.results.get(best - 1, math.inf) <= enough else best
 
-    def _reason(self, chosen: int, lrs: Mapping[int, float], first: float) -> str:
+    def _reason(self, lr: float, chosen: int, lrs: Mapping[int, float]) -> str:
         best, result = self._best(), self.results[chosen]
         tried = f"{len(lrs)} rates from {min(lrs.values()):g} to {max(lrs.values()):g}"
-        end = f"after {self.steps} steps the loss is {result:.4g} (at the start {first:.4g})"
+        at = "" if lr == lrs[chosen] else f" at {lrs[chosen]:g}"
+        end = f"after {self.steps} steps{at} the loss is {result:.4g} (at the start {self.first:.4g})"
         if chosen == best:
             why = f"{end}, the lowest of {tried}"
         else:
             near = f"within {100 * TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g})"
             why = f"{end}, {near}, the best of {tried}; a longer training favours the lower rate"
-        if result >= first:
+        if at:
+            why = f"{why}; {lrs[chosen + 1]:g} explodes, so the rate is divided by {SPACING**0.5:.1f}"
+        if result >= self.first:
             why = f"{why}; no rate lowers the loss, so more steps, or a look at the loss, may help"
-        exploded = [lr for power, lr in lrs.items() if self.results[power] == math.inf]
-        limit = f"; the loss explodes at {min(exploded):g}" if exploded else ""
-        return f"lr={lrs[chosen]:g}: {why}{limit}; {self.taken} training steps were taken to find out."
+        return f"lr={lr:g}: {why}; {self.taken} training steps were taken to find out."
 
 
 def _sweep_steps() -> int:
