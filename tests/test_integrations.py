@@ -72,7 +72,8 @@ def program(page: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, "benchmark.md", "data.md", "algorithms.md", "optimizers.md", "extend.md"]
+    "page",
+    [*PAGES, "benchmark.md", "data.md", "algorithms.md", "optimizers.md", "extend.md", "learning_rate.md"],
 )
 def test_every_command_that_is_shown_is_one(page: str) -> None:
     for words in commands(page):

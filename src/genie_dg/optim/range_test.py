@@ -46,8 +46,8 @@ MOST = 24
 """Short trainings before the search gives up."""
 LAST = 0.25
 """The part of a short training whose mean loss is its result."""
-TIE = 0.05
-"""Of what the best rate gains: where the next lower rate is so near, it is taken."""
+TIE, HIGHER = 0.05, 0.5
+"""Of what the best rate gains, and of its loss: where the next lower rate is so near, it is taken."""
 
 
 class RangeTestError(check.InputError):
@@ -97,8 +97,8 @@ def suggest_lr(
        are worse than the best (and, where the first was best, higher, until one is worse). The result of each
        is the mean loss of its last quarter.
     3. The lowest result wins, except that the next lower rate is taken where it gains nearly as much (5 % less
-       at most), because longer trainings favour lower rates. Where the next higher rate exploded, the winner
-       is divided by 1.5.
+       at most, and a loss at most half as high again), because longer trainings favour lower rates. Where the
+       next higher rate exploded, the winner is divided by 1.5.
 
     Everything happens on the model itself, in the train or eval mode of each of its modules. Weights, buffers,
     ``.grad``, modes and ``requires_grad`` are restored to the bit, as are the streams of random numbers of
@@ -334,7 +334,8 @@ class _RangeTest:
 
     def _choose(self) -> int:
         best = self._best()
-        enough = self.results[best] + TIE * max(self.first - self.results[best], 0.0)
+        lowest = self.results[best]
+        enough = lowest + min(TIE * max(self.first - lowest, 0.0), HIGHER * abs(lowest))
         return best - 1 if self.results.get(best - 1, math.inf) <= enough else best
 
     def _reason(self, lr: float, chosen: int, lrs: Mapping[int, float]) -> str:
