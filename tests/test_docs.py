@@ -80,7 +80,10 @@ def test_the_guide_to_data_runs() -> None:
     assert space["training"].state_dict() == {"step": 1}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("file", "count"), [("optimizers.md", 4), ("backbones.md", 4), ("algorithms.md", 2)])
+@pytest.mark.parametrize(
+    ("file", "count"),
+    [("optimizers.md", 4), ("backbones.md", 4), ("algorithms.md", 2), ("learning_rate.md", 1)],
+)
 def test_the_guides_to_the_registries_run(
     file: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

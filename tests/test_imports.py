@@ -15,7 +15,8 @@ import genie_dg
 
 ROOT = Path(genie_dg.__file__).parent
 LEAVES = {
-    *("_moments", "_random", "_types", "registry", "search_space", "check", "arguments", "files", "student_t"),
+    *("_moments", "_random", "_streams", "_types"),
+    *("registry", "search_space", "check", "arguments", "files", "student_t"),
 }
 SISTERS = {"optim", "diagnostics", "data", "models", "algorithms", "protocols"}
 ALLOWED: dict[str, set[str]] = {

@@ -29,6 +29,7 @@ COMMANDS = {
     "train": ["train", "digits", "--test-domain", "0"],
     "sweep": ["sweep", "sweep.toml"],
     "diwa": ["diwa", "digits"],
+    "lr-find": ["lr-find", "digits", "--test-domain", "0"],
 }
 
 
@@ -78,8 +79,9 @@ def test_the_flags_are_made_from_the_fields_alone(verb: str) -> None:
     add_flags(parser, verb)
     flags = {action.dest for action in parser._actions}
     assert flags == {name for name in CHANGED if verb in verbs_of(name)}
-    trains = set() if verb == "diwa" else {"watch", "tensorboard"}
-    assert {"out", "root", "cache", "device", "plugin"} | trains <= flags
+    trains = {"watch", "tensorboard"} if verb in ("train", "sweep") else set()
+    leaves_runs = set() if verb == "lr-find" else {"out"}
+    assert {"root", "cache", "device", "plugin"} | leaves_runs | trains <= flags
     assert all(action.help for action in parser._actions)
     typed = set(vars(build_parser().parse_args(COMMANDS[verb])))
     assert typed & set(CHANGED) == flags

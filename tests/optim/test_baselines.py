@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from genie_dg._types import Group
-from genie_dg.bench.step import backward
 from genie_dg.optim.adahessian import AdaHessian, draw_signs, hessian_diagonal, spatial_average
+from genie_dg.optim.passes import backward
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from tests.oracle import baselines as twins
 

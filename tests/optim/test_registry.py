@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg._types import Group
-from genie_dg.bench.step import backward
 from genie_dg.optim.genie import GENIE
+from genie_dg.optim.passes import backward
 from genie_dg.optim.registry import OPTIMIZERS, OptimizerRow, build_optimizer
 from genie_dg.optim.sam import SAM
 from genie_dg.registry import PluginError, UnknownName

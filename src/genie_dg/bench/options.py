@@ -20,6 +20,8 @@ from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 BOTH = ("train", "sweep")
 ALL = (*BOTH, "diwa")
+OPENING = (*ALL, "lr-find")
+"""Commands that open data and build networks."""
 EVALUATE = ("used", "all")
 """Which parts of domains are evaluated: what selection, tables and the report read (the held-back parts of the
 training domains, both parts of the test domains), or every part, as DomainBed does."""
@@ -45,11 +47,13 @@ class RunOptions:
 
     out: str = option("runs", "the folder of runs", ALL, metavar="FOLDER", type=path_text)
     root: str = option(
-        "", "for published sets, the folder that holds them", ALL, metavar="FOLDER", type=path_text
+        "", "for published sets, the folder that holds them", OPENING, metavar="FOLDER", type=path_text
     )
-    cache: str = option("", "decode pictures once into this folder", ALL, metavar="FOLDER", type=path_text)
-    weights: str = option("", "a local file of pretrained weights", ("train",), metavar="FILE", type=path_text)
-    device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", ALL, type=some_text)
+    cache: str = option("", "decode pictures once into this folder", OPENING, metavar="FOLDER", type=path_text)
+    weights: str = option(
+        "", "a local file of pretrained weights", ("train", "lr-find"), metavar="FILE", type=path_text
+    )
+    device: str = option("", "cpu, cuda or mps (default: cuda where there is one)", OPENING, type=some_text)
     evaluate: str = option(
         "used", "used: the parts of domains that selection and tables read; all: every part", type=some_text
     )
@@ -59,7 +63,7 @@ class RunOptions:
     watch: str = option("", "also measure updates, osgr, or updates,osgr", type=some_text)
     tensorboard: bool = option(False, "also write TensorBoard's files")
     plugin: tuple[str, ...] = option(
-        (), "a Python file that registers your own rows", ALL, metavar="FILE", type=path_text
+        (), "a Python file that registers your own rows", OPENING, metavar="FILE", type=path_text
     )
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch, Objective, Restart, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.optim.passes import Passes
+from genie_dg.optim.passes import Passes, backward
 
 from .parallel import World
 from .schedule import clip_gradients, scaled_lr
@@ -25,21 +25,6 @@ def batch_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> DomainBatch:
     """The loader's pairs of images and labels, one for each domain, as a batch."""
     images, labels = zip(*pairs, strict=True)
     return DomainBatch(tuple(images), tuple(labels))
-
-
-def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
-    """Write the gradients of a loss to the parameters of an optimizer and, where it must be so, their graph.
-
-    With a graph, ``torch.autograd.grad`` takes the place of ``loss.backward``, which would tie parameters and
-    gradients into a cycle and warn of it.
-    """
-    if not create_graph:
-        loss.backward()  # type: ignore[no-untyped-call]
-        return
-    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
 
 
 def take_step(

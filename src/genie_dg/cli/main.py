@@ -32,6 +32,7 @@ VERBS = {
     "fit": "make a model from a folder of pictures, with what to expect of it on a domain nobody has seen",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",
+    "lr-find": "find a learning rate for an optimizer, a network and data, with a picture",
     "paper": "make the paper's tables and figures, published numbers beside measured ones",
     "predict": "say what is on pictures, with probabilities",
     "report": "one page about runs that opens offline: tables, curves, draws, differences",
@@ -41,7 +42,8 @@ VERBS = {
     "table": "tables of finished runs: three ways of selection, markdown, LaTeX or CSV",
     "train": "train one model without some domains, and test it on them",
 }
-"""Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
+"""Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``; the
+module of ``lr-find`` is ``lr_find``."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"genie-dg {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True, parser_class=_Parser)
     for name, summary in VERBS.items():
-        module = import_module(f"{__package__}.{name}")
+        module = import_module(f"{__package__}.{name.replace('-', '_')}")
         child = verbs.add_parser(name, help=summary, description=module.__doc__, allow_abbrev=False)
         module.add_arguments(child)
         child.set_defaults(run=module.run)

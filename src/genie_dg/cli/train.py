@@ -32,6 +32,34 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What changes the science first, then where it happens."""
+    add_task(parser)
+    parser.add_argument(
+        "--lr", type=some_text, metavar="NUMBER", help="learning rate of the optimizer, as --set optimizer.lr="
+    )
+    parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
+    parser.add_argument(
+        "--every", type=int, default=50, help="steps between evaluations (default: %(default)s)"
+    )
+    parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
+    parser.add_argument(
+        "--precision",
+        type=some_text,
+        default="float32",
+        help="float32, bfloat16 or float16 (default: %(default)s)",
+    )
+    add_settings(parser)
+    parser.add_argument(
+        "--trials",
+        type=whole(1, MANY),
+        default=1,
+        help="train so many trials one after another, from --trial on, and say their mean (%(default)s)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="say nothing")
+    add_flags(parser, "train")
+
+
+def add_task(parser: argparse.ArgumentParser) -> None:
+    """Data, algorithm, optimizer and network, as ``lr-find`` has them, too."""
     parser.add_argument(
         "data", type=path_text, help="the name of a set, a folder <domain>/<class>/<picture>, or a list"
     )
@@ -66,13 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         help="a setting of the algorithm or the optimizer, such as lr=0.3; may be given several times",
     )
-    parser.add_argument(
-        "--lr", type=some_text, metavar="NUMBER", help="learning rate of the optimizer, as --set optimizer.lr="
-    )
-    parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
-    parser.add_argument(
-        "--every", type=int, default=50, help="steps between evaluations (default: %(default)s)"
-    )
     parser.add_argument("--batch-size", type=int, default=32, help="of each domain (default: %(default)s)")
     parser.add_argument("--dropout", type=float, default=0.0, help="before the head (default: %(default)s)")
     parser.add_argument("--image-size", type=int, default=224, help="pixels (default: %(default)s)")
@@ -83,33 +104,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="augment pictures in files by torch, channels first: slower, as runs before version 0.2 were made",
     )
-    parser.add_argument("--swad", action="store_true", help="average weights densely over the flat part (SWAD)")
     parser.add_argument(
-        "--precision",
+        "--label-smoothing", type=float, default=0.0, metavar="PART", help="of each target, for all classes"
+    )
+    parser.add_argument(
+        "--class-weights",
         type=some_text,
-        default="float32",
-        help="float32, bfloat16 or float16 (default: %(default)s)",
+        default=argparse.SUPPRESS,
+        help="balanced: rare classes count as much as others",
     )
-    add_settings(parser)
-    parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
     parser.add_argument(
-        "--trials",
-        type=whole(1, MANY),
-        default=1,
-        help="train so many trials one after another, from --trial on, and say their mean (%(default)s)",
+        "--freeze", type=int, default=0, metavar="POINTS", help="first feature points that do not train"
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing")
+    parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
     parser.add_argument(
         "--threads",
         type=whole(1, MANY),
         default=1,
         help="of torch; another number, other last digits (default: %(default)s)",
     )
-    add_flags(parser, "train")
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """How the network is trained, beyond algorithm and optimizer; each is off unless given."""
+    """What happens over the steps of a training; each is off unless given."""
     group = parser.add_argument_group("training settings")
     group.add_argument(
         "--schedule",
@@ -121,18 +138,6 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=int, default=0, metavar="STEPS", help="first steps, in which the learning rate rises"
     )
     group.add_argument("--clip", type=float, default=0.0, metavar="NORM", help="largest norm of the gradient")
-    group.add_argument(
-        "--label-smoothing", type=float, default=0.0, metavar="PART", help="of each target, for all classes"
-    )
-    group.add_argument(
-        "--class-weights",
-        type=some_text,
-        default=argparse.SUPPRESS,
-        help="balanced: rare classes count as much as others",
-    )
-    group.add_argument(
-        "--freeze", type=int, default=0, metavar="POINTS", help="first feature points that do not train"
-    )
     group.add_argument(
         "--early-stop",
         type=whole(0, MANY),

@@ -8,8 +8,6 @@ through ``torch.func.functional_call``, and steps are taken on copies.
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
@@ -17,6 +15,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from genie_dg._streams import own_randomness as own_randomness
 from genie_dg.check import one_of
 
 from ._functional import MeasurementError
@@ -30,40 +29,6 @@ MODES: tuple[Mode, ...] = ("eval", "dropout", "train")
 - ``"train"``: as in ``model.train()``: batch norm mixes the samples of a batch, so one sample has no gradient
   of its own, and only micro-batches and domains can be measured.
 """
-
-
-@contextmanager
-def own_randomness(seed: int | None = None) -> Iterator[None]:
-    """Inside, random numbers come from ``seed``; afterwards every stream is where it was.
-
-    Covers torch on every device, Python's ``random`` and, where it is loaded, NumPy's global stream.
-    """
-    streams = _torch_streams()
-    states = [stream.get_state() for stream in streams]
-    python = random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    try:
-        if seed is not None:
-            for stream in streams:
-                stream.manual_seed(seed)
-        yield
-    finally:
-        for stream, state in zip(streams, states, strict=True):
-            stream.set_state(state)
-        random.setstate(python)
-        if numpy is not None and numpy_state is not None:
-            numpy.random.set_state(numpy_state)
-
-
-def _torch_streams() -> list[torch.Generator]:
-    """The global generators in use; ``torch.manual_seed`` would queue a seed for a CUDA of later, too."""
-    streams = [torch.default_generator]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        streams += list(torch.cuda.default_generators)
-    if torch.backends.mps.is_available():
-        streams.append(torch.mps._get_default_mps_generator())
-    return streams
 
 
 def set_mode(model: nn.Module, mode: Mode) -> None:

@@ -123,6 +123,21 @@ class ClosureGradient:
         return widened(local_gradient(p, g), copy=True)
 
 
+def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
+    """Write the gradients of a loss to the parameters of an optimizer and, where it must be so, their graph.
+
+    With a graph, ``torch.autograd.grad`` takes the place of ``loss.backward``, which would tie parameters and
+    gradients into a cycle and warn of it.
+    """
+    if not create_graph:
+        loss.backward()  # type: ignore[no-untyped-call]
+        return
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+
+
 def widened(x: Tensor, copy: bool = False) -> Tensor:
     """In float32, or as it is where it is wider."""
     return x.to(compute_dtype(x.dtype), copy=copy)
