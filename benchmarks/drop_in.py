@@ -328,7 +328,7 @@ def table(lines: dict[Key, dict[str, Any]], seeds: int) -> None:
     print("| task | " + " | ".join([*heads, "option less tuned Adam (worst scale)", "theorem"]) + " |")
     print("|---" * (len(heads) + 3) + "|")
     within = {"default": 0, "own rate": 0}
-    for task, rate in [(task, rate) for task in TASKS for rate in option_rates(task)]:
+    for task, rate in [(name, rate) for name in TASKS for rate in option_rates(name)]:
         adam, genie = (best_rate(task, name, lines) for name in ("adam", "genie"))
         cells = [mean(task, "adam", adam), mean(task, "genie", genie), mean(task, "adam", 1e-3)]
         cells += [mean(task, "genie", 0.015, scale) for scale in (1.0, 0.01, 100.0)]

@@ -66,7 +66,7 @@ def test_sharded_along_the_second_dimension(path: str, tmp_path: Path) -> None:
     first, _ = launch("columns", path, tmp_path)
     generator = torch.Generator().manual_seed(0)
     p = torch.nn.Parameter(torch.randn(6, 9, generator=generator))
-    optimizer = GENIE([p], seed=4, foreach=False)
+    optimizer = GENIE([p], seed=4, foreach=False, scale_free=path == "scale_free")
     for _ in range(jobs.STEPS["columns"]):
         p.grad = torch.randn(6, 9, generator=generator) * 3
         optimizer.step()
