@@ -176,3 +176,17 @@ def test_state_is_two_tensors_and_a_step(path: str) -> None:
     assert set(optimizer.state) == {p}
     assert set(optimizer.state[p]) == {"step", "exp_avg", "exp_avg_sq"}
     assert all(isinstance(x, Tensor) for x in optimizer.state[p].values())
+
+
+@pytest.mark.parametrize("before", [torch.float32, torch.bfloat16])
+def test_moments_that_a_narrower_dtype_cannot_hold_saturate(before: torch.dtype) -> None:
+    """The model becomes float16 between two steps; half of the largest number is left after a step of zeros."""
+    p = torch.nn.Parameter(torch.ones(3, dtype=before))
+    optimizer = GENIE([p], beta=0.5)
+    p.grad = torch.full_like(p, 1e3)
+    optimizer.step()
+    p.grad = None
+    p.data = p.data.half()
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert optimizer.state[p]["exp_avg_sq"].tolist() == [torch.finfo(torch.float16).max / 2] * 3

@@ -15,7 +15,7 @@ from genie_dg.runs.tensors import DamagedFile, save_tensors
 RECORD = Record(3, 0.5, float("nan"), 0.25, (None, 0.25), (1.0, 0.5))
 MODEL = ModelFile(
     algorithm={"network.weight": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)},
-    config=RunConfig("digits", (1,), optimizer_settings={"lr": 0.1}),
+    config=RunConfig("digits", (1,), optimizer_settings={"lr": 0.1, "beta": 0.9}),
     classes=("a", "b"),
     domains=("x", "y"),
     sources=(0,),
@@ -54,12 +54,13 @@ def test_torch_alone_reads_plain_types(tmp_path: Path) -> None:
 
 
 def test_the_same_contents_are_the_same_bytes(tmp_path: Path) -> None:
-    """However the texts, lists and tensors came to be: shared, copied, views of others, in another layout."""
+    """However texts, lists, settings and tensors came to be: shared, copied, in another order or layout."""
     MODEL.save(tmp_path / "a.pt")
     wide = torch.arange(12.0).reshape(2, 6)
     name = "".join(["net", "work.weight"])
     other = replace(
         ModelFile.load(tmp_path / "a.pt"),
+        config=replace(MODEL.config, optimizer_settings={"beta": 0.9, "lr": 0.1}),
         algorithm={name: wide[:, :3], "n": torch.tensor([3, 4])[0]},
         classes=tuple("ab"),
         domains=("".join("x"), "y"),

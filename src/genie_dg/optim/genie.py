@@ -33,8 +33,9 @@ def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
     """
     for name in ("exp_avg", "exp_avg_sq"):
         own = state[name]
-        if own.dtype != p.dtype:
-            own = state[name] = own.to(p.dtype)
+        if own.dtype != p.dtype:  # overflow saturates
+            wide, largest = torch.promote_types(own.dtype, p.dtype), torch.finfo(p.dtype).max
+            own = state[name] = own.to(wide).clamp(-largest, largest).to(p.dtype)
         if own.shape != p.shape:
             raise RuntimeError(
                 f"GENIE has a state {name} of shape {tuple(own.shape)} for a parameter of shape "

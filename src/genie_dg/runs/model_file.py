@@ -75,7 +75,9 @@ class ModelFile:
     def facts(self) -> dict[str, Any]:
         """All but the weights, as plain data with the names of the file."""
         known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "algorithm"}
-        plain: dict[str, Any] = _plain({**known, "config": asdict(self.config)})
+        # a worker has its settings from sorted text, a run in the process of the sweep as they were drawn
+        config = json.loads(json.dumps(asdict(self.config), sort_keys=True))
+        plain: dict[str, Any] = _plain({**known, "config": config})
         return plain
 
     def evaluation(self) -> Record:
