@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.arguments import path_text, some_text, whole
+from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.check import InputError, one_of
 
 from ._shared import console_of, require, write
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 QUICK = 96
 """Pixels at most on a CPU, where a larger picture costs minutes."""
+PRETRAINED = "efficientnet_lite0"
+"""The network for pictures; its ImageNet weights are installed with this package's extra, without a download."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trial", type=whole(0), default=0, help="seed of splits, weights, batches (%(default)s)"
     )
     parser.add_argument(
-        "--workers", type=whole(1), default=0, help="runs at a time (default: one for each core)"
+        "--workers", type=whole(1, MANY), default=0, help="runs at a time (default: one for each core)"
     )
     parser.add_argument("--root", type=path_text, metavar="FOLDER", help="where published sets are")
     parser.add_argument("--device", type=some_text, help="cpu, cuda or mps (default: cuda if there is one)")
@@ -106,27 +108,29 @@ def plan_of(arguments: argparse.Namespace) -> Fit:
     """The request as runs."""
     from genie_dg.bench.fit import CANDIDATES, plan_fit, suiting_size
     from genie_dg.bench.options import RunOptions
-    from genie_dg.bench.request import usable_device
+    from genie_dg.bench.request import check_here, full_names, usable_device
     from genie_dg.data.registry import open_data
 
-    data = open_data(arguments.data, arguments.root or None)
-    pictures = data.in_files
-    device = usable_device(arguments.device or "")
-    size = arguments.image_size or (suiting_size(data, QUICK if device == "cpu" else 224) if pictures else 224)
     options = RunOptions(
         out=arguments.out,
         root=arguments.root or "",
         cache=str(Path(arguments.out) / "cache"),
         device=arguments.device or "",
     )
+    check_here(options)  # what is wrong whatever the data are is refused before they are opened
+    algorithm, _, backbone = full_names(arguments.algorithm, "adam", arguments.backbone or PRETRAINED)
+    data = open_data(arguments.data, arguments.root or None)
+    pictures = data.in_files
+    device = usable_device(options.device)
+    size = arguments.image_size or (suiting_size(data, QUICK if device == "cpu" else 224) if pictures else 224)
     return plan_fit(
         data,
         arguments.data,
         arguments.candidate or CANDIDATES,
         options,
-        algorithm=arguments.algorithm,
-        backbone=arguments.backbone or ("efficientnet_lite0" if pictures else "cnn"),
-        pretrained=pictures and arguments.backbone in (None, "efficientnet_lite0"),
+        algorithm=algorithm,
+        backbone=backbone if pictures or arguments.backbone else "cnn",
+        pretrained=pictures and backbone == PRETRAINED,
         image_size=size,
         batch_size=arguments.batch_size,
         steps=arguments.steps,
