@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUICK = 96
 """Pixels at most on a CPU, where a larger picture costs minutes."""
 PRETRAINED = "efficientnet_lite0"
-"""The network for pictures; its ImageNet weights are installed with this package's extra, without a download."""
+"""The network for pictures; its ImageNet weights come with the extra, without a download."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
