@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.check import InputError, one_of
 
-from ._shared import console_of, require, write
+from ._shared import PRETRAINED, QUICK, console_of, require, usual_size, write
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from genie_dg.bench.fit import Fit
     from genie_dg.bench.options import Job
     from genie_dg.results.candidates import Candidate, Forecast
-
-QUICK = 96
-"""Pixels at most on a CPU, where a larger picture costs minutes."""
-PRETRAINED = "efficientnet_lite0"
-"""The network for pictures; its ImageNet weights come with the extra, without a download."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backbone",
         type=some_text,
-        help="(default: efficientnet_lite0 with ImageNet weights for pictures, cnn for samples in memory)",
+        help=f"(default: {PRETRAINED} with ImageNet weights for pictures, cnn for samples in memory)",
     )
     parser.add_argument(
         "--image-size", type=whole(1), default=0, help=f"pixels (default: what suits, on a CPU at most {QUICK})"
@@ -106,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan_of(arguments: argparse.Namespace) -> Fit:
     """The request as runs."""
-    from genie_dg.bench.fit import CANDIDATES, plan_fit, suiting_size
+    from genie_dg.bench.fit import CANDIDATES, plan_fit
     from genie_dg.bench.options import RunOptions
     from genie_dg.bench.request import check_here, full_names, usable_device
     from genie_dg.data.registry import open_data
@@ -121,8 +116,7 @@ def plan_of(arguments: argparse.Namespace) -> Fit:
     algorithm, _, backbone = full_names(arguments.algorithm, "adam", arguments.backbone or PRETRAINED)
     data = open_data(arguments.data, arguments.root or None)
     pictures = data.in_files
-    device = usable_device(options.device)
-    size = arguments.image_size or (suiting_size(data, QUICK if device == "cpu" else 224) if pictures else 224)
+    size = arguments.image_size or usual_size(data, usable_device(options.device))
     return plan_fit(
         data,
         arguments.data,
