@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 from genie_dg.bench.engines import local
-from genie_dg.cli.main import main
+from genie_dg.bench.options import options_from
+from genie_dg.cli import train
+from genie_dg.cli.main import build_parser, main
+from genie_dg.data.registry import open_data
 from tests.data.pictures import folder as write_folder
 
 
@@ -93,6 +96,27 @@ def test_a_pretrained_network_trains_on_a_folder(tmp_path: Path, capsys: pytest.
     (run,) = (tmp_path / "runs").iterdir()
     assert json.loads((run / "config.json").read_text())["pretrained"] is True
     assert len((run / "records.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "network"),
+    [
+        ("FOLDER", ("efficientnet_lite0", True, 32)),
+        ("FOLDER --image-size 40", ("efficientnet_lite0", True, 40)),
+        ("FOLDER --backbone cnn", ("cnn", False, 224)),
+        ("FOLDER --backbone efficientnet_lite0 --image-size 64", ("efficientnet_lite0", False, 64)),
+        ("digits", ("cnn", False, 224)),
+    ],
+)
+def test_pictures_start_from_imagenet_weights_unless_a_network_is_named(
+    words: str, network: tuple[str, bool, int], tmp_path: Path
+) -> None:
+    """The pictures are 52 x 40 pixels."""
+    folder = write_folder(tmp_path / "mine", domains=("photo", "scan"), each=6)
+    typed_words = words.replace("FOLDER", str(folder)).split()
+    arguments = build_parser().parse_args(["train", *typed_words, "--test-domain", "0", "--device", "cpu"])
+    config = train.config_of(arguments, open_data(arguments.data), options_from(arguments))
+    assert (config.backbone, config.pretrained, config.image_size) == network
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,13 @@ def test_a_folder_of_classes_is_one_domain(model: Model, picture_run: PictureRun
     assert len(open_labelled(str(picture_run.root), model).domains) == 3
 
 
+def test_one_domain_is_enough_and_needs_no_note(model: Model, picture_run: PictureRun, tmp_path: Path) -> None:
+    """Warnings are errors in tests."""
+    shutil.copytree(picture_run.root / "pen", tmp_path / "new" / "pen")
+    (domain,) = open_labelled(str(tmp_path / "new"), model).domains
+    assert domain.name == "pen"
+
+
 def test_a_broken_picture_is_told_and_left_out(model: Model, picture_run: PictureRun, tmp_path: Path) -> None:
     shutil.copytree(picture_run.root, tmp_path / "art")
     (tmp_path / "art" / "oil" / "dog" / "002.png").write_bytes(b"not a picture")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +265,25 @@ def test_seconds_per_step_are_those_of_the_chosen_runs(tmp_path: Path) -> None:
     for path in tmp_path.glob("*/timings.jsonl"):
         path.write_text('{"step": "x", "seconds": 1}\n{')
     assert [table.lines[0].pace for table in tables(load(tmp_path))] == [None] * 2
+
+
+def test_csv_names_the_chosen_runs_of_each_cell(tmp_path: Path) -> None:
+    """Two trials; in trial 1 of domain 0 another draw is better. An average names none."""
+    runs = whole([[0.5] * 4, [0.6] * 4])
+    better = run([0], [record(0, [0.9] * 4, [0.9] * 4)], draw=1, trial=1)
+    for one in (*runs, better):
+        write(tmp_path, one)
+    frame = load(tmp_path)
+    ids = {
+        (row["test_domains"][0], row["trial"], row["draw"]): row["run"] for row in frame.iter_rows(named=True)
+    }
+    found = csv.DictReader(io.StringIO(render(tables(frame), "csv")))
+    named = {line["column"]: line["runs"].split() for line in found if line["table"] == "domains"}
+    assert list(named.values()) == [
+        [ids[0, 0, 0], ids[0, 1, 1]],
+        *([ids[k, 0, 0], ids[k, 1, 0]] for k in (1, 2, 3)),
+        [],
+    ]
 
 
 def test_the_oracle_of_several_rules_says_so() -> None:

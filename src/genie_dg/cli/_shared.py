@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
     from genie_dg.inference.model import Model
 
+PRETRAINED = "efficientnet_lite0"
+"""The network for pictures in files when none is named; its ImageNet weights come with the extra."""
+QUICK = 96
+"""Pixels at most on a CPU, where a larger picture costs minutes."""
+
 
 def require(purpose: str, extra: str, modules: dict[str, str]) -> None:
     """Refuse early when an optional package is missing, and name the extra that brings it.
@@ -147,6 +152,13 @@ def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
     for file in arguments.plugin:
         load_plugin(Path(file))
     return load_model(arguments.model, usable_device(getattr(arguments, "device", "cpu")))
+
+
+def usual_size(data: DomainSet, device: str) -> int:
+    """The size of pictures when none is named: what suits them, on a CPU at most `QUICK` pixels."""
+    from genie_dg.bench.fit import SIZES, suiting_size
+
+    return suiting_size(data, QUICK if device == "cpu" else SIZES[-1])
 
 
 def read_labelled(what: str, root: str | None, model: Model) -> DomainSet:

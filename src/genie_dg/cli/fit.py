@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.arguments import path_text, some_text, whole
+from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.check import InputError, one_of
 
-from ._shared import console_of, require, write
+from ._shared import PRETRAINED, QUICK, console_of, require, usual_size, write
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from genie_dg.bench.fit import Fit
     from genie_dg.bench.options import Job
     from genie_dg.results.candidates import Candidate, Forecast
-
-QUICK = 96
-"""Pixels at most on a CPU, where a larger picture costs minutes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backbone",
         type=some_text,
-        help="(default: efficientnet_lite0 with ImageNet weights for pictures, cnn for samples in memory)",
+        help=f"(default: {PRETRAINED} with ImageNet weights for pictures, cnn for samples in memory)",
     )
     parser.add_argument(
         "--image-size", type=whole(1), default=0, help=f"pixels (default: what suits, on a CPU at most {QUICK})"
@@ -68,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trial", type=whole(0), default=0, help="seed of splits, weights, batches (%(default)s)"
     )
     parser.add_argument(
-        "--workers", type=whole(1), default=0, help="runs at a time (default: one for each core)"
+        "--workers", type=whole(1, MANY), default=0, help="runs at a time (default: one for each core)"
     )
     parser.add_argument("--root", type=path_text, metavar="FOLDER", help="where published sets are")
     parser.add_argument("--device", type=some_text, help="cpu, cuda or mps (default: cuda if there is one)")
@@ -104,29 +101,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan_of(arguments: argparse.Namespace) -> Fit:
     """The request as runs."""
-    from genie_dg.bench.fit import CANDIDATES, plan_fit, suiting_size
+    from genie_dg.bench.fit import CANDIDATES, plan_fit
     from genie_dg.bench.options import RunOptions
-    from genie_dg.bench.request import usable_device
+    from genie_dg.bench.request import check_here, full_names, usable_device
     from genie_dg.data.registry import open_data
 
-    data = open_data(arguments.data, arguments.root or None)
-    pictures = data.in_files
-    device = usable_device(arguments.device or "")
-    size = arguments.image_size or (suiting_size(data, QUICK if device == "cpu" else 224) if pictures else 224)
     options = RunOptions(
         out=arguments.out,
         root=arguments.root or "",
         cache=str(Path(arguments.out) / "cache"),
         device=arguments.device or "",
     )
+    check_here(options)  # what is wrong whatever the data are is refused before they are opened
+    algorithm, _, backbone = full_names(arguments.algorithm, "adam", arguments.backbone or PRETRAINED)
+    data = open_data(arguments.data, arguments.root or None)
+    pictures = data.in_files
+    size = arguments.image_size or usual_size(data, usable_device(options.device))
     return plan_fit(
         data,
         arguments.data,
         arguments.candidate or CANDIDATES,
         options,
-        algorithm=arguments.algorithm,
-        backbone=arguments.backbone or ("efficientnet_lite0" if pictures else "cnn"),
-        pretrained=pictures and arguments.backbone in (None, "efficientnet_lite0"),
+        algorithm=algorithm,
+        backbone=backbone if pictures or arguments.backbone else "cnn",
+        pretrained=pictures and backbone == PRETRAINED,
         image_size=size,
         batch_size=arguments.batch_size,
         steps=arguments.steps,

@@ -17,7 +17,7 @@ from genie_dg.arguments import MANY, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import InputError, printable
 
-from ._shared import console_of, require
+from ._shared import PRETRAINED, QUICK, console_of, require, usual_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from genie_dg.bench.train import Report
     from genie_dg.data.domains import DomainSet
     from genie_dg.runs.record import Record, RunConfig
+
+SIZE = 224
+"""Pixels when a network is named without a size."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +87,10 @@ def add_task(parser: argparse.ArgumentParser) -> None:
         help="(default: %(default)s; see genie-dg list optimizers)",
     )
     parser.add_argument(
-        "--backbone", type=some_text, default="cnn", help="(default: %(default)s; see genie-dg list backbones)"
+        "--backbone",
+        type=some_text,
+        help=f"(default: {PRETRAINED} with ImageNet weights for pictures in files, cnn for samples in memory; "
+        "see genie-dg list backbones)",
     )
     parser.add_argument(
         "--set",
@@ -96,7 +102,11 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=int, default=32, help="of each domain (default: %(default)s)")
     parser.add_argument("--dropout", type=float, default=0.0, help="before the head (default: %(default)s)")
-    parser.add_argument("--image-size", type=int, default=224, help="pixels (default: %(default)s)")
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        help=f"pixels (default: {SIZE}; without --backbone what suits the pictures, on a CPU at most {QUICK})",
+    )
     parser.add_argument("--pretrained", action="store_true", help="start from published weights")
     parser.add_argument("--no-augment", action="store_true", help="no augmentation of pictures")
     parser.add_argument(
@@ -188,8 +198,9 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
         console.print(f"[yellow]Note:[/] {warning.message}")
     folder = Path(options.out) / config.run_id
     names = [printable(parts.domains[k]) for k in config.test_domains]
+    seen = f" at {config.image_size} pixels" if data.in_files else ""
     console.print(
-        f"{config.algorithm} with {config.optimizer} on {printable(data.name)}, {config.backbone}, "
+        f"{config.algorithm} with {config.optimizer} on {printable(data.name)}, {config.backbone}{seen}, "
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
@@ -222,7 +233,9 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
     from genie_dg.bench.request import full_names, sort_settings
     from genie_dg.runs.record import TRAINING, RunConfig
 
-    algorithm, optimizer, backbone = full_names(arguments.algorithm, arguments.optimizer, arguments.backbone)
+    algorithm, optimizer, backbone = full_names(
+        arguments.algorithm, arguments.optimizer, arguments.backbone or "cnn"
+    )
     of_algorithm, of_optimizer = sort_settings(arguments.set, algorithm, optimizer)
     if arguments.lr is not None:
         _, rate = sort_settings([f"optimizer.lr={arguments.lr}"], algorithm, optimizer)
@@ -241,7 +254,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
         batch_size=arguments.batch_size,
         dropout=arguments.dropout,
         pretrained=arguments.pretrained or bool(options.weights),
-        image_size=arguments.image_size,
+        image_size=SIZE if arguments.image_size is None else arguments.image_size,
         augment=not arguments.no_augment,
         steps=arguments.steps,
         checkpoint_every=arguments.every,
@@ -265,12 +278,16 @@ def more_threads(config: RunConfig, device: str) -> str:
 
 
 def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOptions) -> RunConfig:
-    """The arguments as a configuration."""
+    """The arguments as a configuration; pictures in files get a pretrained network if none is named."""
+    from genie_dg.bench.request import usable_device
     from genie_dg.protocols.tasks import domain_index
 
     names = [domain.name for domain in data.domains]
     tested = tuple(domain_index(data.name, names, text) for text in arguments.test_domain)
     asked = asked_for(arguments, options)
+    if data.in_files and arguments.backbone is None:
+        size = asked.image_size if arguments.image_size else usual_size(data, usable_device(options.device))
+        asked = replace(asked, backbone=PRETRAINED, pretrained=True, image_size=size)
     fast = asked.fast and data.in_files
     return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest(), fast=fast)
 

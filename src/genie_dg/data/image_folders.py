@@ -34,6 +34,10 @@ class DataWarning(UserWarning):
     """Something about the data that a user should know and that does not stop the work."""
 
 
+class OneDomainWarning(DataWarning):
+    """There is no second domain, which matters to those who leave one out."""
+
+
 def is_picture(name: str) -> bool:
     """Whether a file of this name counts as a picture."""
     return name.lower().endswith(EXTENSIONS)
@@ -106,13 +110,15 @@ def _warn_of_gaps(root: Path, pictures: Pictures, classes: list[str]) -> None:
                 f"{root / domain} has no picture of {', '.join(missing[:3])}{more}, which other domains have; "
                 "the class keeps its number, and accuracy on this domain is over the classes it has."
             )
-    if len(pictures) == 1:
-        sentences.append(
-            f"{root} holds one domain only, {next(iter(pictures))!r}; it can be trained on, but leaving a "
-            "domain out needs two or more."
-        )
     for sentence in sentences:
         warnings.warn(sentence, DataWarning, stacklevel=4)
+    if len(pictures) == 1:
+        warnings.warn(
+            f"{root} holds one domain only, {next(iter(pictures))!r}; it can be trained on, but leaving a "
+            "domain out needs two or more.",
+            OneDomainWarning,
+            stacklevel=4,
+        )
 
 
 def open_list(path: str | Path, name: str | None = None) -> DomainSet:

@@ -6,6 +6,7 @@ part of its split, in the order and batches of the training side; the accuracy i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
 from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels
-from genie_dg.data.image_folders import folders_in, pictures_in
+from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
 from genie_dg.data.progress import Advance, silent
 from genie_dg.data.registry import open_data, row_of
 from genie_dg.data.splits import splits
@@ -135,7 +136,9 @@ def open_labelled(what: str, model: Model, root: str | Path | None = None) -> Do
     first = folders_in(path)
     second = {name for one in first for name in folders_in(path / one)}
     if not set(first) & set(model.classes) or second & set(model.classes):
-        return open_data(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OneDomainWarning)  # nothing is left out here
+            return open_data(path)
     pictures = {name: list(pictures_in(path / name)) for name in first}
     classes = [name for name in first if pictures[name]]
     if not classes:
@@ -157,6 +160,11 @@ def evaluate(
 def evaluate_as_table(model: Model, data: DomainSet, progress: Advance = silent) -> Evaluated:
     """The answers that the table's number counts: the 80 % parts of the run's test domains, in its batches."""
     config = model.config
+    if not config.test_domains:
+        raise InputError(
+            "The model was trained on all domains, so no table has its number; evaluate it on pictures that it "
+            "has not seen, without --as-table."
+        )
     names = tuple(domain.name for domain in data.domains)
     if names != model.stored.domains or data.classes != model.classes:
         raise InputError(

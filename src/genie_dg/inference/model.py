@@ -217,16 +217,18 @@ class Model:
         names = stored.domains
         weights = f"run {config.run_id}, {'averaged weights' if stored.averaged else f'step {record.step}'}"
         form = "RGB pictures" if stored.pictures else f"tensors of {stored.channels} channels"
+        validated = f"validation {100 * record.validation(config.test_domains):.1f} %"
+        left_out = ", ".join(names[k] for k in config.test_domains)
+        tested = f", left out {100 * record.test(config.test_domains):.1f} %" if left_out else ""
         shown = ", ".join(self.classes[:12]) + (", ..." if len(self.classes) > 12 else "")
         return "\n".join(
             [
                 f"{config.algorithm} with {config.optimizer}, {config.backbone}; {weights}",
                 f"{config.dataset}: trained on {', '.join(names[k] for k in stored.sources)}; left out "
-                f"{', '.join(names[k] for k in config.test_domains)}",
+                f"{left_out or 'none'}",
                 f"{len(self.classes)} classes: {shown}",
                 f"sees {form} of {stored.size} x {stored.size} pixels",
-                f"validation {100 * record.validation(config.test_domains):.1f} %, left out "
-                f"{100 * record.test(config.test_domains):.1f} %",
+                f"{validated}{tested}",
             ]
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ def numbers_of(
         "rule": rule,
         "winner": best.name,
         "sentence": sentence(best, expected),
+        "training": training_of(best.config),
         "expected": expected.expected,
         "interval": [expected.low, expected.high],
         "level": expected.level,
@@ -55,9 +57,23 @@ def sentence(best: Candidate, expected: Forecast) -> str:
     )
 
 
+def training_of(config: str) -> str:
+    """How the candidates of a configuration in JSON were trained.
+
+    >>> training_of('{"algorithm": "ERM", "backbone": "cnn", "pretrained": false, "steps": 9, "batch_size": 8}')
+    'ERM with cnn from random weights, 9 steps of 8 samples from each domain'
+    """
+    data = json.loads(config)
+    weights = f"pretrained weights at {data['image_size']} pixels" if data["pretrained"] else "random weights"
+    return (
+        f"{data['algorithm']} with {data['backbone']} from {weights}, {data['steps']} steps of "
+        f"{data['batch_size']} samples from each domain"
+    )
+
+
 def fit_page(numbers: Mapping[str, Any]) -> str:
     """The page as text."""
-    caption = "Mean, lowest and highest accuracy on a domain left out; last, what to expect of a new one"
+    caption = "Candidates, and a new domain"
     return rendered(
         "fit.html.j2",
         {},

@@ -1,7 +1,8 @@
 """Results as text: Markdown to read, LaTeX (booktabs) to print, CSV to compute with.
 
 Markdown and LaTeX show percent with one decimal; a missing cell is ``X`` with a footnote that says why, a cell
-without meaning ``-``. CSV has one line for each number, with accuracies from 0 to 1 in full precision.
+without meaning ``-``. CSV has one line for each number, with accuracies from 0 to 1 in full precision and the
+identities of the chosen runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FORMATS = ("md", "tex", "csv")
 
 _WHO = ("table", "dataset", "selection", "protocol", "algorithm", "optimizer", "backbone", "source", "column")
 _WHAT = ("accuracy", "standard_error", "trials", "fewest_draws", "most_draws", "note", "seconds_per_step")
-COLUMNS = (*_WHO, *_WHAT)
+COLUMNS = (*_WHO, *_WHAT, "runs")
 """Of the CSV of tables."""
 
 DRAWS = (1, 2, 5, 10, 20)
@@ -186,7 +187,8 @@ def _csv(tables: Sequence[Table]) -> str:
             for column, c in zip(table.columns, line.cells, strict=True):
                 if not c.blank:
                     numbers = [None if x is None else repr(x) for x in (c.mean, c.error)]
-                    lines.append([table.kind, *who, column, *numbers, c.trials, *c.draws, c.note, line.pace])
+                    what = [*numbers, c.trials, *c.draws, c.note, line.pace, " ".join(c.runs)]
+                    lines.append([table.kind, *who, column, *what])
     return csv_text(COLUMNS, lines)
 
 

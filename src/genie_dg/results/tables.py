@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ class Cell:
         draws: the fewest and the most runs that a trial could choose from.
         note: why the cell is missing, or what it lacks.
         blank: the cell has no meaning here, such as a source as its own target.
+        runs: the identities of the chosen runs, one for each trial; none for a mean of means.
     """
 
     mean: float | None = None
@@ -52,6 +53,7 @@ class Cell:
     draws: tuple[int, int] = (0, 0)
     note: str = ""
     blank: bool = False
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,8 @@ def gather(trials: Sequence[int], ask: Ask, score: Score = lambda choice: choice
     if gone or not trials:
         return Cell(trials=len(answers) - len(gone), note=_by_reason(gone, len(trials)) or "no run")
     partial = _by_reason({trial: c.note for trial, c in answers.items() if c.note}, len(trials))
-    return cell_of([score(c) for c in answers.values()], [c.draws for c in answers.values()], partial)
+    cell = cell_of([score(c) for c in answers.values()], [c.draws for c in answers.values()], partial)
+    return replace(cell, runs=tuple(c.run for c in answers.values()))
 
 
 def average(cells: Sequence[Cell], what: str) -> Cell:
