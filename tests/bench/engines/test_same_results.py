@@ -79,32 +79,46 @@ def descendants(pid: int) -> list[int]:
     return []
 
 
+def start(words: list[str]) -> subprocess.Popen[bytes]:
+    """A launcher, with its server and its two workers."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "genie_dg.cli.main", *words, "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while len(descendants(launcher.pid)) < 3 and launcher.poll() is None:
+        time.sleep(0.05)
+    return launcher
+
+
 @pytest.mark.slow
 def test_fifty_kills_of_workers_servers_and_launchers_change_no_byte(
     expected: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """SIGKILL at random moments to any process of the sweep; after the launcher's, the same command again."""
-    moments, killed, out = random.Random(0), 0, tmp_path / "runs"
-    for words in command(tmp_path, out):
-        launcher = None
-        for _ in range(KILLS // 2):
-            if launcher is None or launcher.poll() is not None:
-                assert launcher is None or launcher.returncode == -signal.SIGKILL, "it was not done yet"
-                launcher = subprocess.Popen(
-                    [sys.executable, "-m", "genie_dg.cli.main", *words, "--workers", "2"],
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-                while len(descendants(launcher.pid)) < 3 and launcher.poll() is None:
-                    time.sleep(0.05)
+    """SIGKILL at random moments to any process of the sweep; after the launcher's, the same command again.
+
+    A sweep that is done before its share of kills begins anew in another folder.
+    """
+    moments, killed, outs = random.Random(0), 0, [tmp_path / "runs-0"]
+    for sweep in range(2):
+        launcher = start(command(tmp_path, outs[-1])[sweep])
+        while killed < KILLS // 2 * (sweep + 1):
             time.sleep(moments.uniform(0.0, 1.0))
-            victims = [launcher.pid, *descendants(launcher.pid)]
-            with suppress(ProcessLookupError):
-                os.kill(moments.choice([*victims[:1], *victims[1:] * 4]), signal.SIGKILL)
-                killed += 1
-            time.sleep(0.05)
-        assert launcher is not None
+            if launcher.poll() is None:
+                victims = [launcher.pid, *descendants(launcher.pid)]
+                with suppress(ProcessLookupError):
+                    os.kill(moments.choice([*victims[:1], *victims[1:] * 4]), signal.SIGKILL)
+                    killed += 1
+                time.sleep(0.05)
+            if launcher.poll() is not None:
+                assert launcher.returncode in (0, -signal.SIGKILL)
+                if launcher.returncode == 0:
+                    outs.append(tmp_path / f"runs-{len(outs)}")
+                launcher = start(command(tmp_path, outs[-1])[sweep])
         launcher.kill()
         launcher.wait()
-        assert main([*words, "--workers", "2"]) == 0
-    assert killed >= KILLS - 2
-    assert bytes_of(out) == expected
+    assert killed == KILLS
+    for out in outs:
+        for words in command(tmp_path, out):
+            assert main([*words, "--workers", "2"]) == 0
+        assert bytes_of(out) == expected
