@@ -1,8 +1,9 @@
 """How near `genie_dg.optim.suggest_lr` comes to the best rate of a grid.
 
-Five tasks (three constants were set after looking at some of them), each with GENIE, SGD (momentum 0.9) and Adam. The grid trains 300
-steps at every rate, on two seeds near the best, and ranks rates by the mean training loss of the last 30 steps;
-the best by validation loss is printed beside it. The suggestion comes from a third seed.
+Five tasks, each with GENIE, SGD (momentum 0.9) and Adam; three constants were set after looking at some of
+them. The grid trains 300 steps at every rate, on two seeds near the best, and ranks rates by the mean training
+loss of the last 30 steps; the best by validation loss is printed beside it. The suggestion comes from a third
+seed.
 
     python benchmarks/suggest_lr.py                          # all, half an hour or more on one core
     python benchmarks/suggest_lr.py --tasks tabular --optimizers genie
