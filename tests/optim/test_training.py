@@ -277,4 +277,5 @@ def test_gauges() -> None:
     for _ in range(3):
         q.grad = torch.ones(500)
         steady.step()
-    assert steady.gauges() == pytest.approx({"trust": 1.0, "live": 0.0, "top_1_percent": 0.01}, abs=1e-4)
+    expected = {"trust": 1.0, "live": 0.0, "top_1_percent": 0.01, "relative_step": 1 / 3}
+    assert steady.gauges() == pytest.approx(expected, abs=1e-4)

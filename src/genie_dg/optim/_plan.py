@@ -123,13 +123,14 @@ class GroupPlan:
             if not (parameter.is_contiguous or (path == "native" and can_serve_in_place(parameter))):
                 self._flat[i] = parameter.flat_copy()
             buckets.setdefault((p.device, p.dtype, split, path), []).append(i)
-        self._parts: list[tuple[list[int], LoopPlan | NativePlan | ForeachPlan | FusedPlan]] = []
+        self._natives: list[tuple[list[int], NativePlan]] = []
+        self._parts: list[tuple[list[int], LoopPlan | ForeachPlan | FusedPlan]] = []
         for (_, _, split, path), members in buckets.items():
             chosen, ages = [self._flat[i] for i in members], [inputs.ages[i] for i in members]
             if path == "loop":
                 self._parts.append((members, LoopPlan(rule, chosen, group["seed"], threshold)))
             elif path == "native":
-                self._parts.append((members, NativePlan(rule, chosen, ages, group["seed"], threshold)))
+                self._natives.append((members, NativePlan(rule, chosen, ages, group["seed"], threshold)))
             else:
                 plan = FusedPlan if path == "fused" else ForeachPlan
                 self._parts.append((members, plan(rule, chosen, ages, group["seed"], threshold, split)))
@@ -150,16 +151,13 @@ class GroupPlan:
             steps: of each parameter.
             factors: what the gradients are multiplied by; empty for 1.
         """
-        for members, plan in self._parts:
-            mine = [grads[i] for i in members]
-            numbers, counts = [scalars[i] for i in members], [steps[i] for i in members]
+        for members, native in self._natives:  # multiplies by itself
             by = [factors[i] for i in members] if factors else []
-            if isinstance(plan, NativePlan):
-                plan.run(mine, numbers, counts, by)
-            else:
-                plan.run(
-                    [scaled(*pair) for pair in zip(mine, by, strict=True)] if by else mine, numbers, counts
-                )
+            numbers, counts = [scalars[i] for i in members], [steps[i] for i in members]
+            native.run([grads[i] for i in members], numbers, counts, by)
+        for members, plan in self._parts:
+            mine = [scaled(grads[i], factors[i]) if factors else grads[i] for i in members]
+            plan.run(mine, [scalars[i] for i in members], [steps[i] for i in members])
         for own, flat in zip(self._parameters, self._flat, strict=True):
             if flat is not own:
                 own.copy_from(flat)
