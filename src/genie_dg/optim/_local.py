@@ -51,6 +51,13 @@ def local_gradient(p: Tensor, g: Tensor) -> Tensor:
     return g.to_local()  # type: ignore[attr-defined, no-any-return]
 
 
+def local_gradients(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+    """The gradients laid out like their parameters."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return grads
+    return [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
+
+
 def shard_groups(p: Tensor) -> tuple[Any, ...]:
     """The process groups that share the shards of a parameter; none for a plain tensor."""
     if not is_sharded(p):

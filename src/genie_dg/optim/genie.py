@@ -13,7 +13,7 @@ from genie_dg import _random
 from genie_dg._moments import Scalar
 
 from ._gauges import Alarm, gauges_of
-from ._local import local_gradient, local_parameters, sum_over_ranks
+from ._local import local_gradients, local_parameters, sum_over_ranks
 from ._options import (
     check_group,
     check_loaded_groups,
@@ -272,7 +272,7 @@ class GENIE(Optimizer):
             torch._foreach_add_(counts, 1.0)
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
         scalars = shared_scalars(group, steps)
-        local_grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
+        local_grads = local_gradients(params, grads)
         new_sizes: list[Scalar] = []
         factors: list[Scalar] = []
         if group["scale_free"]:
