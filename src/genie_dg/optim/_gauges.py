@@ -132,7 +132,7 @@ class Alarm:
         fate, way = ("nothing to be learned", "larger") if dead else ("the loss to explode", "smaller")
         warnings.warn(
             f"GENIE: at step {step} the weights have size {size:.1g} and move by {relative:.1g} of it a step; "
-            f"networks learn between 1e-5 and 0.1, so expect {fate}. Take an lr {way} than "
+            f"networks learn between 3e-6 and 0.03, so expect {fate}. Take an lr {way} than "
             f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one, or set scale_free=True.",
             stacklevel=3,
         )

@@ -309,7 +309,7 @@ class GENIE(Optimizer):
             (:math:`s^2 > 0.1`); ``top_1_percent``: share of the summed absolute update, without noise and
             mask, that the largest hundredth of the entries carries (0.01 when all are equal);
             ``relative_step``: root mean square of the update over that of the weights, and the same for each
-            group (``relative_step/0``, ...) if there are several. Networks learn between 1e-5 and 0.1: see
+            group (``relative_step/0``, ...) if there are several. Networks learn between 3e-6 and 0.03: see
             the page on learning rates. Of a sharded parameter the local shard counts. Before the first step all
             are NaN.
         """
