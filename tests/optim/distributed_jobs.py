@@ -25,7 +25,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
     "fused": {"fused": True},
-    "scale_free": {"scale_free": True},
+    "scale_free": {"scale_free": True, "lr": 0.015},
 }
 
 
@@ -57,7 +57,7 @@ def train(net: nn.Module, optimizer: GENIE, steps: int, ranks: list[int]) -> Non
 def alone(path: str, steps: int, ranks: int) -> list[torch.Tensor]:
     """The same training in one process, for the test to compare with."""
     net = network()
-    optimizer = GENIE(net.parameters(), lr=1e-3, seed=4, **PATHS[path])
+    optimizer = GENIE(net.parameters(), seed=4, **{"lr": 1e-3, **PATHS[path]})
     train(net, optimizer, steps, list(range(ranks)))
     assert optimizer.gauges()["live"] > 0.5 or path == "scale_free"
     return [p.detach() for p in net.parameters()]
@@ -66,7 +66,7 @@ def alone(path: str, steps: int, ranks: int) -> list[torch.Tensor]:
 def ddp(rank: int, world: int, path: str) -> dict[str, Any]:
     torch.manual_seed(100 + rank)  # different on purpose: the replicas must not notice
     net = nn.parallel.DistributedDataParallel(network())
-    optimizer = GENIE(net.parameters(), lr=1e-3, seed=4, **PATHS[path])
+    optimizer = GENIE(net.parameters(), seed=4, **{"lr": 1e-3, **PATHS[path]})
     train(net, optimizer, STEPS["ddp"], [rank])
     torch.rand(1)
     return {"weights": [p.detach() for p in net.parameters()]}
@@ -86,7 +86,7 @@ def sharded(rank: int, world: int, path: str, kind: str) -> dict[str, Any]:
             fully_shard(layer, **options)
     fully_shard(net, **options)
     torch.manual_seed(100 + rank)
-    optimizer = GENIE(net.parameters(), lr=1e-3, seed=4, **PATHS[path])
+    optimizer = GENIE(net.parameters(), seed=4, **{"lr": 1e-3, **PATHS[path]})
     train(net, optimizer, STEPS[kind], [rank])
     full = [p.full_tensor().detach() if isinstance(p, DTensor) else p.detach() for p in net.parameters()]
     state = optimizer.state[next(net.parameters())]["exp_avg"]

@@ -94,21 +94,76 @@ def test_a_resumed_run_goes_on_to_the_bit(dtype: torch.dtype) -> None:
     assert all(torch.equal(resumed, straight) for resumed, straight in same)
 
 
-def test_the_twin_with_scaled_gradients() -> None:
-    """In plain Python: each gradient over the root of the corrected average of its mean square."""
+def test_the_twin_with_scaled_gradients_and_the_estimated_distance() -> None:
+    """In plain Python: each gradient over its size, each step as long as the gradients say there is to go."""
     generator = torch.Generator().manual_seed(1)
-    grads = [torch.randn(6, generator=generator, dtype=torch.float64) * 30 for _ in range(7)]
+    steady = torch.linspace(-1, 2, 6, dtype=torch.float64)
+    grads = [(torch.randn(6, generator=generator, dtype=torch.float64) + 3 * steady) * 30 for _ in range(45)]
     p = Parameter(torch.linspace(-1, 1, 6, dtype=torch.float64))
-    twin = Twin(p.tolist(), lr=0.015 * _scale.STRIDE, mask=False, noise=False)
-    optimizer = GENIE([p], scale_free=True, noise=False, dropout=0.0)
-    average = 0.0
+    twin = Twin(p.tolist(), lr=0.0, mask=False, noise=False)
+    optimizer = GENIE([p], lr=0.03, scale_free=True, noise=False, dropout=0.0)
+    start, averages, gain, distance = p.tolist(), [0.0] * 6, 0.0, _scale.NEAR
+    longest = 0.3 * math.sqrt(sum(x * x for x in start) / 6)
     for t, g in enumerate(grads, 1):
-        average = 0.95 * average + 0.05 * sum(x * x for x in g.tolist()) / 6
-        size = math.sqrt(average / (1 - 0.95**t))
-        twin.step([x * _scale.SIZE / size for x in g.tolist()], [0.0] * 6, [1.0] * 6)
+        averages = [0.95 * old + 0.05 * x * x for old, x in zip(averages, g.tolist(), strict=True)]
+        sizes = [math.sqrt(average / (1 - 0.95**t)) for average in averages]
+        small = [x * _scale.SIZE / size for x, size in zip(g.tolist(), sizes, strict=True)]
+        if t > 1:
+            distance = max(distance, min(gain / sum(abs(m) for m in twin.m), longest))
+        way = [was - now for was, now in zip(start, twin.theta, strict=True)]
+        gain = 0.95 * gain + 0.05 * sum(x * back for x, back in zip(small, way, strict=True))
+        twin.lr = 2 * distance / _scale.SIZE
+        twin.step(small, [0.0] * 6, [1.0] * 6)
         p.grad = g
         optimizer.step()
         assert p.tolist() == pytest.approx(twin.theta, rel=1e-12)
+    assert distance == longest, "the case does not show the growth up to the longest distance"
+    assert float(optimizer.state[p]["distance"]) == pytest.approx(distance, rel=1e-9)
+
+
+def test_groups_share_one_distance() -> None:
+    grads = gradients(9)
+    together = weights(grads)
+    generator = torch.Generator().manual_seed(0)
+    params = [Parameter(torch.randn(s, generator=generator)) for s in SHAPES]
+    optimizer = GENIE([{"params": params[:2]}, {"params": params[2:]}], scale_free=True, seed=4)
+    for now in grads:
+        for p, g in zip(params, now, strict=True):
+            p.grad = g.clone()
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(params, together, strict=True))
+
+
+def test_far_from_the_goal_steps_grow_and_near_it_they_stay_short() -> None:
+    """The same network, data and default: a goal far away, and one that is a hair's breadth away."""
+    lengths = []
+    for far in (1e-4, 1.0):
+        p = Parameter(torch.zeros(50))
+        goal = far * torch.randn(50, generator=torch.Generator().manual_seed(0))
+        optimizer = GENIE([p], scale_free=True)
+        for _ in range(60):
+            optimizer.zero_grad()
+            (p - goal).square().sum().backward()
+            optimizer.step()
+        lengths.append(float(optimizer.state[p]["distance"]))
+    assert lengths[1] > 100 * lengths[0]
+
+
+def test_ascent_is_descent_of_the_negative() -> None:
+    grads = gradients(8)
+    down, up = weights(grads), weights([[-g for g in now] for now in grads], maximize=True)
+    assert all(torch.equal(a, b) for a, b in zip(down, up, strict=True))
+
+
+def test_weights_that_turn_up_later_start_from_where_they_are() -> None:
+    p, q = Parameter(torch.zeros(4)), Parameter(torch.full((4,), 5.0))
+    optimizer = GENIE([p, q], scale_free=True, dropout=0.0)
+    for step in range(30):
+        p.grad = torch.ones(4)
+        q.grad = torch.ones(4) if step > 20 else None
+        optimizer.step()
+    assert torch.equal(optimizer.state[q]["start"], torch.full((4,), 5.0))
+    assert torch.equal(optimizer.state[q]["distance"], optimizer.state[p]["distance"])
 
 
 def test_a_bad_entry_stays_where_it_is() -> None:
@@ -140,13 +195,13 @@ def test_a_step_that_fails_leaves_the_state() -> None:
     optimizer = GENIE([p, q], scale_free=True)
     p.grad, q.grad = torch.ones(3), torch.ones(3)
     optimizer.step()
-    before = float(optimizer.state[p]["grad_size"])
+    before = optimizer.state[p]["grad_size"].clone()
     p.grad = torch.full((3,), 5.0)
     with torch.no_grad():
         optimizer.state[q]["exp_avg"] = torch.zeros(4)
     with pytest.raises(RuntimeError, match="shape"):
         optimizer.step()
-    assert float(optimizer.state[p]["grad_size"]) == before
+    assert torch.equal(optimizer.state[p]["grad_size"], before)
 
 
 def test_it_needs_a_boolean() -> None:

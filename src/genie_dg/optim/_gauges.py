@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ._local import local
 from ._options import rule_of, scalars_of
+from ._scale import NEAR
 from ._update import CALM, Direction, Scalars, direction, gate_sums, kappa_of
 
 Groups = Sequence[dict[str, Any]]
@@ -37,7 +38,8 @@ def _parts(groups: Groups, state: State) -> list[list[tuple[Tensor, Direction, S
             own = state.get(p)
             if not own or local(p).numel() == 0:
                 continue
-            scalars = scalars_of(group, int(own["step"].item()))
+            distance = float(own["distance"]) if "distance" in own else NEAR
+            scalars = scalars_of(group, int(own["step"].item()), distance)
             m, v = local(own["exp_avg"]), local(own["exp_avg_sq"])
             typical = kappa_of(gate_sums(rule, m, v, scalars)) if rule.formulation == "theorem" else 0.0
             result[-1].append((local(p), direction(rule, m, v, scalars, typical), scalars))
@@ -126,14 +128,16 @@ class Alarm:
         huge = size > HUGE and size > 1000 * self._before
         exploding = fast or huge or not math.isfinite(size)
         dead = step == LISTENS[-1] and 0 < relative * _rise(groups) < DEAD and not exploding
+        dead = dead and not any(group["scale_free"] for group in groups)  # whose steps grow by themselves
         if not dead and not exploding:
             return
         self._silent = True
+        relief = "" if any(group["scale_free"] for group in groups) else ", or set scale_free=True"
         fate, way = ("nothing to be learned", "larger") if dead else ("the loss to explode", "smaller")
         warnings.warn(
             f"GENIE: at step {step} the weights have size {size:.1g} and move by {relative:.1g} of it a step; "
             f"networks learn between 3e-6 and 0.03, so expect {fate}. Take an lr {way} than "
-            f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one, or set scale_free=True.",
+            f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one{relief}.",
             stacklevel=3,
         )
 

@@ -35,9 +35,9 @@ typedef struct { /* layout: of p (and of its gradient if grad_like_p): dimension
     int64_t size, first_chunk;
     uint32_t base[2];
     int32_t scalars, grad_like_p;
-    float kappa, factor; /* factor: of the gradient */
+    float kappa;
 } Tensor;
-typedef struct { float *restrict p, *restrict m, *restrict v; const float *restrict g; float kappa, factor; uint32_t row; const uint32_t *lanes; } Block;
+typedef struct { float *restrict p, *restrict m, *restrict v; const float *restrict g; float kappa; uint32_t row; const uint32_t *lanes; } Block;
 
 INLINE F load(const float *from) { F x; memcpy(&x, from, sizeof x); return x; }
 INLINE U load_words(const uint32_t *from) { U x; memcpy(&x, from, sizeof x); return x; }
@@ -156,7 +156,7 @@ INLINE int advance(const int flags, const Block b, const Scalars *s, int32_t thr
     F total = all(0.0f);
     UNROLLED VECTORS {
         if (i % 16 == 0) fetch_ahead(b, i);
-        F g = load(b.g + i) * b.factor;
+        F g = load(b.g + i);
         if (flags & MAXIMIZE) g = -g;
         if (flags & L2) g = g + load(b.p + i) * s->l2;
         F m = load(b.m + i) * s->beta + g * s->weight, v = load(b.v + i) * s->beta + g * g * s->weight;
@@ -318,7 +318,7 @@ INLINE void chunk(const int flags, const int later, Chunk *c, const Tensor *t, c
         uint64_t *live = c->live + k / 64, bit = (uint64_t)1 << k % 64;
         if (later && !(*live & bit)) continue;
         int64_t n = stop - at < BLOCK ? stop - at : BLOCK, offsets[BLOCK];
-        Block b = {t->p + at, t->m + at, t->v + at, g + at, t->kappa, t->factor, 0, lanes + at % LANES};
+        Block b = {t->p + at, t->m + at, t->v + at, g + at, t->kappa, 0, lanes + at % LANES};
         b.row = row_word((uint32_t)(at / LANES), key0, key1);
         float copy[4][BLOCK];
         const int ends = n < BLOCK, copied = ends || t->layout; /* the last block of a tensor, or strides */

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import _random
-from genie_dg._moments import Scalar, doubled
+from genie_dg._moments import doubled
 
 from ._local import LocalParameter
 from ._update import Rule, Scalars
@@ -37,7 +37,6 @@ CHUNK = 65_536
 DIMENSIONS = 8
 """Of the layout of a tensor that is not contiguous, as in the C file."""
 
-LARGEST = torch.finfo(torch.float32).max
 SERIAL = 1 << 15
 """Fewer elements than this are not worth a second thread."""
 
@@ -61,7 +60,6 @@ class _Tensor(ctypes.Structure):
         ("scalars", ctypes.c_int32),
         ("grad_like_p", ctypes.c_int32),
         ("kappa", ctypes.c_float),
-        ("factor", ctypes.c_float),
     )
 
 
@@ -147,7 +145,7 @@ class NativePlan:
             tensor = self._tensors[i]
             tensor.address[:] = [t.data_ptr() for t in parameter[:3]]
             tensor.size, tensor.first_chunk, tensor.scalars = self._sizes[i], chunk, places[ages[i]]
-            tensor.base[:], tensor.factor = base, 1.0
+            tensor.base[:] = base
             if i in self._layouts:
                 tensor.layout = self._layouts[i].buffer_info()[0]
             for start in starts[i]:
@@ -155,12 +153,8 @@ class NativePlan:
                 chunk += 1
         self._scalars = (_Scalars * len(self._owners))()
 
-    def run(
-        self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor], factors: list[Scalar]
-    ) -> None:
-        """One step. ``factors`` are those of the gradients; empty for 1."""
-        for tensor, factor in zip(self._tensors, factors, strict=False):
-            tensor.factor = min(float(factor), LARGEST)
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
+        """One step."""
         if not all(g.is_contiguous() and g.dtype == torch.float32 and not g.is_neg() for g in grads):
             grads = [g.to(torch.float32).resolve_neg() for g in grads]
             for i in self._layouts:

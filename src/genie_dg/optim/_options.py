@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from genie_dg import check
-from genie_dg._moments import averaging
+from genie_dg._moments import Scalar, averaging
 
-from ._scale import STRIDE
+from ._scale import NEUTRAL, SIZE
 from ._update import Rule, Scalars
 
 FORMULATIONS = ("released", "algorithm1", "theorem")
@@ -113,15 +113,15 @@ def rule_of(group: dict[str, Any]) -> Rule:
     )
 
 
-def shared_scalars(group: dict[str, Any], steps: list[int | Tensor]) -> list[Scalars]:
+def shared_scalars(group: dict[str, Any], steps: list[int | Tensor], distance: Scalar) -> list[Scalars]:
     """The scalars of each parameter; parameters of the same age share them."""
     ages = [i if isinstance(t, Tensor) else t for i, t in enumerate(steps)]
-    scalars = {age: scalars_of(group, t) for age, t in dict(zip(ages, steps, strict=True)).items()}
+    scalars = {age: scalars_of(group, t, distance) for age, t in dict(zip(ages, steps, strict=True)).items()}
     return [scalars[age] for age in ages]
 
 
-def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
-    """The numbers of step t of a parameter group."""
+def scalars_of(group: dict[str, Any], step: int | Tensor, distance: Scalar) -> Scalars:
+    """The numbers of step t of a parameter group; the distance counts where it is ``scale_free``."""
     lr = group["lr"]
     if isinstance(step, Tensor):
         step = step.to(torch.float64) if step.device.type != "mps" else step
@@ -130,7 +130,9 @@ def scalars_of(group: dict[str, Any], step: int | Tensor) -> Scalars:
     if isinstance(lr, Tensor):
         lr = lr.reshape(())
     rescale = 1 - group["dropout"] if group["formulation"] != "algorithm1" else 1.0
-    stride, decay = STRIDE if group["scale_free"] else 1.0, group["weight_decay"]
+    decay, unit = group["weight_decay"], 1.0
+    if group["scale_free"]:
+        lr, unit = lr / NEUTRAL * distance, SIZE
     return Scalars(
-        averaging(group["beta"], step), lr * stride / rescale, 1 - lr * decay, decay, group["noise_std"]
+        averaging(group["beta"], step), lr / unit / rescale, 1 - lr * decay, decay, group["noise_std"]
     )

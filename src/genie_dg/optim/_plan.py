@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from genie_dg import _random
-from genie_dg._moments import Scalar
 
 from ._foreach import ForeachPlan
 from ._fused import FusedPlan
 from ._local import LocalParameter, local, local_parameters
 from ._native import NativePlan, can_serve, can_serve_in_place, step_function
-from ._scale import scaled
 from ._update import Rule, Scalars, step_loop
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
@@ -123,14 +121,13 @@ class GroupPlan:
             if not (parameter.is_contiguous or (path == "native" and can_serve_in_place(parameter))):
                 self._flat[i] = parameter.flat_copy()
             buckets.setdefault((p.device, p.dtype, split, path), []).append(i)
-        self._natives: list[tuple[list[int], NativePlan]] = []
-        self._parts: list[tuple[list[int], LoopPlan | ForeachPlan | FusedPlan]] = []
+        self._parts: list[tuple[list[int], LoopPlan | ForeachPlan | FusedPlan | NativePlan]] = []
         for (_, _, split, path), members in buckets.items():
             chosen, ages = [self._flat[i] for i in members], [inputs.ages[i] for i in members]
             if path == "loop":
                 self._parts.append((members, LoopPlan(rule, chosen, group["seed"], threshold)))
             elif path == "native":
-                self._natives.append((members, NativePlan(rule, chosen, ages, group["seed"], threshold)))
+                self._parts.append((members, NativePlan(rule, chosen, ages, group["seed"], threshold)))
             else:
                 plan = FusedPlan if path == "fused" else ForeachPlan
                 self._parts.append((members, plan(rule, chosen, ages, group["seed"], threshold, split)))
@@ -140,24 +137,16 @@ class GroupPlan:
         """False if the plan holds copies, which would take memory between steps."""
         return all(flat is own for own, flat in zip(self._parameters, self._flat, strict=True))
 
-    def run(
-        self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor], factors: list[Scalar]
-    ) -> None:
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step of the whole group.
 
         Args:
             grads: local ones.
             scalars: of each parameter.
             steps: of each parameter.
-            factors: what the gradients are multiplied by; empty for 1.
         """
-        for members, native in self._natives:  # multiplies by itself
-            by = [factors[i] for i in members] if factors else []
-            numbers, counts = [scalars[i] for i in members], [steps[i] for i in members]
-            native.run([grads[i] for i in members], numbers, counts, by)
         for members, plan in self._parts:
-            mine = [scaled(grads[i], factors[i]) if factors else grads[i] for i in members]
-            plan.run(mine, [scalars[i] for i in members], [steps[i] for i in members])
+            plan.run([grads[i] for i in members], [scalars[i] for i in members], [steps[i] for i in members])
         for own, flat in zip(self._parameters, self._flat, strict=True):
             if flat is not own:
                 own.copy_from(flat)

@@ -1,98 +1,149 @@
-r"""What ``scale_free=True`` adds: every tensor's gradient is brought to one size before the moments see it.
+r"""What ``scale_free=True`` adds: gradients of one size, and a step as long as the way that lies ahead.
 
-With :math:`n` the number of elements of a tensor, :math:`\beta` = ``beta`` and :math:`t = 1, 2, \dots`
+With :math:`\beta` = ``beta`` and :math:`t = 1, 2, \dots`, every weight's gradient is brought to one size before
+the moments see it:
 
 .. math::
-    w \leftarrow \beta w + (1-\beta) \|g\|^2 / n, \qquad
+    w \leftarrow \beta w + (1-\beta) g^2, \qquad
     g \leftarrow g \cdot \texttt{SIZE} \big/ \sqrt{w / (1 - \beta^t)} .
 
-The rest of the rule is the published one, and its step is `STRIDE` times as long. So the loss may be multiplied
-by any number and the weights stay the same. `SIZE` is small enough that the gate is open and the noise zero for
-nearly every entry, as in the networks of the paper. `STRIDE` makes the published ``lr`` of 0.015 serve: where
-gradients agree the root mean square of a step is ``lr`` * 0.2.
+So the loss may be multiplied by any number and the weights stay the same. `SIZE` is small enough that the gate
+is open and the noise zero for nearly every entry, as in the networks of the paper. How far to go is estimated
+from how far the weights have come, as in Prodigy (Mishchenko & Defazio, 2023). With :math:`\theta_0` the
+weights at the first step, sums over all weights, and the first moments :math:`m` for an average of its own,
 
-The state is :math:`\sqrt w` in the dtype of the parameter, because torch turns loaded state into that dtype.
+.. math::
+    r \leftarrow \beta r + (1-\beta) \langle g, \theta_0 - \theta \rangle, \qquad
+    d \leftarrow \max(d, \min(r / \|m\|_1, \texttt{FAR} \cdot \mathrm{rms}(\theta_0))) .
+
+As long as gradients say "further", :math:`r` is positive and :math:`d`, `NEAR` at first, grows. The rest of the
+rule is the published one, and its step is multiplied by ``lr`` / `NEUTRAL` * :math:`d` / `SIZE`: at the
+published ``lr`` of 0.015 a step has the root mean square :math:`d` where gradients agree.
+
+The state is :math:`\sqrt w` (``grad_size``) and :math:`\theta_0` (``start``), and for each tensor :math:`r/n`
+with :math:`n` its number of elements (``gain``) and :math:`d` (``distance``), all in the dtype of the
+parameter, because torch turns loaded state into that.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from genie_dg._moments import Scalar
 
-from ._local import SumOverRanks, sum_shards
+from ._local import local, sum_over_ranks, sum_shards
 
 SIZE = 1e-2
 """The root mean square of the gradient that the rule sees."""
 
-STRIDE = 0.2 / SIZE
-"""What the step is multiplied by."""
+NEUTRAL = 0.015
+"""The ``lr`` that takes the estimated distance as it is."""
+
+NEAR, FAR = 1e-5, 0.3
+"""The distance at the first step, too short for any network to suffer, and the longest, in sizes of weights."""
 
 TINY = 1e-30
 """Gradients below this count as 0."""
 
+NAMES = ("grad_size", "start", "gain", "distance")
+"""The state, beside that of the published rule."""
 
-def mean_squares(
-    grads: list[Tensor], sizes: list[int], reduces: list[SumOverRanks | None], on_device: bool
-) -> list[Scalar]:
-    """The mean square of each tensor's gradient, whose local part is given; what is not finite counts as 0.
 
-    Args:
-        grads: local gradients.
-        sizes: elements of the whole tensors.
-        reduces: what sums over the ranks that have the other parts.
-        on_device: tensors that nobody waits for, else Python numbers.
-    """
-    squares: list[Scalar] = [_sum_of_squares(g, on_device) for g in grads]
-    if any(reduce is not None for reduce in reduces):
-        device = grads[0].device
-        together = torch.stack([torch.as_tensor(x, dtype=_wide(device), device=device) for x in squares])
-        summed = sum_shards(reduces, together)
-        squares = list(summed.unbind(0)) if on_device else summed.tolist()
-    return [square / max(size, 1) for square, size in zip(squares, sizes, strict=True)]
+def new_state(p: Tensor) -> dict[str, Tensor]:
+    """The state of a parameter before its first step."""
+    like = p.detach()
+    number = torch.zeros((), dtype=p.dtype, device=p.device)
+    return {
+        "grad_size": torch.zeros_like(like, memory_format=torch.contiguous_format),
+        "start": like.clone(memory_format=torch.contiguous_format),
+        "gain": number,
+        "distance": torch.full_like(number, NEAR),
+    }
+
+
+def distance_of(groups: Sequence[dict[str, Any]], state: Mapping[Tensor, Any], on_device: bool) -> Scalar:
+    """The estimate after the steps so far; one for all groups that are ``scale_free``."""
+    known = [
+        (p, state[p])
+        for group in groups
+        if group["scale_free"]
+        for p in group["params"]
+        if "distance" in state.get(p, {})
+    ]
+    if not known:
+        return NEAR
+    device = known[0][0].device
+    rows = []
+    for _, own in known:
+        m, start = local(own["exp_avg"]), local(own["start"])
+        rows.append(_stacked([_norm(m, 1), _norm(start, 2).square()], device))
+    slope, square = sum_shards([sum_over_ranks(p) for p, _ in known], torch.stack(rows)).sum(0).unbind()
+    sizes = torch.tensor([float(p.numel()) for p, _ in known], dtype=_wide(device), device=device)
+    gain = (_stacked([own["gain"] for _, own in known], device) * sizes).sum()
+    before = _stacked([own["distance"] for _, own in known], device).max()
+    longest = torch.where(square > 0, FAR * (square / sizes.sum()).sqrt(), torch.inf)
+    estimate = torch.where(slope > 0, gain / slope.clamp(min=TINY), 0.0)
+    distance = torch.maximum(before, torch.minimum(estimate, longest))
+    return distance if on_device else distance.item()
+
+
+def _norm(x: Tensor, order: int) -> Tensor:
+    """Of the entries that are finite."""
+    wide = _wide(x.device)
+    norm: Tensor = torch.linalg.vector_norm(x, order, dtype=None if x.dtype == wide else torch.float32)
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or not bool(norm.isfinite()):
+        norm = torch.linalg.vector_norm(torch.nan_to_num(x, 0.0, 0.0, 0.0), order, dtype=wide)
+    return norm
+
+
+def _stacked(numbers: list[Tensor], device: torch.device) -> Tensor:
+    return torch.stack([x.detach().to(device=device, dtype=_wide(device)) for x in numbers])
 
 
 def _wide(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _sum_of_squares(g: Tensor, on_device: bool) -> Scalar:
-    if not on_device and g.dtype in (torch.float32, torch.float64) and g.numel():
-        quick = float(torch.linalg.vector_norm(g))
-        if 1e-15 < quick < 1e15:  # an ordinary sum; else with care
-            return quick * quick
-    finite = torch.nan_to_num(g, 0.0, 0.0, 0.0)
-    square = torch.linalg.vector_norm(finite, dtype=_wide(g.device)).square()
-    return square if on_device else float(square)
+def scaled(g: Tensor, size: Tensor, beta: float, step: Scalar) -> tuple[Tensor, Tensor]:
+    """A local gradient brought to one size, and the new ``grad_size``, both in float32 or wider.
+
+    An entry that is not finite stays what it is, and its size what it was; 0 where there was no gradient but 0.
+    """
+    wide = torch.float64 if g.dtype == torch.float64 else torch.float32
+    g = g.to(wide)
+    seen = torch.nan_to_num(g, 0.0, 0.0, 0.0)
+    new = torch.hypot(size.to(wide) * beta**0.5, seen * (1 - beta) ** 0.5)
+    power = beta ** (step.to(_wide(step.device)) if isinstance(step, Tensor) else step)
+    known = SIZE * (1 - power) ** 0.5
+    by = known.to(device=g.device, dtype=wide) if isinstance(known, Tensor) else known
+    return torch.where(new > TINY, g / new.clamp(min=TINY) * by, g * 0.0), new
 
 
-def next_size(old: Tensor, square: Scalar, beta: float) -> Scalar:
-    """The state after one more gradient."""
-    size: Scalar = old.to(_wide(old.device)) if isinstance(square, Tensor) else float(old)
-    return (size * size * beta + square * (1 - beta)) ** 0.5
+def gains_of(
+    group: dict[str, Any], params: list[Tensor], grads: list[Tensor], scales: list[dict[str, Tensor]]
+) -> list[Tensor]:
+    """The new ``gain`` of each parameter, whose local, scaled gradient is given."""
+    device = grads[0].device
+    back = [
+        torch.nan_to_num((local(own["start"]).to(g.dtype) - local(p.detach())).mul_(g), 0.0, 0.0, 0.0).sum()
+        for p, g, own in zip(params, grads, scales, strict=True)
+    ]
+    sums = sum_shards([sum_over_ranks(p) for p in params], _stacked(back, device))
+    sizes = torch.tensor([float(max(p.numel(), 1)) for p in params], dtype=sums.dtype, device=device)
+    weight = (1 - group["beta"]) * (-1 if group["maximize"] else 1)
+    before = _stacked([own["gain"] for own in scales], device)
+    return list((before * group["beta"] + sums / sizes * weight).unbind())
 
 
 def store(old: Tensor, new: Scalar) -> None:
     """Keep a state in its own dtype, never infinite."""
+    old = local(old)
     largest = torch.finfo(old.dtype).max
     if isinstance(new, Tensor):
-        old.copy_(new.clamp(max=largest))
+        old.copy_(new.clamp(min=-largest, max=largest))
     else:
-        old.fill_(min(new, largest))
-
-
-def factor(size: Scalar, beta: float, step: Scalar) -> Scalar:
-    """What a gradient is multiplied by; 0 for a tensor that has had no gradient but 0."""
-    power = beta ** (step.to(_wide(step.device)) if isinstance(step, Tensor) else step)
-    known = SIZE * (1 - power) ** 0.5
-    if isinstance(size, Tensor):
-        return torch.where(size > TINY, known / size.clamp(min=TINY), 0.0)
-    return known / size if size > TINY else 0.0
-
-
-def scaled(g: Tensor, by: Scalar) -> Tensor:
-    """The gradient times its factor, in float32 or wider."""
-    wide = torch.float64 if g.dtype == torch.float64 else torch.float32
-    by = by.to(device=g.device, dtype=wide) if isinstance(by, Tensor) else by
-    return g.to(wide) * by
+        old.fill_(max(min(new, largest), -largest))

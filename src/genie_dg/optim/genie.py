@@ -13,7 +13,7 @@ from genie_dg import _random
 from genie_dg._moments import Scalar
 
 from ._gauges import Alarm, gauges_of
-from ._local import local_gradients, local_parameters, sum_over_ranks
+from ._local import local, local_gradients, local_parameters
 from ._options import (
     check_group,
     check_loaded_groups,
@@ -22,7 +22,7 @@ from ._options import (
     shared_scalars,
 )
 from ._plan import GroupPlan, PlanInputs
-from ._scale import factor, mean_squares, next_size, scaled, store
+from ._scale import NAMES, distance_of, gains_of, new_state, scaled, store
 from ._update import step_loop
 
 
@@ -31,7 +31,7 @@ def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
 
     The dtypes differ after ``model.float()`` or ``p.data = ...`` between two steps.
     """
-    for name in ("exp_avg", "exp_avg_sq"):
+    for name in ("exp_avg", "exp_avg_sq", *(name for name in ("start", "grad_size") if name in state)):
         own = state[name]
         if own.dtype != p.dtype:  # overflow saturates
             wide, largest = torch.promote_types(own.dtype, p.dtype), torch.finfo(p.dtype).max
@@ -81,9 +81,10 @@ class GENIE(Optimizer):
         dropout: probability that an entry is not updated in a step, in [0, 1).
         noise: add the noise term. It is exactly 0 in float32 wherever :math:`s^2 \le 0.1`.
         precondition: multiply by trust and gate; without it the step is the momentum :math:`\bar g`.
-        scale_free: bring the gradient of every tensor to one size first, so that the scale of the loss does
-            not matter and the default ``lr`` serves from random as from pretrained weights (see `_scale`). One
-            number of state more for each tensor. Coupled weight decay is added to the gradient of that size.
+        scale_free: bring the gradient of every weight to one size first, and make steps as long as the weights
+            have far to go (see `_scale`). Then neither the scale of the loss nor the kind of network decides:
+            leave ``lr`` at 0.015, which means "as estimated"; 0.03 is twice that. The state is twice as large.
+            Coupled weight decay is added to the gradient of that size.
         formulation: ``"released"`` (the paper's appendix listing), ``"algorithm1"`` or ``"theorem"``.
         noise_std: :math:`\sigma` of ``"algorithm1"``. The paper gives no value.
         weight_decay: coupled (L2) by default: ``weight_decay * p`` is added to the gradient *before* the
@@ -99,8 +100,8 @@ class GENIE(Optimizer):
         seed: names the random stream. Mask and noise are a pure function of (seed, step, index of the
             parameter, index of the element); torch's generators are neither read nor moved.
 
-    State: ``step``, ``exp_avg``, ``exp_avg_sq`` for each parameter, with ``scale_free`` also ``grad_size``, and
-    nothing else, in the dtype of the parameter. ``p.grad`` is never written.
+    State: ``step``, ``exp_avg``, ``exp_avg_sq`` for each parameter, with ``scale_free`` also ``start``,
+    ``grad_size`` and two numbers, and nothing else, in the dtype of the parameter. ``p.grad`` is never written.
 
     Example:
         >>> p = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
@@ -199,7 +200,7 @@ class GENIE(Optimizer):
         exp_avgs: list[Tensor],
         exp_avg_sqs: list[Tensor],
         state_steps: list[Tensor],
-        grad_sizes: list[Tensor] | None = None,
+        scales: list[dict[str, Tensor]] | None = None,
     ) -> None:
         for p in group["params"]:
             grad = p.grad
@@ -221,16 +222,16 @@ class GENIE(Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=where)
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
-            if group["scale_free"] and "grad_size" not in state:
-                state["grad_size"] = torch.zeros((), dtype=p.dtype, device=p.device)
+            if group["scale_free"] and not all(name in state for name in NAMES):
+                state.update(new_state(p))
             _check_state(p, grad, state)
             params.append(p)
             grads.append(grad)
             exp_avgs.append(state["exp_avg"])
             exp_avg_sqs.append(state["exp_avg_sq"])
             state_steps.append(state["step"])
-            if group["scale_free"] and grad_sizes is not None:
-                grad_sizes.append(state["grad_size"])
+            if group["scale_free"] and scales is not None:
+                scales.append({name: state[name] for name in NAMES})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -247,21 +248,27 @@ class GENIE(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._alarm.start(self.param_groups)
-        first = 0
+        first, distance = 0, self._distance()
         for group in self.param_groups:
-            self._step_group(group, first)
+            self._step_group(group, first, distance)
             first += len(group["params"])
         self._alarm.listen(self.param_groups, self.state)
         return loss
 
-    def _step_group(self, group: dict[str, Any], first: int) -> None:
+    def _distance(self) -> Scalar:
+        """How long the steps of ``scale_free`` groups are."""
+        mine = [group for group in self.param_groups if group["scale_free"]]
+        on_device = any(group["capturable"] for group in mine) or torch.compiler.is_compiling()
+        return distance_of(mine, self.state, on_device)
+
+    def _step_group(self, group: dict[str, Any], first: int, distance: Scalar) -> None:
         params: list[Tensor] = []
         grads: list[Tensor] = []
         averages: list[Tensor] = []
         squares: list[Tensor] = []
         counts: list[Tensor] = []
-        sizes: list[Tensor] = []
-        self._init_group(group, params, grads, averages, squares, counts, sizes)
+        scales: list[dict[str, Tensor]] = []
+        self._init_group(group, params, grads, averages, squares, counts, scales)
         if not params:
             return
         numbers = list(range(first, first + len(group["params"])))
@@ -271,21 +278,22 @@ class GENIE(Optimizer):
         if on_device:
             torch._foreach_add_(counts, 1.0)
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
-        scalars = shared_scalars(group, steps)
+        if isinstance(distance, Tensor) and not on_device:
+            distance = distance.item()
+        scalars = shared_scalars(group, steps, distance)
         local_grads = local_gradients(params, grads)
-        new_sizes: list[Scalar] = []
-        factors: list[Scalar] = []
-        if group["scale_free"]:
-            reduces = [sum_over_ranks(p) for p in params]
-            means = mean_squares(local_grads, [p.numel() for p in params], reduces, on_device)
-            pairs = zip(sizes, means, strict=True)
-            new_sizes = [next_size(size, mean, group["beta"]) for size, mean in pairs]
-            factors = [factor(n, group["beta"], t) for n, t in zip(new_sizes, steps, strict=True)]
+        sizes: list[Tensor] = []
+        gains: list[Tensor] = []
+        if scales:
+            pairs = [
+                scaled(g, local(own["grad_size"]), group["beta"], t)
+                for g, own, t in zip(local_grads, scales, steps, strict=True)
+            ]
+            local_grads, sizes = [g for g, _ in pairs], [size for _, size in pairs]
+            gains = gains_of(group, params, local_grads, scales)
         loop = (group["foreach"] is False and not group["fused"]) or group["formulation"] == "theorem"
         if loop or torch.compiler.is_compiling():
             parameters = local_parameters(params, averages, squares, numbers)
-            if factors:
-                local_grads = [scaled(g, by) for g, by in zip(local_grads, factors, strict=True)]
             threshold = _random.drop_threshold(group["dropout"])
             step_loop(rule_of(group), parameters, local_grads, scalars, steps, group["seed"], threshold)
         else:
@@ -293,13 +301,14 @@ class GENIE(Optimizer):
             plan = self._plans.pop(first, None)
             if plan is None or not plan.inputs.same_as(inputs):
                 plan = GroupPlan(group, rule_of(group), inputs)
-            plan.run(local_grads, scalars, steps, factors)
+            plan.run(local_grads, scalars, steps)
             if plan.reusable:
                 self._plans[first] = plan
         if not on_device:  # counted last: a step that failed has not been taken
             torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
-        for size, new in zip(sizes, new_sizes, strict=True):
-            store(size, new)
+        for own, size, gain in zip(scales, sizes, gains, strict=True):
+            for name, new in (("grad_size", size), ("gain", gain), ("distance", distance)):
+                store(own[name], new)
 
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.
