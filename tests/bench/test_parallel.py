@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +24,13 @@ from genie_dg.runs.record import RunConfig
 
 WORDS = ["train", "digits", "--test-domain", "5", "--backbone", "mlp", "--batch-size", "8", "--steps", "13"]
 WORDS += ["--every", "4", "--device", "cpu"]
+COMMAND = [sys.executable, "-m", "genie_dg.cli.main"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--master-port=0", "--rdzv-backend=c10d"]
+TORCHRUN += ["--rdzv-endpoint=localhost:0"]
 
 
 def run(out: Path, *more: str, processes: int = 1) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
-    command = [sys.executable, "-m", "genie_dg.cli.main"]
-    if processes > 1:
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
-        command += [
-            "--master-port=0",
-            "--rdzv-backend=c10d",
-            "--rdzv-endpoint=localhost:0",
-            "-m",
-            "genie_dg.cli.main",
-        ]
+    command = COMMAND if processes == 1 else [*TORCHRUN, f"--nproc-per-node={processes}", *COMMAND[1:]]
     done = subprocess.run(
         [*command, *WORDS, *more, "--out", str(out)], capture_output=True, text=True, timeout=300
     )
@@ -58,6 +57,45 @@ def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) 
         assert two["in_acc"] == pytest.approx(one["in_acc"], abs=0.005)
     for name, value in weights.items():
         torch.testing.assert_close(shared[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_processes_whose_launcher_was_killed_are_named_and_end_with_a_sentence(tmp_path: Path) -> None:
+    """They train on; a second run is told who holds the lock; a process without its partner says so and ends."""
+    words = [*WORDS, "--out", str(tmp_path / "out"), "--steps", "1000000"]
+    errors = (tmp_path / "errors").open("w+")
+    launcher = subprocess.Popen(
+        [*TORCHRUN, "--nproc-per-node=2", *COMMAND[1:], *words],
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: bool(list(tmp_path.glob("out/*/records.jsonl"))))
+        (holder,) = tmp_path.glob("out/*/lock.holder")
+        first = json.loads(holder.read_text())["pid"]
+        launcher.kill()
+        launcher.wait()
+        again = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120)
+        assert again.returncode == 2
+        assert f"Another process (process {first} on " in again.stderr
+        os.kill(first, signal.SIGKILL)
+        until(lambda: "lost another one of its run" in (tmp_path / "errors").read_text())
+        said = (tmp_path / "errors").read_text()
+        assert "start the run again, and it goes on from its last checkpoint." in said
+        assert "Traceback" not in said
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        errors.close()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if happened():
+            return
+        time.sleep(0.2)
+    raise AssertionError("it did not happen in two minutes")
 
 
 def test_what_cannot_be_shared_is_refused() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,6 +20,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch
+from genie_dg.check import GenieError
+
+
+class LostProcess(GenieError, RuntimeError):
+    """Another process of the run has ended."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class World:
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
+        with _others(self):
+            dist.all_reduce(total)
         return [float(value) for value in total]
 
     def average_gradients(self, optimizer: Optimizer) -> None:
@@ -69,7 +75,8 @@ class World:
                     found.setdefault(p.grad.dtype, []).append(p.grad)
         for gradients in found.values():
             flat = torch.cat([g.reshape(-1) for g in gradients])
-            dist.all_reduce(flat)
+            with _others(self):
+                dist.all_reduce(flat)
             flat /= self.size
             means = torch.split(flat, [g.numel() for g in gradients])
             for gradient, mean in zip(gradients, means, strict=True):
@@ -78,7 +85,21 @@ class World:
     def wait(self) -> None:
         """Until all processes are here."""
         if self.size > 1:
-            dist.barrier()
+            with _others(self):
+                dist.barrier()
+
+
+@contextmanager
+def _others(world: World) -> Iterator[None]:
+    """One sentence when the others do not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0][:200]
+        raise LostProcess(
+            f"Process {world.rank} of {world.size} lost another one of its run ({reason}); "
+            "start the run again, and it goes on from its last checkpoint."
+        ) from error
 
 
 @contextmanager
@@ -92,4 +113,5 @@ def joined(device: str) -> Iterator[World]:
     try:
         yield World(dist.get_rank(), size)
     finally:
-        dist.destroy_process_group()
+        with suppress(RuntimeError):  # of processes that are gone: what matters has been said
+            dist.destroy_process_group()
