@@ -61,7 +61,7 @@ def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) 
 
 @pytest.mark.slow
 def test_processes_whose_launcher_was_killed_are_named_and_end_with_a_sentence(tmp_path: Path) -> None:
-    """They train on; a second run is told who holds the lock; a process without its partner says so and ends."""
+    """They train on, a second run is told who holds the lock, and without its partner a process says so."""
     words = [*WORDS, "--out", str(tmp_path / "out"), "--steps", "1000000"]
     errors = (tmp_path / "errors").open("w+")
     launcher = subprocess.Popen(

@@ -34,7 +34,14 @@ def launch(job: str, path: str, out: Path, world: int = 2) -> list[dict[str, Any
     return [torch.load(out / f"rank{rank}.pt", weights_only=True) for rank in range(world)]
 
 
-@pytest.mark.parametrize("path", jobs.PATHS)
+QUICK_AND_SLOW = [
+    path if path in ("native", "scale_free") else pytest.param(path, marks=pytest.mark.slow)
+    for path in jobs.PATHS
+]
+"""The default path and the option with collectives of its own; the other paths are slow tests."""
+
+
+@pytest.mark.parametrize("path", QUICK_AND_SLOW)
 def test_ddp_replicas_are_bit_equal(path: str, tmp_path: Path) -> None:
     first, second = launch("ddp", path, tmp_path)
     for a, b in zip(first["weights"], second["weights"], strict=True):
@@ -43,7 +50,7 @@ def test_ddp_replicas_are_bit_equal(path: str, tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("path", jobs.PATHS)
+@pytest.mark.parametrize("path", QUICK_AND_SLOW)
 def test_fsdp2_follows_the_unsharded_trajectory(path: str, tmp_path: Path) -> None:
     """Noise on, large variance: every shard must see the noise of its global indices and the global kappa."""
     first, second = launch("fsdp", path, tmp_path)
@@ -61,7 +68,7 @@ def test_hybrid_sharding(tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("path", jobs.PATHS)
+@pytest.mark.parametrize("path", QUICK_AND_SLOW)
 def test_sharded_along_the_second_dimension(path: str, tmp_path: Path) -> None:
     first, _ = launch("columns", path, tmp_path)
     generator = torch.Generator().manual_seed(0)

@@ -184,7 +184,10 @@ SCHEDULES: dict[str, Callable[[GENIE], Any]] = {
 
 
 @pytest.mark.parametrize("schedule", ["step", pytest.param("cosine", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("tensor_lr", [False, True], ids=["float lr", "tensor lr"])
+@pytest.mark.parametrize(
+    "tensor_lr",
+    [pytest.param(False, id="float lr"), pytest.param(True, id="tensor lr", marks=pytest.mark.slow)],
+)
 def test_compiled_step_does_not_recompile(schedule: str, tensor_lr: bool) -> None:
     """Two compilations at most (the second when a float lr turns out to vary), and the right result.
 
