@@ -39,7 +39,7 @@ def test_the_command_has_what_was_typed_and_nothing_else(capsys: pytest.CaptureF
     assert float(rate) > 0
     assert start == (
         "genie-dg train digits --test-domain '30 degrees' --test-domain 0 --backbone mlp --batch-size 8 "
-        "--no-augment --class-weights balanced --trial 3 --device cpu"
+        "--no-augment --trial 3 --class-weights balanced --device cpu"
     )
 
 

@@ -73,7 +73,9 @@ def finished(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[Mem
     for path in map(Path, run_folders(str(folder))):
         if not files.is_done(path) or not (path / files.CONFIG).exists():
             if os.path.lexists(path / files.DONE):
-                problems.append(f"{path} has a {files.DONE} or {files.CONFIG} that is no file; it is left out.")
+                problems.append(
+                    f"In {path}, {files.DONE} or {files.CONFIG} is not a regular file; the run is left out."
+                )
             continue
         try:
             config = from_mapping(json.loads(read_whole(path / files.CONFIG)))

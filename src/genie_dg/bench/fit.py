@@ -23,7 +23,7 @@ from .options import Job, RunOptions
 from .request import full_names, sort_settings
 from .trial import try_out
 
-CANDIDATES = ("adam:lr=0.0005", "genie:lr=0.0015", "genie:lr=0.015")
+CANDIDATES = ("adam:lr=0.0005", "genie:lr=0.0015", "genie:scale_free=true")
 """What is tried when nothing is named: Adam and GENIE at rates that suit short fine-tunings."""
 SIZES = (32, 48, 64, 96, 128, 160, 224)
 """Sizes in pixels that pictures are resized to by themselves."""

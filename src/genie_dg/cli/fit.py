@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         metavar="OPTIMIZER:lr=NUMBER",
         help="an optimizer with settings to try; may be given several times "
-        "(default: adam:lr=0.0005, genie:lr=0.0015 and genie:lr=0.015)",
+        "(default: adam:lr=0.0005, genie:lr=0.0015 and genie:scale_free=true)",
     )
     parser.add_argument(
         "--choose",

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     opened.load_plugins(options)
     check_config(asked_for(arguments, options))
     data = opened.open(arguments.data, options.root)
-    config = config_of(arguments, data, options)
+    config = config_of(arguments, data, options, finds_rate=True)
     try_out([config], {data.name: data})
     options = replace(options, device=usable_device(options.device))
     with _counter() as report:

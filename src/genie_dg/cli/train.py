@@ -35,7 +35,7 @@ SIZE = 224
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What changes the science first, then where it happens."""
-    add_task(parser)
+    group = add_task(parser)
     parser.add_argument(
         "--lr", type=some_text, metavar="NUMBER", help="learning rate of the optimizer, as --set optimizer.lr="
     )
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="float32, bfloat16 or float16 (default: %(default)s)",
     )
-    add_settings(parser)
+    add_settings(group)
     parser.add_argument(
         "--trials",
         type=whole(1, MANY),
@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, "train")
 
 
-def add_task(parser: argparse.ArgumentParser) -> None:
-    """Data, algorithm, optimizer and network, as ``lr-find`` has them, too."""
+def add_task(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Data, algorithm, optimizer and network, as ``lr-find`` has them, too. Returns the group of settings."""
     parser.add_argument(
         "data", type=path_text, help="the name of a set, a folder <domain>/<class>/<picture>, or a list"
     )
@@ -84,7 +84,8 @@ def add_task(parser: argparse.ArgumentParser) -> None:
         "--optimizer",
         type=some_text,
         default="genie",
-        help="(default: %(default)s; see genie-dg list optimizers)",
+        help="(default: %(default)s, for pictures in files with scale_free=true unless a network or a setting "
+        "is given; see genie-dg list optimizers)",
     )
     parser.add_argument(
         "--backbone",
@@ -114,18 +115,6 @@ def add_task(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="augment pictures in files by torch, channels first: slower, as runs before version 0.2 were made",
     )
-    parser.add_argument(
-        "--label-smoothing", type=float, default=0.0, metavar="PART", help="of each target, for all classes"
-    )
-    parser.add_argument(
-        "--class-weights",
-        type=some_text,
-        default=argparse.SUPPRESS,
-        help="balanced: rare classes count as much as others",
-    )
-    parser.add_argument(
-        "--freeze", type=int, default=0, metavar="POINTS", help="first feature points that do not train"
-    )
     parser.add_argument("--trial", type=int, default=0, help="seed of splits, weights, batches (%(default)s)")
     parser.add_argument(
         "--threads",
@@ -133,11 +122,24 @@ def add_task(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="of torch; another number, other last digits (default: %(default)s)",
     )
-
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """What happens over the steps of a training; each is off unless given."""
     group = parser.add_argument_group("training settings")
+    group.add_argument(
+        "--label-smoothing", type=float, default=0.0, metavar="PART", help="of each target, for all classes"
+    )
+    group.add_argument(
+        "--class-weights",
+        type=some_text,
+        default=argparse.SUPPRESS,
+        help="balanced: rare classes count as much as others",
+    )
+    group.add_argument(
+        "--freeze", type=int, default=0, metavar="POINTS", help="first feature points that do not train"
+    )
+    return group
+
+
+def add_settings(group: argparse._ArgumentGroup) -> None:
+    """What happens over the steps of a training; each is off unless given."""
     group.add_argument(
         "--schedule",
         type=some_text,
@@ -277,8 +279,14 @@ def more_threads(config: RunConfig, device: str) -> str:
     return f"1 thread of {cores()} cores; --threads {cores()} is quicker and gives other last digits."
 
 
-def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOptions) -> RunConfig:
-    """The arguments as a configuration; pictures in files get a pretrained network if none is named."""
+def config_of(
+    arguments: argparse.Namespace, data: DomainSet, options: RunOptions, finds_rate: bool = False
+) -> RunConfig:
+    """The arguments as a configuration.
+
+    Pictures in files get a pretrained network if none is named, and GENIE is then ``scale_free`` if nothing is
+    set and no rate is looked for.
+    """
     from genie_dg.bench.request import usable_device
     from genie_dg.protocols.tasks import domain_index
 
@@ -288,6 +296,8 @@ def config_of(arguments: argparse.Namespace, data: DomainSet, options: RunOption
     if data.in_files and arguments.backbone is None:
         size = asked.image_size if arguments.image_size else usual_size(data, usable_device(options.device))
         asked = replace(asked, backbone=PRETRAINED, pretrained=True, image_size=size)
+        if asked.optimizer == "genie" and not asked.optimizer_settings and not finds_rate:
+            asked = replace(asked, optimizer_settings={"scale_free": True})
     fast = asked.fast and data.in_files
     return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest(), fast=fast)
 
