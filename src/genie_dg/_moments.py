@@ -131,6 +131,23 @@ def inverse_variance(s2: Tensor, typical: Scalar) -> Tensor:
     return torch.where(below > 0, scale / torch.where(below > 0, below, 1.0), 1.0)
 
 
+GRADIENT_SIZE = 1e-2
+"""The size to which ``scale_free`` brings the gradient of every weight."""
+
+NEUTRAL_LR = 0.015
+"""The ``lr`` at which ``scale_free`` takes the estimated distance as it is."""
+
+
+def to_one_size(size: Tensor, power: Scalar) -> Tensor:
+    """What ``scale_free`` multiplies a gradient by: `GRADIENT_SIZE` over its size, 0 where it had none.
+
+    ``size`` is the root of the average square that started at 0, ``power`` is beta^t.
+    """
+    known = GRADIENT_SIZE * (1 - power) ** 0.5
+    by = known.to(device=size.device, dtype=size.dtype) if isinstance(known, Tensor) else known
+    return torch.where(size > 1e-30, by / size.clamp(min=1e-30), 0.0)
+
+
 def printed(m: Tensor, v: Tensor, a: Averaging) -> tuple[Tensor, Tensor, Tensor]:
     """Variance, gate and trust of the paper's Algorithm 1 as printed, from the raw moments.
 

@@ -71,6 +71,47 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
     assert protocols == {"domainbed/changed"}, "an override must not pass for the protocol"
 
 
+ROWS = """
+from dataclasses import replace
+from genie_dg.plugins import OPTIMIZERS, Setting
+
+sam = OPTIMIZERS["sam"]
+OPTIMIZERS.register(replace(sam, name="sam-sgd", space={**sam.space, "base": Setting("sgd")}))
+"""
+
+
+def test_a_sweep_names_the_files_that_its_rows_come_from(tmp_path: Path) -> None:
+    """In processes of its own, because a row that is registered stays."""
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "rows.py").write_text(ROWS)
+    words = SWEEP.replace('["adam", "genie"]', '["sam", "sam-sgd"]').replace("hparams = 2", "hparams = 1")
+    words = words.replace("[overrides]", 'plugins = ["rows.py"]\n\n[overrides]')
+    (tmp_path / "study" / "sweep.toml").write_text(words)
+    command = [sys.executable, "-m", "genie_dg", "sweep", str(tmp_path / "study" / "sweep.toml")]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "runs")], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert "4 of 4 runs are done, 0 failed." in done.stdout, done.stderr
+    configs = [json.loads(path.read_text()) for path in sorted((tmp_path / "runs").glob("*/config.json"))]
+    assert sorted(config["optimizer"] for config in configs) == ["sam", "sam", "sam-sgd", "sam-sgd"]
+    last = {
+        (config["optimizer"], *config["test_domains"]): (path.parent / "records.jsonl").read_text()
+        for config, path in zip(configs, sorted((tmp_path / "runs").glob("*/config.json")), strict=True)
+    }
+    assert last["sam", 0] != last["sam-sgd", 0], "the same base under two names"
+
+
+def test_a_list_of_plugins_that_is_none_is_refused(
+    sweep: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sweep.write_text(SWEEP.replace("[overrides]", 'plugins = "rows.py"\n\n[overrides]'))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
+    assert "it must be a list of Python files" in capsys.readouterr().err
+    sweep.write_text(SWEEP.replace("[overrides]", 'plugins = ["nowhere.py"]\n\n[overrides]'))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
+    assert "nowhere.py is not a file; name a Python file that registers rows." in capsys.readouterr().err
+
+
 def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None:
     """A real SIGINT to the real command with its pool of workers, which keep silent."""
     sweep.write_text(SWEEP.replace("steps = 6", "steps = 2000"))

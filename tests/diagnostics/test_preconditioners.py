@@ -34,6 +34,7 @@ WITH_MOMENTUM: dict[str, tuple[Make, float]] = {
         lambda ps: GENIE(ps, formulation="algorithm1", lr=0.1, noise=False, dropout=0.0),
         0.05,
     ),
+    "GENIE theorem": (lambda ps: GENIE(ps, formulation="theorem", lr=0.1, dropout=0.0), 0.05),
 }
 WITHOUT_MOMENTUM: dict[str, Make] = {
     "SGD": lambda ps: torch.optim.SGD(ps, lr=0.3),
@@ -70,6 +71,21 @@ def test_the_last_step_is_minus_p_times_the_momentum(name: str) -> None:
         if p.requires_grad:
             momentum = optimizer.state[p]["exp_avg"] / weight
             torch.testing.assert_close(-result.values[key] * momentum, moved[key], rtol=1e-7, atol=1e-14)
+
+
+@pytest.mark.parametrize("formulation", ["released", "theorem"])
+def test_scale_free_answers_to_a_gradient_by_its_size_and_the_distance(formulation: str) -> None:
+    """The momentum is that of gradients of one size: p over what brings a gradient to it is the step."""
+    model, optimizer, _, moved = trained(
+        lambda ps: GENIE(ps, scale_free=True, formulation=formulation, noise=False, dropout=0.0), steps=9
+    )
+    result = preconditioner(optimizer, model).values
+    for key, p in model.named_parameters():
+        if p.requires_grad:
+            state = optimizer.state[p]
+            by = 0.01 * (1 - 0.95**9) ** 0.5 / state["grad_size"]
+            expected = torch.where(state["grad_size"] > 0, -result[key] / by * state["exp_avg"] / 0.05, 0.0)
+            torch.testing.assert_close(expected, moved[key], rtol=1e-6, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", WITHOUT_MOMENTUM)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from genie_dg import GENIE
+from genie_dg._moments import GRADIENT_SIZE
 from genie_dg.optim import _scale
 from tests.oracle.genie import Twin
 
@@ -107,12 +108,12 @@ def test_the_twin_with_scaled_gradients_and_the_estimated_distance() -> None:
     for t, g in enumerate(grads, 1):
         averages = [0.95 * old + 0.05 * x * x for old, x in zip(averages, g.tolist(), strict=True)]
         sizes = [math.sqrt(average / (1 - 0.95**t)) for average in averages]
-        small = [x * _scale.SIZE / size for x, size in zip(g.tolist(), sizes, strict=True)]
+        small = [x * GRADIENT_SIZE / size for x, size in zip(g.tolist(), sizes, strict=True)]
         if t > 1:
             distance = max(distance, min(gain / sum(abs(m) for m in twin.m), longest))
         way = [was - now for was, now in zip(start, twin.theta, strict=True)]
         gain = 0.95 * gain + 0.05 * sum(x * back for x, back in zip(small, way, strict=True))
-        twin.lr = 2 * distance / _scale.SIZE
+        twin.lr = 2 * distance / GRADIENT_SIZE
         twin.step(small, [0.0] * 6, [1.0] * 6)
         p.grad = g
         optimizer.step()

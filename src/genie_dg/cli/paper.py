@@ -34,6 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=whole(1, MANY), default=1, help="runs at a time (default: %(default)s)"
     )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CLAIM",
+        type=some_text,
+        help="of the claims, this one and what is measured with it; may be given several times",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,6 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{row.name:15} {row.where:24} {row.summary}")
         return 0
     one_of("name", arguments.name, ["all", "list", *PAPER])
+    if arguments.only and arguments.name != "claims":
+        raise InputError(
+            f"--only is for claims, and {arguments.name} has none; leave it out, or ask for claims."
+        )
     if arguments.scale == "smoke":
         torch.set_num_threads(1)  # its networks are too small to share
     rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
@@ -67,11 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
         try:
             with _progress() as (say, tick):
-                result = row.make(
-                    Request(
-                        arguments.scale, out, arguments.data or "", arguments.root, arguments.workers, say, tick
-                    )
+                data, root = arguments.data or "", arguments.root
+                asked = Request(
+                    arguments.scale, out, data, root, arguments.workers, say, tick, tuple(arguments.only)
                 )
+                result = row.make(asked)
         except (ValueError, ImportError, OSError) as error:
             raise InputError(str(error)) from error
         print(result.text)

@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,11 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.status import remember
     from genie_dg.bench.sweep import plan
+    from genie_dg.protocols.sweep import load_sweep
 
     options = options_from(arguments)
+    named = [str((arguments.file.parent / name).resolve()) for name in load_sweep(arguments.file).plugins]
+    options = replace(options, plugin=tuple(dict.fromkeys((*options.plugin, *named))))
     OpenSets().load_plugins(options)
     planned = plan(arguments.file, options, arguments.threads)
     console = console_of(arguments.quiet)

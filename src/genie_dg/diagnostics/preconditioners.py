@@ -24,7 +24,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from genie_dg._moments import averaging, gate, printed, trust, variance
+from genie_dg._moments import (
+    GRADIENT_SIZE,
+    NEUTRAL_LR,
+    averaging,
+    gate,
+    inverse_variance,
+    printed,
+    to_one_size,
+    trust,
+    variance,
+)
 
 from ._functional import MeasurementError, Parameters, accumulator_dtype, trainable
 
@@ -83,8 +93,15 @@ def _genie(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> 
     wide = accumulator_dtype(p.dtype)
     m, v = state["exp_avg"].to(wide), state["exp_avg_sq"].to(wide)
     response = torch.ones_like(m) * a.weight * a.inverse_correction  # of the momentum to the present gradient
+    if group["scale_free"]:
+        power = float(group["beta"]) ** float(state["step"])
+        longer = float(state["distance"]) / NEUTRAL_LR / GRADIENT_SIZE
+        response = response * to_one_size(state["grad_size"].to(wide), power) * longer
     if not group["precondition"]:
         return response
+    if group["formulation"] == "theorem":
+        s2 = variance(v, m * a.inverse_correction, a)
+        return response * inverse_variance(s2, s2.mean())
     if group["formulation"] == "released":
         mean = m * a.inverse_correction
         s2 = variance(v, mean, a)

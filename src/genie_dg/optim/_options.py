@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from genie_dg import check
-from genie_dg._moments import Scalar, averaging
+from genie_dg._moments import GRADIENT_SIZE, NEUTRAL_LR, Scalar, averaging
 
-from ._scale import NEUTRAL, SIZE
 from ._update import Rule, Scalars
 
 FORMULATIONS = ("released", "algorithm1", "theorem")
@@ -132,7 +131,7 @@ def scalars_of(group: dict[str, Any], step: int | Tensor, distance: Scalar) -> S
     rescale = 1 - group["dropout"] if group["formulation"] != "algorithm1" else 1.0
     decay, unit = group["weight_decay"], 1.0
     if group["scale_free"]:
-        lr, unit = lr / NEUTRAL * distance, SIZE
+        lr, unit = lr / NEUTRAL_LR * distance, GRADIENT_SIZE
     return Scalars(
         averaging(group["beta"], step), lr / unit / rescale, 1 - lr * decay, decay, group["noise_std"]
     )

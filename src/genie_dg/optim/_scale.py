@@ -5,20 +5,20 @@ the moments see it:
 
 .. math::
     w \leftarrow \beta w + (1-\beta) g^2, \qquad
-    g \leftarrow g \cdot \texttt{SIZE} \big/ \sqrt{w / (1 - \beta^t)} .
+    g \leftarrow g \cdot \texttt{GRADIENT\_SIZE} \big/ \sqrt{w / (1 - \beta^t)} .
 
-So the loss may be multiplied by any number and the weights stay the same. `SIZE` is small enough that the gate
-is open and the noise zero for nearly every entry, as in the networks of the paper. How far to go is estimated
-from how far the weights have come, as in Prodigy (Mishchenko & Defazio, 2023). With :math:`\theta_0` the
-weights at the first step, sums over all weights, and the first moments :math:`m` for an average of its own,
+So the loss may be multiplied by any number and the weights stay the same. `GRADIENT_SIZE` is small enough that
+the gate is open and the noise zero for nearly every entry, as in the networks of the paper. How far to go is
+estimated from how far the weights have come, as in Prodigy (Mishchenko & Defazio, 2023). With :math:`\theta_0`
+the weights at the first step, sums over all weights, and the first moments :math:`m` for an average of its own,
 
 .. math::
     r \leftarrow \beta r + (1-\beta) \langle g, \theta_0 - \theta \rangle, \qquad
     d \leftarrow \max(d, \min(r / \|m\|_1, \texttt{FAR} \cdot \mathrm{rms}(\theta_0))) .
 
 As long as gradients say "further", :math:`r` is positive and :math:`d`, `NEAR` at first, grows. The rest of the
-rule is the published one, and its step is multiplied by ``lr`` / `NEUTRAL` * :math:`d` / `SIZE`: at the
-published ``lr`` of 0.015 a step has the root mean square :math:`d` where gradients agree.
+rule is the published one, and its step is multiplied by ``lr`` / `NEUTRAL_LR` * :math:`d` / `GRADIENT_SIZE`: at
+the published ``lr`` of 0.015 a step has the root mean square :math:`d` where gradients agree.
 
 The state is :math:`\sqrt w` (``grad_size``) and :math:`\theta_0` (``start``), and for each tensor :math:`r/n`
 with :math:`n` its number of elements (``gain``) and :math:`d` (``distance``), all in the dtype of the
@@ -33,21 +33,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genie_dg._moments import Scalar
+from genie_dg._moments import Scalar, to_one_size
 
 from ._local import local, sum_over_ranks, sum_shards
-
-SIZE = 1e-2
-"""The root mean square of the gradient that the rule sees."""
-
-NEUTRAL = 0.015
-"""The ``lr`` that takes the estimated distance as it is."""
 
 NEAR, FAR = 1e-5, 0.3
 """The distance at the first step, too short for any network to suffer, and the longest, in sizes of weights."""
 
 TINY = 1e-30
-"""Gradients below this count as 0."""
+"""Sums below this count as 0."""
 
 NAMES = ("grad_size", "start", "gain", "distance")
 """The state, beside that of the published rule."""
@@ -118,9 +112,7 @@ def scaled(g: Tensor, size: Tensor, beta: float, step: Scalar) -> tuple[Tensor, 
     seen = torch.nan_to_num(g, 0.0, 0.0, 0.0)
     new = torch.hypot(size.to(wide) * beta**0.5, seen * (1 - beta) ** 0.5)
     power = beta ** (step.to(_wide(step.device)) if isinstance(step, Tensor) else step)
-    known = SIZE * (1 - power) ** 0.5
-    by = known.to(device=g.device, dtype=wide) if isinstance(known, Tensor) else known
-    return torch.where(new > TINY, g / new.clamp(min=TINY) * by, g * 0.0), new
+    return g * to_one_size(new, power), new
 
 
 def gains_of(

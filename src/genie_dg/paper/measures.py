@@ -23,7 +23,7 @@ from genie_dg.diagnostics.convergence import average_gradient_norm, rate_slope, 
 from genie_dg.diagnostics.measured import measure_osgr
 from genie_dg.diagnostics.osgr import osgr_of_batch
 from genie_dg.diagnostics.pac_bayes import kl_divergence, kl_gradient
-from genie_dg.diagnostics.preconditioners import preconditioner
+from genie_dg.diagnostics.preconditioners import Preconditioner, preconditioner
 from genie_dg.diagnostics.updates import UpdateRecorder
 from genie_dg.optim.genie import GENIE
 from genie_dg.runs.record import RunConfig
@@ -33,6 +33,10 @@ from .figure_setup import OptimizerSetup, cross_entropy, halves, samples
 from .runs import train_in_memory
 
 OTHERS = ("SGD", "Adam", "SAM")
+
+SCALE_FREE = OptimizerSetup("scale_free", "genie", {"scale_free": True})
+THEOREM = OptimizerSetup("eq. 5", "genie", {"scale_free": True, "formulation": "theorem"})
+"""What is not in the paper, and what its theory asks for; neither has a rate to tune."""
 
 
 def only_preconditioning(runs: ClaimRuns) -> OptimizerSetup:
@@ -58,33 +62,50 @@ def other_algorithms(runs: ClaimRuns) -> ClaimNumbers:
 
 
 def dynamics(runs: ClaimRuns) -> list[ClaimNumbers]:
-    """GENIE minus each other: OSGR by the definition, in the theorem's form, and the updates' Gini.
+    """GENIE minus each other: OSGR by the definition, in the theorem's form, and the updates' Gini; then eq. 5
+    minus each other: OSGR in the theorem's form at the weights of GENIE's run, and the updates' Gini.
 
     The definition's number of a run is the sum of gains on D' over the sum of gains on D, over all points where
     it is measured; the others are means over these points.
     """
     training, measuring = halves(runs.data)
     numbers: dict[str, ClaimNumbers] = {"definition": {}, "theorem": {}, "gini": {}}
+    same: ClaimNumbers = {}
     every = max(1, runs.config.steps // runs.sizes.osgr_points)
-    for label in ("SGD", "Adam", "SAM", "GENIE"):
-        setup = runs.tuned(label)
+    for setup in (*map(runs.tuned, ("SGD", "Adam", "SAM", "GENIE")), THEOREM):
         for seed in runs.seeds:
             config = replace(runs.config_of(setup, seed), data_digest="")  # of halves
             sources = [k for k in range(len(runs.data.domains)) if k not in config.test_domains]
             pool = samples(measuring, sources, config.image_size, runs.sizes.pool)
-            of_run = _dynamics_of(config, training, pool, every, config.batch_size * len(sources))
+            n = config.batch_size * len(sources)
+            of_run, at_weights = _dynamics_of(config, training, pool, every, n, setup.label == "GENIE")
             for name, value in of_run.items():
-                numbers[name].setdefault(label, []).append(value)
-    return [against(numbers[name]) for name in ("definition", "theorem", "gini")]
+                numbers[name].setdefault(setup.label, []).append(value)
+            for name, value in at_weights.items():
+                same.setdefault(name, []).append(value)
+    published = {
+        name: {label: values for label, values in of_all.items() if label != THEOREM.label}
+        for name, of_all in numbers.items()
+    }
+    claims = [against(published[name]) for name in ("definition", "theorem", "gini")]
+    return [*claims, against(same, THEOREM.label), against(numbers["gini"], THEOREM.label)]
 
 
 def _dynamics_of(
-    config: RunConfig, data: DomainSet, pool: tuple[torch.Tensor, torch.Tensor], every: int, n: int
-) -> dict[str, float]:
-    """The three numbers of one training; SAM has no preconditioner of the theorem's kind."""
+    config: RunConfig,
+    data: DomainSet,
+    pool: tuple[torch.Tensor, torch.Tensor],
+    every: int,
+    n: int,
+    compare: bool,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The three numbers of one training (SAM has no preconditioner of the theorem's kind), and if asked for the
+    OSGR of several preconditioners at its weights.
+    """
     gains: list[tuple[float, float]] = []
     theorem: list[float] = []
     ginis: list[float] = []
+    same: dict[str, list[float]] = {}
     for step, parts in train_in_memory(config, data):
         model, optimizer = parts.algorithm.network, parts.optimizers[MAIN]
         if step == 0:
@@ -96,9 +117,35 @@ def _dynamics_of(
             if config.optimizer != "sam":
                 p = preconditioner(optimizer, model)
                 theorem.append(osgr_of_batch(model, cross_entropy, pool, p, n=n).value)
+            for name, p in (_at_these_moments(optimizer, model) if compare else {}).items():
+                same.setdefault(name, []).append(osgr_of_batch(model, cross_entropy, pool, p, n=n).value)
     on_other, on_d = (math.fsum(column) for column in zip(*gains, strict=True))
     numbers = {"definition": on_other / on_d, "gini": fmean(ginis)}
-    return numbers | ({"theorem": fmean(theorem)} if theorem else {})
+    numbers |= {"theorem": fmean(theorem)} if theorem else {}
+    return numbers, {name: fmean(values) for name, values in same.items()}
+
+
+def _at_these_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Preconditioner]:
+    """What the rules make of the same two moments: those of GENIE's run."""
+    released = preconditioner(optimizer, model)
+    formulations = [group["formulation"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["formulation"] = "theorem"
+    asked = preconditioner(optimizer, model)
+    for group, formulation in zip(optimizer.param_groups, formulations, strict=True):
+        group["formulation"] = formulation
+    second = {name: optimizer.state[p]["exp_avg_sq"] for name, p in model.named_parameters() if p.requires_grad}
+    return {
+        THEOREM.label: asked,
+        "GENIE": released,
+        "SGD": Preconditioner({name: torch.ones_like(v) for name, v in second.items()}, "ones"),
+        "Adam": Preconditioner({name: 1 / (v.sqrt() + 1e-8) for name, v in second.items()}, "second moments"),
+    }
+
+
+def untuned(runs: ClaimRuns, setup: OptimizerSetup) -> ClaimNumbers:
+    """Accuracy at the defaults minus that of tuned others."""
+    return runs.differences(setup, {label: runs.tuned(label) for label in ("GENIE", "Adam")})
 
 
 def cost(runs: ClaimRuns) -> ClaimNumbers:
@@ -188,7 +235,9 @@ MEASURES: tuple[tuple[tuple[str, ...], Callable[[ClaimRuns], list[ClaimNumbers]]
     (("robust",), lambda runs: [robust(runs)]),
     (("algorithms",), lambda runs: [other_algorithms(runs)]),
     (("one-source",), lambda runs: [genie_against(runs, "Adam", one_source=True)]),
-    (("osgr", "osgr-preconditioner", "balance"), dynamics),
+    (("osgr", "osgr-preconditioner", "balance", "theorem-osgr", "theorem-balance"), dynamics),
+    (("theorem-accuracy",), lambda runs: [untuned(runs, THEOREM)]),
+    (("scale-free",), lambda runs: [untuned(runs, SCALE_FREE)]),
     (("osgr-always",), lambda runs: [corollary()]),
     (("rate",), lambda runs: [convergence_rate(runs)]),
     (("pac-bayes", "pac-bayes-moving"), pac_bayes),

@@ -31,6 +31,7 @@ class Request:
         workers: runs at a time.
         say: called with lines about what happens.
         tick: called with how much is done, of how much, and what is being done.
+        only: names of claims, for the ledger; all when empty.
     """
 
     scale: Scale
@@ -40,6 +41,7 @@ class Request:
     workers: int = 1
     say: Callable[[str], None] = print
     tick: Callable[[float, float, str], None] = lambda done, total, what: None
+    only: tuple[str, ...] = ()
 
     def command(self, name: str) -> str:
         """What a user types to make a part again.
@@ -50,7 +52,8 @@ class Request:
         data = f" --data {self.data}" if self.data else ""
         root = f" --root {self.root}" if self.root else ""
         workers = f" --workers {self.workers}" if self.workers > 1 else ""
-        return f"genie-dg paper {name} --scale {self.scale}{data}{root}{workers}"
+        only = "".join(f" --only {claim}" for claim in self.only)
+        return f"genie-dg paper {name} --scale {self.scale}{data}{root}{workers}{only}"
 
 
 @dataclass(frozen=True)

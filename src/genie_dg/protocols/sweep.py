@@ -11,6 +11,8 @@
     hparams = 20                        # draws 0 to 19, 0 being the defaults; or a list of draws
     trials = 3                          # trials 0 to 2; or a list
 
+    plugins = ["rows.py"]               # files that register rows of your own, seen from this file
+
     [overrides]                         # instead of the protocol's
     steps = 1001
 
@@ -81,6 +83,7 @@ class SweepConfig:
         fast: pictures in files are augmented by OpenCV and laid out channels last; ``False`` for the slower way
             of before, which rounds differently. Part of a run's identity, but no change of the protocol.
         threads: of each run, which changes the last digits; part of its identity, no change of the protocol.
+        plugins: files that register rows which the sweep names; paths are seen from the sweep's file.
     """
 
     name: str
@@ -96,9 +99,12 @@ class SweepConfig:
     optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fast: bool = True
     threads: int = 1
+    plugins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         where = "The sweep"
+        if kind_of(self.plugins) != "list" or not all(isinstance(name, str) and name for name in self.plugins):
+            raise InputError(f"{where} has plugins = {self.plugins!r}; it must be a list of Python files.")
         for key in ("name", "protocol"):
             check_kind(where, key, getattr(self, key), "text", InputError)
         if not NAME.fullmatch(self.name):
@@ -156,7 +162,7 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
     Traceback (most recent call last):
     genie_dg.check.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings, \
-fast, threads; did you mean 'algorithms'?
+fast, threads, plugins; did you mean 'algorithms'?
     """
     check_keys(where, data, [f.name for f in fields(SweepConfig)], InputError)
     for f in fields(SweepConfig):
