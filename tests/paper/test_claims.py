@@ -154,3 +154,17 @@ def test_results_show_every_part_and_exact_numbers_without_an_interval() -> None
     assert "SAM: 0.5 [" in found["cost"]
     assert found["cost"].endswith("(times; 97.5 %, n = 3)")
     assert found["rate"] == ""
+
+
+def test_some_claims_can_be_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from genie_dg.cli.main import main
+
+    words = ["paper", "claims", "--out", str(tmp_path)]
+    assert main([*words, "--only", "scale-free"]) == 0
+    said = capsys.readouterr().out
+    assert "With scale_free nothing needs to be tuned" in said
+    assert "Not measured in this run: accuracy, osgr, " in said
+    assert main([*words, "--only", "scale_free"]) == 2
+    assert "did you mean 'scale-free'?" in capsys.readouterr().err
+    assert main(["paper", "umap", "--only", "scale-free"]) == 2
+    assert "--only is for claims, and umap has none" in capsys.readouterr().err
