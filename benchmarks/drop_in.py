@@ -22,7 +22,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,7 @@ class VisionTransformer(nn.Module):
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
+    "sgd": functools.partial(torch.optim.SGD, momentum=0.9),  # for suggest_lr.py
     "genie": GENIE,
     "option": functools.partial(GENIE, scale_free=True),
     "theorem": functools.partial(GENIE, scale_free=True, formulation="theorem"),
@@ -342,6 +343,14 @@ def table(lines: dict[Key, dict[str, Any]], seeds: int) -> None:
             )
 
 
+def ready(tasks: Sequence[str], pacs_folder: Path | None, fashion_folder: Path | None) -> list[str]:
+    """The tasks whose data are there."""
+    FOLDERS.update({name: path for name, path in (("pacs", pacs_folder), ("fashion", fashion_folder)) if path})
+    needs = {"pacs": (pacs,), "fashion": (fashion_cnn, vit)}
+    missing = {task for name, functions in needs.items() if name not in FOLDERS for task in functions}
+    return [task for task in tasks if TASKS[task] not in missing]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pacs", type=Path, help="<domain>/<class>/<picture>")
@@ -351,11 +360,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--table", action="store_true", help="print only")
     given = parser.parse_args()
-    FOLDERS.update({name: path for name, path in (("pacs", given.pacs), ("fashion", given.fashion)) if path})
-    needs = {"pacs": (pacs,), "fashion": (fashion_cnn, vit)}
-    missing = {task for name, tasks in needs.items() if name not in FOLDERS for task in tasks}
-    chosen = [task for task in given.tasks if TASKS[task] not in missing and not given.table]
-    for task in chosen:
+    for task in [] if given.table else ready(given.tasks, given.pacs, given.fashion):
         TASKS[task]()  # data that the processes below share
         with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
             while runs := wanted(task, given.seeds, known()):

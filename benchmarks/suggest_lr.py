@@ -1,216 +1,136 @@
-"""How near `genie_dg.optim.suggest_lr` comes to the best rate of a grid.
+"""How near `genie_dg.optim.suggest_lr` comes to the best rate of a grid, on the eight tasks of `drop_in.py`.
 
-Five tasks, each with GENIE, SGD (momentum 0.9) and Adam; three constants were set after looking at some of
-them. The grid trains 300 steps at every rate, on two seeds near the best, and ranks rates by the mean training
-loss of the last 30 steps; the best by validation loss is printed beside it. The suggestion comes from a third
-seed.
+    python benchmarks/suggest_lr.py --pacs FOLDER --fashion FOLDER [--tasks NAME ...] [--jobs 2]
+    python benchmarks/suggest_lr.py --table
 
-    python benchmarks/suggest_lr.py                          # all, half an hour or more on one core
-    python benchmarks/suggest_lr.py --tasks tabular --optimizers genie
+For GENIE, SGD (momentum 0.9) and Adam. The grid is that of `drop_in.py`, and one for SGD: the whole training at
+each rate, seed 0, ranked by the score on held-back samples. The suggestion, from another seed, sees training
+batches alone. Results go to ``benchmarks/suggest_lr.jsonl``; what is there is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
+import json
 import math
+import multiprocessing
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import drop_in
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from drop_in import TASKS
 
-from genie_dg.optim import GENIE, suggest_lr
+from genie_dg.optim import suggest_lr
 
-STEPS, LAST = 300, 30
-Batch = tuple[Tensor, Tensor]
-OPTIMIZERS: dict[str, Callable[[Any, float], torch.optim.Optimizer]] = {
-    "genie": lambda params, lr: GENIE(params, lr=lr),
-    "sgd": lambda params, lr: torch.optim.SGD(params, lr=lr, momentum=0.9),
-    "adam": lambda params, lr: torch.optim.Adam(params, lr=lr),
+OUT = Path(__file__).with_name("suggest_lr.jsonl")
+RATES = {
+    "genie": drop_in.PUBLISHED,
+    "adam": drop_in.ADAM,
+    "sgd": (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
 }
-LOWEST = {"genie": -7, "sgd": -7, "adam": -5}
-HIGHEST = {"genie": 2, "sgd": 1, "adam": 1}
-"""The ends of the grid, as powers of ten."""
+SEED = 7
 
 
-@dataclass(frozen=True)
-class Task:
-    """A model to train, its loss, and samples to train and to validate with."""
-
-    build: Callable[[], nn.Module]
-    loss: Callable[[nn.Module, Batch], Tensor]
-    train: Batch
-    validate: Batch
-    size: int
-
-    def batches(self, seed: int, count: int = STEPS) -> list[Batch]:
-        stream = torch.Generator().manual_seed(seed)
-        rows = [torch.randint(len(self.train[0]), (self.size,), generator=stream) for _ in range(count)]
-        return [(self.train[0][row], self.train[1][row]) for row in rows]
+def grid(one: tuple[str, str, float]) -> dict[str, Any]:
+    """A training at a rate; those of GENIE and Adam are in drop_in's file."""
+    task, optimizer, lr = one
+    return drop_in.run(task, optimizer, lr, 1.0, 0)
 
 
-def digits(seed: int = 0) -> Batch:
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    images = torch.tensor(found.images, dtype=torch.float32).unsqueeze(1) / 16
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    return images[order], torch.tensor(found.target)[order].long()
-
-
-def classify(model: nn.Module, batch: Batch) -> Tensor:
-    logits = model(batch[0])
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), batch[1].reshape(-1))
-
-
-def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-
-
-def convolutions() -> nn.Module:
-    first = [nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    second = [nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(96, 10))
+def suggest(one: tuple[str, str]) -> dict[str, Any]:
+    """What is suggested, and what it took."""
+    task, optimizer = one
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    made, generator = TASKS[task](), torch.Generator().manual_seed(SEED)
+    rows = [torch.randint(len(made.x), (made.batch,), generator=generator) for _ in range(made.steps)]
+    batches = [(made.x[row], made.y[row]) for row in rows]
+    began = time.perf_counter()
+    made.model.train()
+    found = suggest_lr(
+        made.model,
+        lambda model, batch: made.loss(model(batch[0]), batch[1]),
+        batches,
+        drop_in.OPTIMIZERS[optimizer],
+        steps=min(100, made.steps),
+    )
+    seconds = round(time.perf_counter() - began, 1)
+    return {"task": task, "suggested by": optimizer, "lr": found.lr, "reason": found.reason, "seconds": seconds}
 
 
-def digits_task(build: Callable[[], nn.Module]) -> Task:
-    images, labels = digits()
-    return Task(build, classify, (images[:1400], labels[:1400]), (images[1400:], labels[1400:]), 32)
+def known() -> list[dict[str, Any]]:
+    lines = OUT.read_text(encoding="utf-8").splitlines() if OUT.exists() else []
+    return [*map(json.loads, lines), *drop_in.known().values()]
 
 
-def fine_tuning() -> Task:
-    """A network that knows upright digits learns digits that lie on their side."""
-    images, labels = digits()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = convolutions()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for batch in Task(convolutions, classify, (images[:700], labels[:700]), (images, labels), 32).batches(5):
-        optimizer.zero_grad()
-        classify(model, batch).backward()
-        optimizer.step()
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    turned = images.transpose(-1, -2).contiguous()
-
-    def build() -> nn.Module:
-        copy = convolutions()
-        copy.load_state_dict(weights)
-        return copy
-
-    return Task(build, classify, (turned[700:1400], labels[700:1400]), (turned[1400:], labels[1400:]), 32)
+def best_of(task: str, optimizer: str, lines: list[dict[str, Any]]) -> tuple[float, bool] | None:
+    """The best rate of the grid, and whether it is at its end; None when the grid is not complete."""
+    sign = -1 if task in drop_in.SMALLER else 1
+    scores = {
+        line["lr"]: line["score"]
+        for line in lines
+        if (line["task"], line.get("optimizer"), line.get("scale"), line.get("seed"))
+        == (task, optimizer, 1.0, 0)
+    }
+    if not set(RATES[optimizer]) <= set(scores):
+        return None
+    finite = [lr for lr in RATES[optimizer] if math.isfinite(scores[lr])]
+    best = max(finite, key=lambda lr: sign * scores[lr])
+    return best, best in (RATES[optimizer][0], RATES[optimizer][-1])
 
 
-class Transformer(nn.Module):
-    """One causal block over characters."""
-
-    def __init__(self, characters: int, width: int = 32, length: int = 24) -> None:
-        super().__init__()
-        self.characters = nn.Embedding(characters, width)
-        self.places = nn.Parameter(0.02 * torch.randn(length, width))
-        self.block = nn.TransformerEncoderLayer(width, 2, 64, 0.0, batch_first=True, norm_first=True)
-        self.head = nn.Linear(width, characters)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
-
-    def forward(self, text: Tensor) -> Tensor:
-        return self.head(self.block(self.characters(text) + self.places, src_mask=self.mask))
-
-
-def characters() -> Task:
-    """The next character of Python's source of argparse."""
-    text = inspect.getsource(argparse)[:60_000]
-    known = sorted(set(text))
-    codes = torch.tensor([known.index(c) for c in text]).unfold(0, 25, 7)
-    x, y = codes[:, :-1].contiguous(), codes[:, 1:].contiguous()
-    most = len(x) * 4 // 5
-    return Task(lambda: Transformer(len(known)), classify, (x[:most], y[:most]), (x[most:], y[most:]), 16)
-
-
-def tabular() -> Task:
-    """Diabetes, with the target as it is: squared errors in the thousands."""
-    from sklearn.datasets import load_diabetes
-
-    found = load_diabetes(scaled=False)
-    x = torch.tensor(found.data, dtype=torch.float32)
-    x = (x - x.mean(0)) / x.std(0)
-    y = torch.tensor(found.target, dtype=torch.float32).unsqueeze(1)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    x, y = x[order], y[order]
-
-    def build() -> nn.Module:
-        return nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1))
-
-    return Task(build, lambda m, b: F.mse_loss(m(b[0]), b[1]), (x[:350], y[:350]), (x[350:], y[350:]), 32)
-
-
-TASKS: dict[str, Callable[[], Task]] = {
-    "digits MLP": lambda: digits_task(perceptron),
-    "digits CNN": lambda: digits_task(convolutions),
-    "characters": characters,
-    "tabular": tabular,
-    "fine-tuning": fine_tuning,
-}
-
-
-def train(task: Task, optimizer: str, lr: float, seed: int) -> tuple[float, float]:
-    """The training loss of the last steps and the validation loss; infinite where a loss is not finite."""
-    torch.manual_seed(seed)
-    model = task.build()
-    stepper = OPTIMIZERS[optimizer](model.parameters(), lr)
-    losses: list[float] = []
-    for batch in task.batches(seed + 100):
-        stepper.zero_grad()
-        loss = task.loss(model, batch)
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]) or losses[-1] > 100 * losses[0]:
-            return math.inf, math.inf
-        loss.backward()
-        stepper.step()
-    with torch.no_grad():
-        return sum(losses[-LAST:]) / LAST, task.loss(model, task.validate).item()
-
-
-def grid(task: Task, optimizer: str) -> dict[float, tuple[float, float]]:
-    """Mean losses by the power of ten of the rate: two thirds apart, and a third near the best."""
-    thirds = range(3 * LOWEST[optimizer], 3 * HIGHEST[optimizer] + 1, 2)
-    first = {k: train(task, optimizer, 10 ** (k / 3), 0) for k in thirds}
-    best = {min(first, key=lambda k, part=part: first[k][part]) for part in (0, 1)}  # type: ignore[misc]
-    near = sorted({k + d for k in best for d in (-2, -1, 0, 1, 2)})
-    one = {k: first[k] if k in first else train(task, optimizer, 10 ** (k / 3), 0) for k in near}
-    two = {k: train(task, optimizer, 10 ** (k / 3), 1) for k in near}
-    return {k / 3: ((one[k][0] + two[k][0]) / 2, (one[k][1] + two[k][1]) / 2) for k in near}
+def table(lines: list[dict[str, Any]]) -> None:
+    suggested = {(line["task"], line["suggested by"]): line for line in lines if "suggested by" in line}
+    near: dict[str, list[str]] = {name: [] for name in RATES}
+    print("| task | optimizer | best of the grid | suggested | factor | seconds |\n|---|---|---|---|---|---|")
+    for task in TASKS:
+        for optimizer in RATES:
+            best, line = best_of(task, optimizer, lines), suggested.get((task, optimizer))
+            if best is None or line is None:
+                print(f"| {task} | {optimizer} | not measured | | | |")
+                continue
+            factor = line["lr"] / best[0]
+            near[optimizer] += [task] if 1 / 3 <= factor <= 3 else []
+            end = " (end of the grid)" if best[1] else ""
+            cells = (
+                task,
+                optimizer,
+                f"{best[0]:g}{end}",
+                f"{line['lr']:.2g}",
+                f"{factor:.2g}",
+                line["seconds"],
+            )
+            print(f"| {' | '.join(map(str, cells))} |")
+    for optimizer, tasks in near.items():
+        print(f"\n{optimizer}: within a factor of 3 on {len(tasks)} of {len(TASKS)}: {'; '.join(tasks)}.")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
-    parser.add_argument("--steps", type=int, default=100, help="of each short training of suggest_lr")
+    parser.add_argument("--pacs", type=Path, help="<domain>/<class>/<picture>")
+    parser.add_argument("--fashion", type=Path, help="the folder of FashionMNIST's files")
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print only")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    columns = "task, optimizer, best by training, by validation, suggested, / training, / validation, "
-    columns += "loss at best, at suggested, steps, seconds"
-    print(f"| {columns.replace(', ', ' | ')} |\n|" + "---|" * 11, flush=True)
-    for name in given.tasks:
-        task = TASKS[name]()
-        for optimizer in given.optimizers:
-            results = grid(task, optimizer)
-            by_loss, by_validation = (10 ** min(results, key=lambda k, p=p: results[k][p]) for p in (0, 1))  # type: ignore[misc]
-            torch.manual_seed(2)
-            model, began = task.build(), time.perf_counter()
-            found = suggest_lr(model, task.loss, task.batches(102), OPTIMIZERS[optimizer], steps=given.steps)
-            spent = time.perf_counter() - began
-            lowest = min(loss for loss, _ in results.values())
-            reached = sum(train(task, optimizer, found.lr, seed)[0] for seed in (0, 1)) / 2
-            print(
-                f"| {name} | {optimizer} | {by_loss:.2g} | {by_validation:.2g} | {found.lr:g} | "
-                f"{found.lr / by_loss:.2g} | {found.lr / by_validation:.2g} | {lowest:.3g} | {reached:.3g} | "
-                f"{found.steps} | {spent:.0f} |",
-                flush=True,
-            )
+    chosen = [] if given.table else drop_in.ready(given.tasks, given.pacs, given.fashion)
+    for task in chosen:
+        TASKS[task]()  # data that the processes below share
+        lines = known()
+        there = {(line["task"], line.get("optimizer"), line["lr"]) for line in lines if line.get("seed") == 0}
+        there |= {(line["task"], line["suggested by"]) for line in lines if "suggested by" in line}
+        grids = [(task, name, lr) for name, rates in RATES.items() for lr in rates]
+        asks = [(task, name) for name in RATES]
+        with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
+            for function, work in ((suggest, asks), (grid, grids)):
+                for line in pool.imap_unordered(function, [one for one in work if one not in there]):
+                    with OUT.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
+                    print({k: v for k, v in line.items() if k != "reason"}, file=sys.stderr, flush=True)
+    table(known())
 
 
 if __name__ == "__main__":

@@ -1,37 +1,20 @@
-"""The rows of the study: optimizers of the registry under names of their own, with what is fixed and searched.
+"""The rows of the study that the registry does not have: optimizers under names of their own, settings fixed.
 
-Every learning rate is searched over two decades and the weight decay over the same range in all rows; GENIE's
-rows also search `dropout` and `beta`, as published. The centres come from the pilot (`plan.md`).
+What is searched, and where, stands in `protocol.toml`.
 """
 
 from dataclasses import replace
 
-from genie_dg.plugins import OPTIMIZERS, LogUniform, Setting, Uniform
+from genie_dg.plugins import OPTIMIZERS, Setting
 
-CENTRES = {
-    "sgd-momentum": ("sgd", 0.01, {"momentum": 0.9}),
-    "adam-wide": ("adam", 3e-4, {}),
-    "sam-sgd": ("sam", 0.01, {"base": "sgd", "rho": 0.05}),
-    "sam-adam": ("sam", 3e-4, {"base": "adam", "rho": 0.05}),
-    "msvag-wide": ("msvag", 0.01, {}),
-    "genie-published": ("genie", 0.003, {}),
-    "genie-precondition": ("genie", 0.003, {"noise": False, "dropout": 0.0}),
-    "genie-scale-free": ("genie", 0.015, {"scale_free": True}),
+VARIANTS = {
+    "sam-sgd": ("sam", {"base": "sgd"}),
+    "sam-adam": ("sam", {"base": "adam"}),
+    "genie-precondition": ("genie", {"noise": False, "dropout": 0.0}),
+    "genie-scale-free": ("genie", {"scale_free": True}),
 }
 
-for name, (base, centre, fixed) in CENTRES.items():
-    row = OPTIMIZERS[base]
-    space = {key: Setting(setting.default) for key, setting in row.space.items()}
-    space |= {key: Setting(value) for key, value in fixed.items()}
-    space["weight_decay"] = Setting(0.0, LogUniform(-6, -2))
-    if base == "genie":
-        space["beta"] = Setting(0.95, Uniform(0.9, 0.999))
-        if "dropout" not in fixed:
-            space["dropout"] = Setting(0.4, Uniform(0.1, 0.8))
-    if base == "msvag":
-        space["beta"] = Setting(0.9, Uniform(0.9, 0.999))
-    import math
-
-    middle = math.log10(centre)
-    space["lr"] = Setting(centre, LogUniform(middle - 1, middle + 1))
+for name, (optimizer, fixed) in VARIANTS.items():
+    row = OPTIMIZERS[optimizer]
+    space = {**row.space, **{key: Setting(value) for key, value in fixed.items()}}
     OPTIMIZERS.register(replace(row, name=name, space=space))
