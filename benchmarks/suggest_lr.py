@@ -95,15 +95,8 @@ def table(lines: list[dict[str, Any]]) -> None:
             factor = line["lr"] / best[0]
             near[optimizer] += [task] if 1 / 3 <= factor <= 3 else []
             end = " (end of the grid)" if best[1] else ""
-            cells = (
-                task,
-                optimizer,
-                f"{best[0]:g}{end}",
-                f"{line['lr']:.2g}",
-                f"{factor:.2g}",
-                line["seconds"],
-            )
-            print(f"| {' | '.join(map(str, cells))} |")
+            numbers = f"{best[0]:g}{end}", f"{line['lr']:.2g}", f"{factor:.2g}", line["seconds"]
+            print(f"| {' | '.join(map(str, (task, optimizer, *numbers)))} |")
     for optimizer, tasks in near.items():
         print(f"\n{optimizer}: within a factor of 3 on {len(tasks)} of {len(TASKS)}: {'; '.join(tasks)}.")
 
