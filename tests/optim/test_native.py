@@ -25,16 +25,16 @@ from tests.oracle import genie as oracle
 ROOT = Path(__file__).parents[2]
 SHAPES = [(), (1,), (0,), (7,), (64,), (65,), (3, 5), (255, 257), (65_536,), (65_537,), (131_071,)]
 
-pytestmark = pytest.mark.skipif(_native.step_function() is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(_native.library() is None, reason="there is no C compiler")
 
 
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A library that has not been looked for, and an empty cache; the folder that it is kept in."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _native.step_function.cache_clear()
+    _native.library.cache_clear()
     yield tmp_path / "genie-dg" / "native"
-    _native.step_function.cache_clear()
+    _native.library.cache_clear()
 
 
 def gradients(shapes: list[tuple[int, ...]], steps: int, scale: float) -> Iterator[list[Tensor]]:
@@ -294,16 +294,16 @@ def test_a_choice_of_path_is_kept(options: dict[str, Any]) -> None:
 
 class TestLibrary:
     def test_is_built_once_and_kept(self, fresh: Path) -> None:
-        assert _native.step_function() is not None
+        assert _native.library() is not None
         (kept,) = fresh.iterdir()
-        _native.step_function.cache_clear()
+        _native.library.cache_clear()
         with patch.object(_native, "_build", side_effect=AssertionError):
-            assert _native.step_function() is not None
+            assert _native.library() is not None
         assert list(fresh.iterdir()) == [kept]
 
     @pytest.mark.parametrize("damage", ["cut", "empty", "other", "unreadable"])
     def test_damaged_file_is_replaced(self, fresh: Path, damage: str) -> None:
-        assert _native.step_function() is not None
+        assert _native.library() is not None
         (kept,) = fresh.iterdir()
         whole = kept.read_bytes()
         kept.unlink()  # the loaded file stays whole
@@ -312,8 +312,8 @@ class TestLibrary:
         else:
             wrong = {"cut": whole[: len(whole) // 2], "empty": b"", "other": whole[:-1] + b"x"}[damage]
             kept.write_bytes(wrong)
-        _native.step_function.cache_clear()
-        assert _native.step_function() is not None
+        _native.library.cache_clear()
+        assert _native.library() is not None
         if damage != "unreadable":
             assert [path for path in fresh.iterdir() if _native._is_intact(path)]
 
@@ -324,12 +324,12 @@ class TestLibrary:
         wrong = fresh / "wrong"
         wrong.write_bytes(b"not a library")
         wrong.rename(fresh / f"{_native._key(compiler)}-{_native._digest(wrong)}.so")
-        assert _native.step_function() is not None
+        assert _native.library() is not None
 
     def test_unwritable_cache(self, fresh: Path) -> None:
         fresh.parent.mkdir(parents=True)
         fresh.write_text("a file where the folder should be")
-        assert _native.step_function() is not None
+        assert _native.library() is not None
 
     @pytest.mark.parametrize("reason", ["no compiler", "broken compiler", "switched off"])
     def test_without_it_the_path_is_foreach(
@@ -342,7 +342,7 @@ class TestLibrary:
             monkeypatch.setenv("CC", "false")
         else:
             monkeypatch.setenv("GENIE_DG_NATIVE", "0")
-        assert _native.step_function() is None
+        assert _native.library() is None
         p = Parameter(torch.ones(3))
         p.grad = torch.ones(3)
         with patch.object(_plan, "ForeachPlan") as foreach:
@@ -353,7 +353,7 @@ class TestLibrary:
         code = (
             "import torch; from genie_dg import GENIE; from genie_dg.optim import _native\n"
             "p = torch.nn.Parameter(torch.ones(3)); p.grad = torch.ones(3); GENIE([p]).step()\n"
-            "assert _native.step_function() is not None; print(p.tolist())"
+            "assert _native.library() is not None; print(p.tolist())"
         )
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         command = [sys.executable, "-c", code]
@@ -368,8 +368,8 @@ class TestLibrary:
         results = []
         for attempt in _native._ATTEMPTS:
             monkeypatch.setattr(_native, "_ATTEMPTS", (attempt,))
-            _native.step_function.cache_clear()
-            if _native.step_function() is not None:
+            _native.library.cache_clear()
+            if _native.library() is not None:
                 results.append(train([(300, 7), (70_000,)], 1.0)[0])
         assert len(results) >= 2
         for other in results[1:]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path, path_text, whole
-from genie_dg.check import writable_file
+from genie_dg.check import folder, writable_file
 
 from ._shared import add_model, pictures_bar, read_labelled, read_model, require, write
 
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         require("The page", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
     if arguments.page is not None:
         writable_file("--page", arguments.page)
+    if arguments.root is not None:
+        folder(Path(arguments.root), "give --root the folder that holds the data sets")
     model = read_model("Evaluating", arguments)
     from genie_dg.inference.evaluate import evaluate, evaluate_as_table
 

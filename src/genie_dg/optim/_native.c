@@ -408,3 +408,71 @@ void genie_step(Tensor *tensors, int64_t count, Chunk *chunks, int64_t total, co
         }
     }
 }
+
+#ifdef __AVX__
+INLINE F root(F x) { return __builtin_ia32_sqrtps256(x); }
+#else
+INLINE F root(F x) { for (int i = 0; i < WIDTH; i++) x[i] = sqrtf(x[i]); return x; }
+#endif
+
+/* The gradient of n <= CHUNK entries brought to one size, and the size moved on: see _scale.py. Returns the sum of
+   the result times the way back to the start; what is not finite does not count, and stays what it is. */
+static double to_one_size(int64_t n, const float *g, float *size, const float *p, const float *start, float *out,
+                          float keep, float take, float known) {
+    const float near = 1e-17f, far = 1e17f; /* between these no square over- or underflows */
+    double total = 0;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        float copy[5][BLOCK];
+        const int64_t left = n - at < BLOCK ? n - at : BLOCK;
+        const float *from[4] = {g + at, size + at, p + at, start + at};
+        if (left < BLOCK) for (int k = 0; k < 4; k++) gather(copy[k], from[k], left, 0), from[k] = copy[k];
+        float *sizes = left < BLOCK ? copy[1] : size + at, *to = left < BLOCK ? copy[4] : out + at;
+        F part = all(0.0f);
+        VECTORS {
+            F x = load(from[0] + i), old = load(from[1] + i);
+            F seen = (F)((I)x & (size_of(x) <= LARGEST)), new = root(old * old * keep + seen * seen * take);
+            F largest = greater(size_of(seen), old);
+            if (any(((largest < near) & (largest > 0.0f)) | (largest > far)))
+                for (int k = 0; k < WIDTH; k++) new[k] = (float)sqrt((double)old[k] * old[k] * keep + (double)seen[k] * seen[k] * take);
+            F by = (F)((I)(known / at_least(new, 1e-30f)) & (new > 1e-30f)), small = x * by;
+            F back = small * (load(from[3] + i) - load(from[2] + i));
+            part += (F)((I)back & (size_of(back) <= LARGEST));
+            store(sizes + i, new);
+            store(to + i, small);
+        }
+        total += sum(part);
+        if (left < BLOCK) memcpy(size + at, sizes, left * sizeof(float)), memcpy(out + at, to, left * sizeof(float));
+    }
+    return total;
+}
+
+/* The same of a whole tensor, in chunks whose sums are added in order. */
+double genie_to_one_size(int64_t n, const float *g, float *size, const float *p, const float *start, float *out,
+                         double *parts, float keep, float take, float known, int32_t threads) {
+    const int64_t chunks = (n + CHUNK - 1) / CHUNK;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t k = 0; k < chunks; k++) {
+        const int64_t at = k * CHUNK, left = n - at < CHUNK ? n - at : CHUNK;
+        parts[k] = to_one_size(left, g + at, size + at, p + at, start + at, out + at, keep, take, known);
+    }
+    double total = 0;
+    for (int64_t k = 0; k < chunks; k++) total += parts[k];
+    return total;
+}
+
+/* The sum of the absolute entries that are finite. */
+double genie_sum_of_sizes(int64_t n, const float *m) {
+    double total = 0;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        float copy[BLOCK];
+        const float *from = m + at;
+        if (n - at < BLOCK) gather(copy, from, n - at, 0), from = copy;
+        F part = all(0.0f);
+        VECTORS {
+            F x = size_of(load(from + i));
+            part += (F)((I)x & (x <= LARGEST));
+        }
+        total += sum(part);
+    }
+    return total;
+}

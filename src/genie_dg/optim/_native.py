@@ -20,6 +20,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -125,9 +126,9 @@ class NativePlan:
     def __init__(
         self, rule: Rule, parameters: list[LocalParameter], ages: list[int], seed: int, threshold: int
     ) -> None:
-        function = step_function()
+        function = library()
         assert function is not None
-        self._step, self._threshold, self._flags = function, threshold, _flags(rule)
+        self._step, self._threshold, self._flags = function.step, threshold, _flags(rule)
         self._sizes = [parameter.p.numel() for parameter in parameters]
         self._written = [parameter.p for parameter in parameters]
         self._layouts = {
@@ -201,9 +202,29 @@ def _flags(rule: Rule) -> int:
     return sum(1 << i for i, on in enumerate(switches) if on)
 
 
+class Library(NamedTuple):
+    """The functions of the C file."""
+
+    step: Callable[..., None]
+    to_one_size: Callable[..., float]
+    sum_of_sizes: Callable[..., float]
+
+
+def flat_alike(*tensors: Tensor) -> bool:
+    """Whether tensors are float32 on the CPU and lie in memory in one dense order."""
+    first = tensors[0]
+    dense = first.is_contiguous() or (
+        first.dim() == 4 and first.is_contiguous(memory_format=torch.channels_last)
+    )
+    return dense and all(
+        x.dtype == torch.float32 and x.device.type == "cpu" and not x.is_neg() and x.stride() == first.stride()
+        for x in tensors
+    )
+
+
 @functools.cache
-def step_function() -> Callable[..., None] | None:
-    """The function of the library, built if need be; None where it cannot be had."""
+def library() -> Library | None:
+    """The library, built if need be; None where it cannot be had."""
     compiler = _compiler()
     if compiler is None or os.name != "posix" or os.environ.get("GENIE_DG_NATIVE") == "0":
         return None
@@ -270,18 +291,22 @@ def _is_intact(path: Path) -> bool:
         return False
 
 
-def _load(path: Path) -> Callable[..., None] | None:
+def _load(path: Path) -> Library | None:
     try:
-        function = ctypes.CDLL(str(path)).genie_step
+        loaded = ctypes.CDLL(str(path))
+        step, scale, sizes = loaded.genie_step, loaded.genie_to_one_size, loaded.genie_sum_of_sizes
     except (OSError, AttributeError):
         return None
-    address, whole, short = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
-    function.argtypes = [address, whole, address, whole, address, address, short, short, short]
-    function.restype = None
-    return function
+    address, whole, short, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+    step.argtypes = [address, whole, address, whole, address, address, short, short, short]
+    step.restype = None
+    scale.argtypes = [whole, *[address] * 6, real, real, real, short]
+    sizes.argtypes = [whole, address]
+    scale.restype = sizes.restype = ctypes.c_double
+    return Library(step, scale, sizes)
 
 
-def _build(compiler: tuple[str, ...], folder: Path | None, keep: Path | None) -> Callable[..., None] | None:
+def _build(compiler: tuple[str, ...], folder: Path | None, keep: Path | None) -> Library | None:
     """Compile with the first flags that work, load, and keep the file under ``keep`` and its digest."""
     with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=folder) as work:
         part, whole = str(Path(work, "step.o")), Path(work, "step.so")

@@ -14,7 +14,7 @@ from genie_dg import _random
 from ._foreach import ForeachPlan
 from ._fused import FusedPlan
 from ._local import LocalParameter, local, local_parameters
-from ._native import NativePlan, can_serve, can_serve_in_place, step_function
+from ._native import NativePlan, can_serve, can_serve_in_place, library
 from ._update import Rule, Scalars, step_loop
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
@@ -64,7 +64,7 @@ def _path(group: dict[str, Any], parameter: LocalParameter, split: bool) -> str:
     if group["fused"]:
         return "fused"
     free = group["foreach"] is None and group["fused"] is None
-    native = free and split and can_serve(parameter) and step_function() is not None
+    native = free and split and can_serve(parameter) and library() is not None
     return "native" if native else "foreach"
 
 

@@ -28,14 +28,18 @@ parameter, because torch turns loaded state into that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from genie_dg._moments import Scalar, to_one_size
+from genie_dg._moments import GRADIENT_SIZE, Scalar, to_one_size
 
 from ._local import local, sum_over_ranks, sum_shards
+from ._native import CHUNK, flat_alike, library
+
+Scratch = dict[int, Tensor]
+"""Memory for scaled gradients that is used again: new memory of this size costs more than the arithmetic."""
 
 NEAR, FAR = 1e-5, 0.3
 """The distance at the first step, too short for any network to suffer, and the longest, in sizes of weights."""
@@ -49,14 +53,9 @@ NAMES = ("grad_size", "start", "gain", "distance")
 
 def new_state(p: Tensor) -> dict[str, Tensor]:
     """The state of a parameter before its first step."""
-    like = p.detach()
-    number = torch.zeros((), dtype=p.dtype, device=p.device)
-    return {
-        "grad_size": torch.zeros_like(like, memory_format=torch.contiguous_format),
-        "start": like.clone(memory_format=torch.contiguous_format),
-        "gain": number,
-        "distance": torch.full_like(number, NEAR),
-    }
+    start, number = p.detach().clone(), torch.zeros((), dtype=p.dtype, device=p.device)
+    distance = torch.full_like(number, NEAR)
+    return {"grad_size": torch.zeros_like(start), "start": start, "gain": number, "distance": distance}
 
 
 def distance_of(groups: Sequence[dict[str, Any]], state: Mapping[Tensor, Any], on_device: bool) -> Scalar:
@@ -87,6 +86,9 @@ def distance_of(groups: Sequence[dict[str, Any]], state: Mapping[Tensor, Any], o
 
 def _norm(x: Tensor, order: int) -> Tensor:
     """Of the entries that are finite."""
+    native = library() if flat_alike(x) and order == 1 and not torch.compiler.is_compiling() else None
+    if native is not None:
+        return torch.tensor(native.sum_of_sizes(x.numel(), x.data_ptr()), dtype=torch.float64)
     wide = _wide(x.device)
     norm: Tensor = torch.linalg.vector_norm(x, order, dtype=None if x.dtype == wide else torch.float32)
     if torch.compiler.is_compiling() or x.device.type != "cpu" or not bool(norm.isfinite()):
@@ -102,28 +104,49 @@ def _wide(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def scaled(g: Tensor, size: Tensor, beta: float, step: Scalar) -> tuple[Tensor, Tensor]:
-    """A local gradient brought to one size, and the new ``grad_size``, both in float32 or wider.
+class Rescaled(NamedTuple):
+    """A local gradient of one size, the new ``grad_size`` (None if it is stored already), and the sum over the
+    entries here of the gradient times the way back to the start.
+    """
+
+    grad: Tensor
+    size: Tensor | None
+    back: Tensor
+
+
+def rescale(
+    p: Tensor, g: Tensor, own: dict[str, Tensor], beta: float, step: Scalar, scratch: Scratch | None
+) -> Rescaled:
+    """Bring a local gradient to one size, by the C library if there is scratch for it.
 
     An entry that is not finite stays what it is, and its size what it was; 0 where there was no gradient but 0.
     """
+    p, size, start = (local(x.detach()) for x in (p, own["grad_size"], own["start"]))
+    power = beta ** (step.to(_wide(step.device)) if isinstance(step, Tensor) else step)
+    native = library() if scratch is not None and not isinstance(power, Tensor) else None
+    if native is not None and scratch is not None and flat_alike(g, p, size, start):
+        out = scratch.get(id(own["start"]))
+        if out is None or out.shape != g.shape or out.stride() != g.stride():
+            out = scratch[id(own["start"])] = torch.empty_like(g)
+        parts = torch.empty(-(-g.numel() // CHUNK) or 1, dtype=torch.float64)
+        addresses = (x.data_ptr() for x in (g, size, p, start, out, parts))
+        threads = torch.get_num_threads() if g.numel() > CHUNK else 1
+        known = GRADIENT_SIZE * (1 - power) ** 0.5
+        back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, known, threads)
+        return Rescaled(out, None, torch.tensor(back, dtype=torch.float64))
     wide = torch.float64 if g.dtype == torch.float64 else torch.float32
     g = g.to(wide)
     seen = torch.nan_to_num(g, 0.0, 0.0, 0.0)
     new = torch.hypot(size.to(wide) * beta**0.5, seen * (1 - beta) ** 0.5)
-    power = beta ** (step.to(_wide(step.device)) if isinstance(step, Tensor) else step)
-    return g * to_one_size(new, power), new
+    g = g * to_one_size(new, power)
+    return Rescaled(g, new, torch.nan_to_num((start.to(wide) - p).mul_(g), 0.0, 0.0, 0.0).sum())
 
 
 def gains_of(
-    group: dict[str, Any], params: list[Tensor], grads: list[Tensor], scales: list[dict[str, Tensor]]
+    group: dict[str, Any], params: list[Tensor], back: list[Tensor], scales: list[dict[str, Tensor]]
 ) -> list[Tensor]:
-    """The new ``gain`` of each parameter, whose local, scaled gradient is given."""
-    device = grads[0].device
-    back = [
-        torch.nan_to_num((local(own["start"]).to(g.dtype) - local(p.detach())).mul_(g), 0.0, 0.0, 0.0).sum()
-        for p, g, own in zip(params, grads, scales, strict=True)
-    ]
+    """The new ``gain`` of each parameter, of whose elements here the sums are given."""
+    device = params[0].device
     sums = sum_shards([sum_over_ranks(p) for p in params], _stacked(back, device))
     sizes = torch.tensor([float(max(p.numel(), 1)) for p in params], dtype=sums.dtype, device=device)
     weight = (1 - group["beta"]) * (-1 if group["maximize"] else 1)

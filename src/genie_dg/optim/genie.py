@@ -13,7 +13,7 @@ from genie_dg import _random
 from genie_dg._moments import Scalar
 
 from ._gauges import Alarm, gauges_of
-from ._local import local, local_gradients, local_parameters
+from ._local import local_gradients, local_parameters
 from ._options import (
     check_group,
     check_loaded_groups,
@@ -22,7 +22,7 @@ from ._options import (
     shared_scalars,
 )
 from ._plan import GroupPlan, PlanInputs
-from ._scale import NAMES, distance_of, gains_of, new_state, scaled, store
+from ._scale import NAMES, Rescaled, Scratch, distance_of, gains_of, new_state, rescale, store
 from ._update import step_loop
 
 
@@ -167,6 +167,7 @@ class GENIE(Optimizer):
         check_group(options)
         super().__init__(params, options)
         self._plans: dict[int, GroupPlan] = {}
+        self._scratch: Scratch = {}
         self._alarm = Alarm()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -181,7 +182,7 @@ class GENIE(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         check_loaded_groups(state["param_groups"])
         super().__setstate__(state)
-        self._plans, self._alarm = {}, Alarm()
+        self._plans, self._scratch, self._alarm = {}, {}, Alarm()
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 if name != "differentiable":  # torch adds it to every optimizer's defaults
@@ -282,15 +283,16 @@ class GENIE(Optimizer):
             distance = distance.item()
         scalars = shared_scalars(group, steps, distance)
         local_grads = local_gradients(params, grads)
-        sizes: list[Tensor] = []
+        rescaled: list[Rescaled] = []
         gains: list[Tensor] = []
         if scales:
-            pairs = [
-                scaled(g, local(own["grad_size"]), group["beta"], t)
-                for g, own, t in zip(local_grads, scales, steps, strict=True)
+            plain = group["foreach"] is not None or group["fused"] is not None or on_device
+            rescaled = [
+                rescale(p, g, own, group["beta"], t, None if plain else self._scratch)
+                for p, g, own, t in zip(params, local_grads, scales, steps, strict=True)
             ]
-            local_grads, sizes = [g for g, _ in pairs], [size for _, size in pairs]
-            gains = gains_of(group, params, local_grads, scales)
+            local_grads = [one.grad for one in rescaled]
+            gains = gains_of(group, params, [one.back for one in rescaled], scales)
         loop = (group["foreach"] is False and not group["fused"]) or group["formulation"] == "theorem"
         if loop or torch.compiler.is_compiling():
             parameters = local_parameters(params, averages, squares, numbers)
@@ -306,9 +308,10 @@ class GENIE(Optimizer):
                 self._plans[first] = plan
         if not on_device:  # counted last: a step that failed has not been taken
             torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
-        for own, size, gain in zip(scales, sizes, gains, strict=True):
-            for name, new in (("grad_size", size), ("gain", gain), ("distance", distance)):
-                store(own[name], new)
+        for own, one, gain in zip(scales, rescaled, gains, strict=True):
+            for name, new in (("grad_size", one.size), ("gain", gain), ("distance", distance)):
+                if new is not None:
+                    store(own[name], new)
 
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.

@@ -158,7 +158,7 @@ class RunConfig:
             one_of("class_weights", self.class_weights, CLASS_WEIGHTS)
         for name in ("warmup", "freeze", "early_stop"):
             whole_number(name, getattr(self, name), 0)
-        number("clip", self.clip, 0)
+        number("clip", self.clip, 0, 1e9)
         number("label_smoothing", self.label_smoothing, 0, 1, open_high=True)
         for name in ("clip", "label_smoothing"):  # 1 and 1.0 are one run
             object.__setattr__(self, name, float(getattr(self, name)))
