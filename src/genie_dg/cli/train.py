@@ -202,8 +202,9 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
     names = [printable(parts.domains[k]) for k in config.test_domains]
     seen = f" at {config.image_size} pixels" if data.in_files else ""
     settings = ", ".join(f"{name}={value}" for name, value in config.optimizer_settings.items())
+    optimizer = f"{config.optimizer} ({settings})" if settings else config.optimizer
     console.print(
-        f"{config.algorithm} with {config.optimizer}{f' ({settings})' if settings else ''} on {printable(data.name)}, {config.backbone}{seen}, "
+        f"{config.algorithm} with {optimizer} on {printable(data.name)}, {config.backbone}{seen}, "
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",
         markup=False,
     )
