@@ -18,8 +18,9 @@ from ._update import CALM, Direction, Scalars, direction, gate_sums, kappa_of
 Groups = Sequence[dict[str, Any]]
 State = Mapping[Tensor, Any]
 
-DEAD, EXPLODING = 1e-6, 0.3
-"""Relative steps below and above which nothing was seen to learn: see ``docs/learning_rate.md``."""
+DEAD, EXPLODING = 8e-5, 0.3
+"""Relative steps below which the fastest matrix, and above which all weights together, were not seen to learn
+within a few hundred steps: see ``docs/learning_rate.md``."""
 
 HUGE = 1e4
 """A root mean square of the weights that no network has."""
@@ -54,6 +55,17 @@ def _moves(groups: Groups, parts: list[list[tuple[Tensor, Direction, Scalars]]])
         moved = sum(_square_sum(d.step) * float(s.size) ** 2 * kept for _, d, s in own)
         moves.append((moved, sum(_square_sum(p) for p, _, _ in own)))
     return moves
+
+
+def _fastest(groups: Groups, parts: list[list[tuple[Tensor, Direction, Scalars]]]) -> float:
+    """The largest relative step of a matrix: a new head moves although pretrained weights below hardly do."""
+    steps = [
+        (_square_sum(d.step) * (1 - group["dropout"])) ** 0.5 * float(s.size) / size
+        for group, own in zip(groups, parts, strict=True)
+        for p, d, s in own
+        if p.dim() > 1 and (size := _square_sum(p) ** 0.5) > 0
+    ]
+    return max(steps, default=math.inf)
 
 
 def _square_sum(x: Tensor) -> float:
@@ -123,20 +135,25 @@ class Alarm:
         self._silent = step >= LISTENS[-1]
         if step not in LISTENS:
             return
-        relative, size = _ratio(_moves(groups, _parts(groups, state))), _size(groups)
+        parts = _parts(groups, state)
+        relative, size = _ratio(_moves(groups, parts)), _size(groups)
         fast = relative > EXPLODING and size > 10 * self._before
         huge = size > HUGE and size > 1000 * self._before
         exploding = fast or huge or not math.isfinite(size)
-        dead = step == LISTENS[-1] and 0 < relative * _rise(groups) < DEAD and not exploding
+        dead = step == LISTENS[-1] and 0 < _fastest(groups, parts) * _rise(groups) < DEAD and not exploding
         dead = dead and not any(group["scale_free"] for group in groups)  # whose steps grow by themselves
         if not dead and not exploding:
             return
         self._silent = True
         relief = "" if any(group["scale_free"] for group in groups) else ", or set scale_free=True"
-        fate, way = ("nothing to be learned", "larger") if dead else ("the loss to explode", "smaller")
+        if dead:
+            what = f"no matrix of weights moves by more than {_fastest(groups, parts):.1g} of its size"
+            fate, way = "nothing to be learned within hundreds of steps", "larger"
+        else:
+            what = f"the weights have size {size:.1g} and move by {relative:.1g} of it"
+            fate, way = "the loss to explode", "smaller"
         warnings.warn(
-            f"GENIE: at step {step} the weights have size {size:.1g} and move by {relative:.1g} of it a step; "
-            f"networks learn between 3e-6 and 0.03, so expect {fate}. Take an lr {way} than "
+            f"GENIE: at step {step} {what} a step; expect {fate}. Take an lr {way} than "
             f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one{relief}.",
             stacklevel=3,
         )
