@@ -28,7 +28,7 @@ from genie_dg.optim import suggest_lr
 OUT = Path(__file__).with_name("suggest_lr.jsonl")
 RATES = {
     "genie": drop_in.PUBLISHED,
-    "adam": drop_in.ADAM,
+    "adam": (*drop_in.ADAM, 0.03),
     "sgd": (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
 }
 SEED = 7
