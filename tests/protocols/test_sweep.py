@@ -258,6 +258,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         {"steps": 1001},
         {},
         {"sam": {"base": "sgd"}},
+        plugins=["rows.py"],
     )
     assert len(expand(sweep, DOMAINBED, FACTS)) == 720
     with pytest.raises(InputError, match=r"none\.toml cannot be read"):

@@ -201,8 +201,8 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
     folder = Path(options.out) / config.run_id
     names = [printable(parts.domains[k]) for k in config.test_domains]
     seen = f" at {config.image_size} pixels" if data.in_files else ""
-    settings = ", ".join(f"{name}={value}" for name, value in config.optimizer_settings.items())
-    optimizer = f"{config.optimizer} ({settings})" if settings else config.optimizer
+    free = config.optimizer_settings.get("scale_free") is True
+    optimizer = f"{config.optimizer}{' (scale_free)' if free else ''}"
     console.print(
         f"{config.algorithm} with {optimizer} on {printable(data.name)}, {config.backbone}{seen}, "
         f"without {', '.join(names)}: {config.steps} steps, in {folder}",

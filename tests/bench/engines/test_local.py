@@ -25,7 +25,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.runs.record import RunConfig
 
 BASE = RunConfig(
-    "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-3}, batch_size=8, steps=60, checkpoint_every=6
+    "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=60, checkpoint_every=6
 )
 
 

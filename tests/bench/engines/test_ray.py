@@ -39,7 +39,7 @@ from genie_dg.runs.record import RunConfig
 from genie_dg.runs.tensors import load_tensors
 
 BASE = RunConfig(
-    "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-3}, batch_size=8, steps=60, checkpoint_every=10
+    "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=60, checkpoint_every=10
 )
 EVALUATED = [0, 10, 20, 30, 40, 50, 59]
 
