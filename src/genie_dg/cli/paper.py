@@ -51,6 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     from genie_dg.paper.request import SCALES, Request
 
     one_of("--scale", arguments.scale, SCALES)
+    if arguments.only and arguments.name != "claims":
+        raise InputError(
+            f"--only is for claims, and {arguments.name} has none; leave it out, or ask for claims."
+        )
     writable_folder("--out", arguments.out)
     if arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
@@ -67,10 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{row.name:15} {row.where:24} {row.summary}")
         return 0
     one_of("name", arguments.name, ["all", "list", *PAPER])
-    if arguments.only and arguments.name != "claims":
-        raise InputError(
-            f"--only is for claims, and {arguments.name} has none; leave it out, or ask for claims."
-        )
     if arguments.scale == "smoke":
         torch.set_num_threads(1)  # its networks are too small to share
     rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
