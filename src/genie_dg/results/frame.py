@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from genie_dg.check import InputError
 from genie_dg.files import FileWarning, read_whole
 from genie_dg.runs import folder as names
+from genie_dg.runs.archive import unpacked
 from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
 
 INDEX = "frame.arrow"
@@ -243,7 +244,8 @@ def with_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
-    """The frame of one folder, from its index as far as that is still true."""
+    """The frame of one folder, or of the archive in it, from its index as far as that is still true."""
+    folder = unpacked(folder)
     paths = run_folders(folder)
     index, stale = None, paths
     if len(paths) >= INDEXED and os.path.isfile(os.path.join(folder, INDEX)):

@@ -1,0 +1,137 @@
+"""Many runs in one compressed file: ``runs.tar.xz``, small enough to be committed beside a study.
+
+`pack` writes it: configuration, names, records, times, measurements and seal of each complete run, and the lists
+of sweeps; weights stay where they are. A folder that holds the file is read as a folder of these runs. It is an
+ordinary archive (``tar -xf runs.tar.xz -C runs``), so a sweep can go on from what it holds.
+
+Only regular files with the names of a run's small files are ever unpacked, up to a sane size in all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import io
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from genie_dg.check import InputError
+from genie_dg.files import FileError, read_stream, read_whole, write_whole
+
+from . import folder as names
+from .seal import RUN_ID
+from .sweep_list import FOLDER as SWEEPS
+
+NAME = "runs.tar.xz"
+SMALL = (names.CONFIG, names.META, names.RECORDS, names.TIMINGS, names.WATCH, names.AVERAGE, names.DONE)
+"""What is kept of a run."""
+MOST_PACKED, MOST_IN_ALL = 2**28, 2**32
+"""Bytes of an archive, and of what it unpacks to; more is not an archive of ours."""
+
+
+def pack(folder: Path, archive: Path) -> tuple[int, int]:
+    """Write the complete runs of a folder to an archive, which keeps the runs that it has.
+
+    The same runs give the same bytes.
+
+    Returns:
+        How many runs the archive holds, and how many of them are new.
+    """
+    members = dict(_members(archive)) if archive.exists() else {}
+    before = _runs_in(members)
+    for run in sorted(folder.iterdir()):
+        if RUN_ID.fullmatch(run.name) and names.is_done(run):
+            members |= {f"{run.name}/{name}": _file(run / name) for name in SMALL if (run / name).is_file()}
+    for file in sorted((folder / SWEEPS).glob("*.json")):
+        members[f"{SWEEPS}/{file.name}"] = _file(file)
+    after = _runs_in(members)
+    if not after:
+        raise InputError(f"{folder} has no complete run; name a folder that genie-dg train or sweep wrote.")
+    write_whole(archive, _packed(members))
+    return len(after), len(after - before)
+
+
+def unpacked(folder: str) -> str:
+    """A folder of runs as it is, or, where it holds an archive, a temporary folder with what is in it."""
+    archive = os.path.join(folder, NAME)
+    return _unpacked(os.path.abspath(archive)) if os.path.isfile(archive) else folder
+
+
+@functools.cache
+def _unpacked(archive: str) -> str:
+    """Unpacked once for each process, which removes the folder at its end."""
+    target = tempfile.mkdtemp(prefix="genie-dg-runs-")
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    for name, (data, written) in _members(Path(archive)):
+        file = Path(target, name)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(data)
+        os.utime(file, (written, written))
+    return target
+
+
+Contents = tuple[bytes, int]
+"""Of a file: its bytes, and when it was written, in seconds."""
+
+
+def _file(path: Path) -> Contents:
+    try:
+        return read_whole(path), int(path.stat().st_mtime)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror}); nothing was packed.") from error
+
+
+def _runs_in(members: dict[str, Contents]) -> set[str]:
+    return {name.partition("/")[0] for name in members if name.endswith(f"/{names.DONE}")}
+
+
+def _packed(members: dict[str, Contents]) -> bytes:
+    """The archive: sorted by kind of file first, so that what is alike is compressed together."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(members, key=lambda name: (name.partition("/")[::-1])):
+            data, written = members[name]
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(data), written
+            tar.addfile(info, io.BytesIO(data))
+    return lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Contents]]:
+    """Names and contents of an archive's files; one with anything else in it is refused."""
+    left = MOST_IN_ALL
+    try:
+        with (
+            read_stream(archive, MOST_PACKED) as stream,
+            lzma.open(stream) as plain,
+            tarfile.open(fileobj=plain, mode="r|") as tar,
+        ):
+            for member in tar:
+                left -= member.size
+                if not member.isreg() or not _is_ours(member.name) or left < 0:
+                    raise ValueError(f"it holds {member.name!r}, which is not a file of a run")
+                file = tar.extractfile(member)
+                data = b"" if file is None else file.read()
+                yield member.name, (data, int(member.mtime))
+    except (OSError, ValueError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(
+            f"{archive} is not an archive of runs ({why.rstrip('.')}); get it again, or write it with "
+            "genie-dg pack."
+        ) from error
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a member is a small file of a run, or the list of a sweep.
+
+    >>> _is_ours("0123456789abcdef/done"), _is_ours("0123456789abcdef/model.pt"), _is_ours("../done")
+    (True, False, False)
+    """
+    folder, _, file = name.partition("/")
+    listed = folder == SWEEPS and file.endswith(".json") and "/" not in file and not file.startswith(".")
+    return listed or (RUN_ID.fullmatch(folder) is not None and file in SMALL)
