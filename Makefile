@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs bench browser clean
+.PHONY: help setup demo test test-slow check docs study bench browser clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ check: $(STAMP) ## lint, formatting, types, documentation
 
 docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+study: $(STAMP) ## make the pages of the studies anew from their records (under a minute)
+	$(BIN)/python studies/page.py $(patsubst %/runs.tar.xz,%,$(wildcard studies/*/runs.tar.xz))
 
 bench: $(STAMP) ## measure the time of an optimizer step, of measuring and of a training step
 	$(BIN)/python benchmarks/step_time.py

@@ -1,4 +1,4 @@
-"""The width of the range of learning rates: exact on parabolas, the same as a plain fit with a height a split."""
+"""The width of the range of learning rates: exact on parabolas, and as by a plain fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def splits_of(points: dict[int, list[tuple[float, float]]]) -> dict[Split, list[
 
 
 def test_a_parabola_has_its_width_whatever_the_height_of_each_split() -> None:
-    """y = h - 0.04 (x + 3)^2 is a point below its top at x = -3 -/+ 0.5."""
+    """The curve h - 0.04 (x + 3)^2 is a point below its top at x = -3 -/+ 0.5."""
     random = np.random.default_rng(0)
     points = {
         trial: [(x, 0.5 + trial / 20 - 0.04 * (x + 3) ** 2) for x in random.uniform(-4, -2, 5)]

@@ -5,13 +5,13 @@ In each split a row has several draws, with a rate and a test accuracy each. All
 
 .. math:: y_{si} = a_s + b\, x_{si} + c\, x_{si}^2 + \varepsilon_{si},
 
-fitted by least squares; the heights drop out when :math:`x`, :math:`x^2` and :math:`y` are centred in each split.
-With :math:`c < 0` the top lies at :math:`-b / 2c`, and the parabola is within :math:`\delta` of it over
+fitted by least squares; the heights drop out when :math:`x`, :math:`x^2` and :math:`y` are centred in each
+split. With :math:`c < 0` the top lies at :math:`-b / 2c`, and the parabola is within :math:`\delta` of it over
 
 .. math:: 2 \sqrt{\delta / -c}
 
-decades. Without a top (:math:`c \ge 0`) the width is infinite: no rate of the search was too large or too small.
-The interval is a bootstrap over trials, for each (data set, test domains) by itself.
+decades. Without a top (:math:`c \ge 0`) the width is infinite: no rate of the search was too large or too
+small. The interval is a bootstrap over trials, for each (data set, test domains) by itself.
 """
 
 from __future__ import annotations

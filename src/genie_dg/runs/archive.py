@@ -1,7 +1,7 @@
 """Many runs in one compressed file: ``runs.tar.xz``, small enough to be committed beside a study.
 
-`pack` writes it: configuration, names, records, times, measurements and seal of each complete run, and the lists
-of sweeps; weights stay where they are. A folder that holds the file is read as a folder of these runs. It is an
+`pack` writes it: configuration, names, records, times, measurements and seal of each complete run, and the
+lists of sweeps; weights stay where they are. A folder that holds the file is read as a folder of these runs. It is an
 ordinary archive (``tar -xf runs.tar.xz -C runs``), so a sweep can go on from what it holds.
 
 Only regular files with the names of a run's small files are ever unpacked, up to a sane size in all.
@@ -94,7 +94,7 @@ def _packed(members: dict[str, Contents]) -> bytes:
     """The archive: sorted by kind of file first, so that what is alike is compressed together."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in sorted(members, key=lambda name: (name.partition("/")[::-1])):
+        for name in sorted(members, key=lambda name: name.partition("/")[::-1]):
             data, written = members[name]
             info = tarfile.TarInfo(name)
             info.size, info.mtime = len(data), written

@@ -1,0 +1,333 @@
+"""Make the page of a study from its records: tables, pictures, verdict, from the repository alone.
+
+    python studies/page.py studies/pacs
+
+Reads ``runs.tar.xz``, ``protocol.toml``, ``sweep.toml`` and the text ``page.md.j2`` of the study and writes its
+``README.md`` and the pictures and numbers in ``figures/``. Every number of the page comes from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import polars as pl
+
+from genie_dg.protocols.toml_file import read_toml
+from genie_dg.report.figures import COLOURS, DASHES, new_figure
+from genie_dg.results.compare import Candidate, Comparison, Comparisons, compare_all
+from genie_dg.results.frame import load
+from genie_dg.results.render import csv_text, markdown_table, percent, points, render
+from genie_dg.results.select import METHODS
+from genie_dg.results.sensitivity import Width, rate_of, width
+from genie_dg.results.tables import tables
+from genie_dg.runs.read import seconds_per_step, watched
+
+BASELINES = ("adam", "msvag")
+NAMES = {
+    "adam": "Adam",
+    "sgd": "SGD with momentum",
+    "sam-sgd": "SAM around SGD",
+    "sam-adam": "SAM around Adam",
+    "msvag": "M-SVAG",
+    "genie": "GENIE as published",
+    "genie-precondition": "GENIE with preconditioning alone",
+    "genie-scale-free": "GENIE with scale_free",
+}
+"""The rows in words."""
+NEAR_END = 0.1
+"""Decades: a rate nearer than this to the end of its range counts as at its end."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study is: its folder, its complete runs, and how many each row should have."""
+
+    folder: Path
+    frame: pl.DataFrame
+    names: Mapping[str, str]
+    planned: int
+    ranges: Mapping[str, tuple[float, float]]
+
+    @property
+    def complete(self) -> list[str]:
+        """The rows that have all their runs, in the order of the plan."""
+        counts = Counter(self.frame["row"])
+        return [row for row in self.names if counts[row] == self.planned]
+
+    @property
+    def partial(self) -> dict[str, int]:
+        """The other rows, and how many runs they have."""
+        counts = Counter(self.frame["row"])
+        return {row: counts[row] for row in self.names if counts[row] < self.planned}
+
+
+def read_study(folder: Path) -> Study:
+    """The study in a folder; rows are named as its page names them."""
+    sweep, protocol = (read_toml(folder / f"{name}.toml", ValueError) for name in ("sweep", "protocol"))
+    frame = load(folder).filter(pl.col("done"))
+    names = {f"{a} + {o}": o for a in sweep["algorithms"] for o in sweep["optimizers"]}
+    domains = len(frame["domains"][0])
+    ranges = {key: rule["power"] for key, rule in protocol["search"].items() if key.endswith(".lr")}
+    return Study(
+        folder,
+        frame.filter(pl.col("row").is_in(list(names))),
+        names,
+        domains * sweep["hparams"] * sweep["trials"],
+        {key.removesuffix(".lr"): (low, high) for key, (low, high) in ranges.items()},
+    )
+
+
+def verdict(c: Comparison) -> str:
+    """The ledger's rule: better or worse only where the interval excludes 0."""
+    if c.interval is None:
+        return "not measured"
+    return "better" if c.interval.low > 0 else "worse" if c.interval.high < 0 else "undecided"
+
+
+def difference_table(study: Study, found: Sequence[Comparison]) -> str:
+    """Paired differences, one line a row."""
+    lines = [
+        [
+            study.names[c.row],
+            points(c.mean),
+            "-" if c.interval is None else f"{points(c.interval.low)} to {points(c.interval.high)}",
+            f"{c.wins}/{c.ties}/{c.losses}",
+            verdict(c),
+        ]
+        for c in found
+    ]
+    heads = ["row", "difference", "95 % interval", "splits better/equal/worse", "verdict"]
+    return markdown_table(heads, lines)
+
+
+def at_ends(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> list[str]:
+    """A sentence for each row of which a chosen rate lies at the end of its range."""
+    told = []
+    for row, runs in chosen.items():
+        low, high = study.ranges[study.names[row]]
+        rates = [math.log10(rate) for c in runs if (rate := rate_of(c)) is not None]
+        ends = sum(x < low + NEAR_END or x > high - NEAR_END for x in rates)
+        if ends:
+            told.append(f"{study.names[row]}: {ends} of {len(rates)}")
+    return told
+
+
+def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
+    """By row the width of its range within a point, and where the top lies."""
+
+    def decades(value: float) -> str:
+        return "no top" if math.isinf(value) else "-" if math.isnan(value) else f"{value:.2f}"
+
+    lines = [
+        [
+            study.names[row],
+            decades(w.decades),
+            f"{decades(w.low)} to {decades(w.high)}",
+            "-" if math.isnan(w.best) else f"{w.best:.1e}",
+        ]
+        for row, w in widths.items()
+    ]
+    return markdown_table(["row", "decades within a point", "95 % interval", "rate at the top"], lines)
+
+
+def chosen_of(found: Comparisons) -> dict[str, list[Candidate]]:
+    """By row the run that validation chose in each split."""
+    return {row: [draws[-1] for draws in found.grouped[row].values()] for row in found.rows}
+
+
+def balance_table(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> str:
+    """How evenly the chosen runs moved their weights between records: the mean Gini coefficient by step."""
+    lines, steps = [], set[int]()
+    by_row: dict[str, dict[int, list[float]]] = {}
+    for row, runs in chosen.items():
+        for c in runs:
+            for line in watched(c.folder):
+                if "update_gini" in line and line["step"]:
+                    by_row.setdefault(row, {}).setdefault(line["step"], []).append(line["update_gini"])
+                    steps.add(line["step"])
+    for row, values in by_row.items():
+        means = [statistics.fmean(values[step]) if step in values else math.nan for step in sorted(steps)]
+        lines.append([study.names[row], *(f"{mean:.3f}" for mean in means)])
+    return markdown_table(["row", *(f"until step {step}" for step in sorted(steps))], lines) if lines else ""
+
+
+def pace_table(study: Study, rows: Sequence[str]) -> str:
+    """Median seconds of a step, with its part of the evaluations, over all runs of a row."""
+    medians = {}
+    for row in rows:
+        folders = study.frame.filter(pl.col("row") == row)["folder"]
+        medians[row] = statistics.median(s for s in map(seconds_per_step, folders) if s is not None)
+    base = medians.get("ERM + adam", math.nan)
+    lines = [[study.names[row], f"{m:.2f}", f"{m / base:.2f}"] for row, m in medians.items()]
+    return markdown_table(["row", "seconds a step", "over Adam's"], lines)
+
+
+def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
+    """The expected accuracy of the best of k draws, as a picture with its numbers."""
+    figure = new_figure(6.4, 4.0)
+    ax = figure.subplots()
+    for place, (row, values) in enumerate(best_of.items()):
+        style = {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS)]}
+        ax.plot(range(1, len(values) + 1), [100 * v for v in values], marker="o", **style)
+        ax.annotate(study.names[row], (len(values), 100 * values[-1]), xytext=(6, 0), fontsize=8,
+                    textcoords="offset points", va="center", color=style["color"])  # fmt: skip
+    ax.set_xlabel("draws tried")
+    ax.set_ylabel("accuracy on the domain left out (%)")
+    ax.set_xticks(range(1, max(map(len, best_of.values())) + 1))
+    ax.set_xlim(0.8, max(map(len, best_of.values())) + 1.4)
+    ax.spines[["top", "right"]].set_visible(False)
+    numbers = [[study.names[r], k, v] for r, values in best_of.items() for k, v in enumerate(values, 1)]
+    save(study, figure, "budget", ["row", "k", "accuracy"], numbers)
+
+
+def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) -> None:
+    """Accuracy of every draw, less the mean of its split, against its learning rate, one panel a row."""
+    rows = found.rows
+    across = min(4, len(rows))
+    figure = new_figure(2.6 * across, 2.2 * -(-len(rows) // across))
+    axes = figure.subplots(-(-len(rows) // across), across, squeeze=False, sharey=True).flat
+    numbers: list[list[object]] = []
+    for ax, row in zip(axes, rows, strict=False):
+        for draws in found.grouped[row].values():
+            mean = statistics.fmean(c.test for c in draws)
+            known = [(rate, 100 * (c.test - mean)) for c in draws if (rate := rate_of(c)) is not None]
+            numbers += [[study.names[row], rate, value] for rate, value in known]
+            ax.plot(*zip(*known, strict=True), ".", color=COLOURS[0], alpha=0.6, markersize=4)
+        if not math.isnan(widths[row].best):
+            ax.axvline(widths[row].best, color=COLOURS[1], linewidth=1)
+        ax.set_xscale("log")
+        ax.set_title(study.names[row], fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in list(axes)[len(rows) :]:
+        ax.set_visible(False)
+    figure.supxlabel("learning rate", fontsize=9)
+    figure.supylabel("points above the mean of the split", fontsize=9)
+    save(study, figure, "rates", ["row", "lr", "points"], numbers)
+
+
+def save(
+    study: Study, figure: object, name: str, heads: Sequence[str], numbers: Sequence[Sequence[object]]
+) -> None:
+    """A picture and its numbers."""
+    folder = study.folder / "figures"
+    folder.mkdir(exist_ok=True)
+    figure.savefig(folder / f"{name}.png", dpi=140, metadata={"Software": None})  # type: ignore[attr-defined]
+    (folder / f"{name}.csv").write_text(csv_text(heads, numbers), encoding="utf-8")
+
+
+def page_values(study: Study) -> dict[str, object]:
+    """All that the text of the page may use."""
+    rows = study.complete
+    own = study.frame.filter(pl.col("row").is_in(rows))
+    values: dict[str, object] = {
+        "runs": len(study.frame),
+        "planned": study.planned * len(study.names),
+        "complete": [study.names[row] for row in rows],
+        "partial": {study.names[row]: count for row, count in study.partial.items()},
+        "per_row": study.planned,
+    }
+    if len(rows) < 2:
+        return values
+    found = compare_all(own, rows)
+    chosen = chosen_of(found)
+    widths = {row: width(found.grouped[row]) for row in rows}
+    against = {
+        base: compare_all(own, rows, f"ERM + {base}").differences
+        for base in BASELINES
+        if f"ERM + {base}" in rows
+    }
+    draw_budgets(study, found.best_of)
+    draw_rates(study, found, widths)
+    values |= {
+        "tables": {m: render([t for t in tables(own, m) if t.kind == "domains"]) for m in METHODS},
+        "differences": {base: difference_table(study, cs) for base, cs in against.items()},
+        "verdicts": {b: {study.names[c.row]: summary(c) for c in cs} for b, cs in against.items()},
+        "best_of": markdown_table(
+            ["row", *(f"k = {k}" for k in range(1, len(found.best_of[rows[0]]) + 1))],
+            [[study.names[row], *map(percent, found.best_of[row])] for row in rows],
+        ),
+        "widths": sensitivity_table(study, widths),
+        "width_of": {study.names[row]: w.decades for row, w in widths.items()},
+        "ends": at_ends(study, chosen),
+        "balance": balance_table(study, chosen),
+        "pace": pace_table(study, rows),
+    }
+    means = {study.names[row]: found.best_of[row][-1] for row in rows}
+    values["verdict"] = three_sentences(means, values["verdicts"])  # type: ignore[arg-type]
+    return values
+
+
+def summary(c: Comparison) -> dict[str, str]:
+    """One difference in words for the text of a page."""
+    if c.interval is None:
+        return {"points": points(c.mean), "interval": "no interval", "verdict": verdict(c)}
+    ends = f"{points(c.interval.low)} to {points(c.interval.high)}"
+    return {"points": points(c.mean), "interval": ends, "verdict": verdict(c)}
+
+
+TRIED = "for fine-tuning on a few domains with five tries of the settings"
+ADVICE = {
+    "better": "{top} is worth the change from Adam.",
+    "worse": "stay with Adam and tune its learning rate.",
+    "undecided": "there is no reason yet to leave a tuned Adam, and none to avoid {top}.",
+    "not measured": "nothing can be advised yet.",
+}
+"""What follows from the verdict on the best form of GENIE against Adam."""
+
+
+def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
+    """What a practitioner should know, by the rule of the intervals alone.
+
+    Args:
+        means: by row its accuracy with all draws.
+        verdicts: by baseline and row, from `summary`.
+    """
+    best = max(means, key=lambda row: means[row])
+    ours = {row: mean for row, mean in means.items() if row.startswith("genie")}
+    if not ours or "adam" not in means:
+        return f"The best of the finished rows is {best} ({percent(means[best])} %)."
+    top = max(ours, key=lambda row: ours[row])
+    first = verdicts["adam"].get("genie", verdicts["adam"][top])
+    one, named = verdicts["adam"][top], "genie" if "genie" in ours else top
+    others = [(base, rows[top]) for base, rows in verdicts.items() if base != "adam" and top in rows]
+    beside = "".join(f"; against {base} {c['points']} ({c['interval']}: {c['verdict']})" for base, c in others)
+    sentences = [
+        f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
+        f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
+        f"{first['interval']}): {first['verdict']}.",
+        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam {one['points']} "
+        f"({one['interval']}: {one['verdict']}){beside}; of all rows {NAMES.get(best, best)} is best "
+        f"({percent(means[best])} %).",
+        f"So {TRIED}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
+    ]
+    return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", nargs="+", type=Path, metavar="STUDY")
+    for folder in parser.parse_args().studies:
+        study = read_study(folder)
+        environment = jinja2.Environment(
+            undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+        )
+        text = environment.from_string((folder / "page.md.j2").read_text(encoding="utf-8"))
+        values = page_values(study)
+        (folder / "verdict.md").write_text(f"{values.get('verdict', '')}\n", encoding="utf-8")
+        (folder / "README.md").write_text(text.render(values).rstrip() + "\n", encoding="utf-8")
+        state = f"{values['runs']} of {values['planned']} runs"
+        print(f"{folder / 'README.md'}: {state}, rows complete: {json.dumps(values['complete'])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
