@@ -304,8 +304,8 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
         f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
         f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
         f"{first['interval']}): {first['verdict']}.",
-        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam {one['points']} "
-        f"({one['interval']}: {one['verdict']}){beside}; of all rows {NAMES.get(best, best)} is best "
+        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam "
+        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}; of all rows {NAMES.get(best, best)} is best "
         f"({percent(means[best])} %).",
         f"So {TRIED}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
     ]

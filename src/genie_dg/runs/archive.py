@@ -1,8 +1,8 @@
 """Many runs in one compressed file: ``runs.tar.xz``, small enough to be committed beside a study.
 
 `pack` writes it: configuration, names, records, times, measurements and seal of each complete run, and the
-lists of sweeps; weights stay where they are. A folder that holds the file is read as a folder of these runs. It is an
-ordinary archive (``tar -xf runs.tar.xz -C runs``), so a sweep can go on from what it holds.
+lists of sweeps; weights stay where they are. A folder that holds the file is read as a folder of these runs.
+It is an ordinary archive (``tar -xf runs.tar.xz -C runs``), so a sweep can go on from what it holds.
 
 Only regular files with the names of a run's small files are ever unpacked, up to a sane size in all.
 """
