@@ -300,13 +300,13 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
     one, named = verdicts["adam"][top], "genie" if "genie" in ours else top
     others = [(base, rows[top]) for base, rows in verdicts.items() if base != "adam" and top in rows]
     beside = "".join(f"; against {base} {c['points']} ({c['interval']}: {c['verdict']})" for base, c in others)
+    highest = f"of all rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
     sentences = [
         f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
         f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
         f"{first['interval']}): {first['verdict']}.",
         f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam "
-        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}; of all rows {NAMES.get(best, best)} is best "
-        f"({percent(means[best])} %).",
+        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}; {highest}.",
         f"So {TRIED}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
     ]
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
