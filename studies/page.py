@@ -294,12 +294,15 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
     best = max(means, key=lambda row: means[row])
     ours = {row: mean for row, mean in means.items() if row.startswith("genie")}
     if not ours or "adam" not in means:
-        return f"The best of the finished rows is {best} ({percent(means[best])} %)."
+        return f"The best of the finished rows is {NAMES.get(best, best)} ({percent(means[best])} %)."
     top = max(ours, key=lambda row: ours[row])
     first = verdicts["adam"].get("genie", verdicts["adam"][top])
     one, named = verdicts["adam"][top], "genie" if "genie" in ours else top
     others = [(base, rows[top]) for base, rows in verdicts.items() if base != "adam" and top in rows]
-    beside = "".join(f"; against {base} {c['points']} ({c['interval']}: {c['verdict']})" for base, c in others)
+    beside = "".join(
+        f"; against {NAMES.get(base, base)} {c['points']} ({c['interval']}: {c['verdict']})"
+        for base, c in others
+    )
     highest = f"of all rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
     sentences = [
         f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
@@ -312,10 +315,10 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=Path, metavar="STUDY")
-    for folder in parser.parse_args().studies:
+    for folder in parser.parse_args(argv).studies:
         study = read_study(folder)
         environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False

@@ -1,0 +1,100 @@
+"""The page of a study: made from packed records alone, rows only when complete, words that follow from intervals."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+
+from genie_dg.protocols.registry import find_protocol
+from genie_dg.protocols.toml_file import read_toml
+from genie_dg.runs.archive import NAME, pack
+from genie_dg.runs.seal import seal
+
+from .results.build import record, run, write
+
+ROOT = Path(__file__).parent.parent
+STUDIES = ROOT / "studies"
+ROWS = {"adam": 0.60, "genie": 0.65, "msvag": 0.50, "sgd": 0.40}
+RATES = (1e-4, 3e-4, 1e-3)
+
+
+def small_study(folder: Path, rows: dict[str, float], missing: int = 0) -> Path:
+    """Three draws, two trials, four domains; the middle rate is best, and by 4 points."""
+    folder.mkdir()
+    shutil.copy(STUDIES / "pacs" / "page.md.j2", folder)
+    names = ", ".join(f'"{name}"' for name in ROWS)
+    (folder / "sweep.toml").write_text(
+        f'algorithms = ["ERM"]\noptimizers = [{names}]\nhparams = 3\ntrials = 2\n'
+    )
+    ranges = "\n".join(f'"{name}.lr" = {{ power = [-5, -2] }}' for name in ROWS)
+    (folder / "protocol.toml").write_text(f"[search]\n{ranges}\n")
+    places = [(o, d, t, k) for o in rows for d in range(4) for t in range(2) for k in range(3)]
+    for optimizer, domain, trial, draw in places[: len(places) - missing]:
+        accuracy = rows[optimizer] + 0.01 * domain + 0.002 * trial - 0.04 * abs(draw - 1)
+        one = run(
+            [domain],
+            [record(0, [0.1] * 4, [0.1] * 4), record(10, [accuracy] * 4, [accuracy] * 4)],
+            trial,
+            draw,
+            optimizer=optimizer,
+            optimizer_settings={"lr": RATES[draw]},
+        )
+        path = write(folder / "runs", one)
+        (path / "timings.jsonl").write_text('{"step": 0, "seconds": 1.0}\n{"step": 10, "seconds": 10.0}\n')
+        seal(path)
+    pack(folder / "runs", folder / NAME)
+    shutil.rmtree(folder / "runs")
+    return folder
+
+
+def made(folder: Path) -> str:
+    assert runpy.run_path(str(STUDIES / "page.py"))["main"]([str(folder)]) == 0
+    return (folder / "README.md").read_text()
+
+
+def test_a_finished_study(tmp_path: Path) -> None:
+    page = made(small_study(tmp_path / "mine", ROWS))
+    assert "GENIE as published reaches 66.6 % on the domain left out and tuned Adam 61.6 %" in page
+    assert "a difference of +5.00 points" in page
+    assert "is worth the change from Adam" in page
+    assert "under way" not in page
+    assert re.search(r"\| sgd +\| -20\.00 +\| .* \| 0/0/8 .*\| worse", page)
+    widths = re.findall(r"\| (\w+) +\| (\d\.\d\d) +\| \d", page)
+    assert dict(widths).keys() == ROWS.keys()
+    assert len(set(dict(widths).values())) == 1  # all rows have the same curve
+    assert "No chosen rate lies within a tenth of a decade" in page
+    for name in ("budget", "rates"):
+        assert (tmp_path / "mine" / "figures" / f"{name}.png").stat().st_size > 5000
+        assert (tmp_path / "mine" / "figures" / f"{name}.csv").read_text().count("\n") > 10
+
+
+def test_rows_that_are_not_complete_are_named_and_not_judged(tmp_path: Path) -> None:
+    page = made(small_study(tmp_path / "mine", {"adam": 0.6, "sgd": 0.4, "genie": 0.65}, missing=1))
+    assert "71 of 96 runs" in page
+    assert "genie (23 of 24), msvag (0 of 24)" in page
+    assert "The best of the finished rows is Adam (61.6 %)" in page
+    assert not re.search(r"\| genie +\|", page)
+
+
+def test_with_one_row_nothing_is_compared(tmp_path: Path) -> None:
+    page = made(small_study(tmp_path / "mine", {"adam": 0.6}))
+    assert "Not decided yet: 24 of 96 runs are done" in page
+    assert "## Differences" not in page
+
+
+@pytest.mark.parametrize("study", sorted(path.parent.name for path in STUDIES.glob("*/runs.tar.xz")))
+def test_the_committed_page_is_that_of_the_committed_records(study: str, tmp_path: Path) -> None:
+    shutil.copytree(STUDIES / study, tmp_path / study)
+    assert made(tmp_path / study) == (STUDIES / study / "README.md").read_text()
+
+
+@pytest.mark.parametrize("study", sorted(path.parent.name for path in STUDIES.glob("*/sweep.toml")))
+def test_ranges_of_the_learning_rate_are_equally_wide(study: str) -> None:
+    protocol = find_protocol(str(STUDIES / study / "protocol.toml"))
+    optimizers = read_toml(STUDIES / study / "sweep.toml", ValueError)["optimizers"]
+    widths = {protocol.search[f"{name}.lr"].high - protocol.search[f"{name}.lr"].low for name in optimizers}
+    assert max(widths) - min(widths) < 0.02
