@@ -3,7 +3,8 @@
     python studies/page.py studies/pacs
 
 Reads ``runs.tar.xz``, ``protocol.toml``, ``sweep.toml`` and the text ``page.md.j2`` of the study and writes its
-``README.md`` and the pictures and numbers in ``figures/``. Every number of the page comes from here.
+``README.md``, the pictures and numbers in ``figures/``, and the verdict in the project's README. Every number
+of the page comes from here.
 """
 
 from __future__ import annotations
@@ -315,6 +316,16 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
 
+def put_verdict(folder: Path, verdict: str) -> None:
+    """Write the verdict between its marks in the project's README, where that has them."""
+    readme = folder.parent.parent / "README.md"
+    begin, end = f"<!-- verdict of {folder.name} -->\n", "<!-- end of verdict -->\n"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    before, _, rest = text.partition(begin)
+    if rest:
+        readme.write_text(f"{before}{begin}{verdict}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=Path, metavar="STUDY")
@@ -325,7 +336,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         text = environment.from_string((folder / "page.md.j2").read_text(encoding="utf-8"))
         values = page_values(study)
-        (folder / "verdict.md").write_text(f"{values.get('verdict', '')}\n", encoding="utf-8")
+        values.setdefault("verdict", f"Not decided yet: {values['runs']} of {values['planned']} runs are done.")
+        put_verdict(folder, str(values["verdict"]))
         (folder / "README.md").write_text(text.render(values).rstrip() + "\n", encoding="utf-8")
         state = f"{values['runs']} of {values['planned']} runs"
         print(f"{folder / 'README.md'}: {state}, rows complete: {json.dumps(values['complete'])}")

@@ -1,4 +1,4 @@
-"""The page of a study: made from packed records alone, rows only when complete, words that follow from intervals."""
+"""The page of a study: made from packed records alone, rows only when complete, words by the intervals."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ ROWS = {"adam": 0.60, "genie": 0.65, "msvag": 0.50, "sgd": 0.40}
 RATES = (1e-4, 3e-4, 1e-3)
 
 
-def small_study(folder: Path, rows: dict[str, float], missing: int = 0) -> Path:
+def small_study(studies: Path, rows: dict[str, float], missing: int = 0, name: str = "mine") -> Path:
     """Three draws, two trials, four domains; the middle rate is best, and by 4 points."""
-    folder.mkdir()
+    folder = studies / name
+    folder.mkdir(parents=True)
     shutil.copy(STUDIES / "pacs" / "page.md.j2", folder)
     names = ", ".join(f'"{name}"' for name in ROWS)
     (folder / "sweep.toml").write_text(
@@ -57,7 +58,12 @@ def made(folder: Path) -> str:
 
 
 def test_a_finished_study(tmp_path: Path) -> None:
-    page = made(small_study(tmp_path / "mine", ROWS))
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- verdict of mine -->\nold\n<!-- end of verdict -->\nafter\n")
+    folder = small_study(tmp_path / "studies", ROWS, name="mine")
+    page = made(folder)
+    assert readme.read_text().startswith("before\n<!-- verdict of mine -->\n1. GENIE as published")
+    assert readme.read_text().endswith("from Adam.\n<!-- end of verdict -->\nafter\n")
     assert "GENIE as published reaches 66.6 % on the domain left out and tuned Adam 61.6 %" in page
     assert "a difference of +5.00 points" in page
     assert "is worth the change from Adam" in page
@@ -68,12 +74,12 @@ def test_a_finished_study(tmp_path: Path) -> None:
     assert len(set(dict(widths).values())) == 1  # all rows have the same curve
     assert "No chosen rate lies within a tenth of a decade" in page
     for name in ("budget", "rates"):
-        assert (tmp_path / "mine" / "figures" / f"{name}.png").stat().st_size > 5000
-        assert (tmp_path / "mine" / "figures" / f"{name}.csv").read_text().count("\n") > 10
+        assert (folder / "figures" / f"{name}.png").stat().st_size > 5000
+        assert (folder / "figures" / f"{name}.csv").read_text().count("\n") > 10
 
 
 def test_rows_that_are_not_complete_are_named_and_not_judged(tmp_path: Path) -> None:
-    page = made(small_study(tmp_path / "mine", {"adam": 0.6, "sgd": 0.4, "genie": 0.65}, missing=1))
+    page = made(small_study(tmp_path / "studies", {"adam": 0.6, "sgd": 0.4, "genie": 0.65}, missing=1))
     assert "71 of 96 runs" in page
     assert "genie (23 of 24), msvag (0 of 24)" in page
     assert "The best of the finished rows is Adam (61.6 %)" in page
@@ -81,7 +87,7 @@ def test_rows_that_are_not_complete_are_named_and_not_judged(tmp_path: Path) -> 
 
 
 def test_with_one_row_nothing_is_compared(tmp_path: Path) -> None:
-    page = made(small_study(tmp_path / "mine", {"adam": 0.6}))
+    page = made(small_study(tmp_path / "studies", {"adam": 0.6}))
     assert "Not decided yet: 24 of 96 runs are done" in page
     assert "## Differences" not in page
 
