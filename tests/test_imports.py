@@ -15,12 +15,12 @@ import genie_dg
 
 ROOT = Path(genie_dg.__file__).parent
 LEAVES = {
-    *("_moments", "_random", "_streams", "_types"),
+    *("_constants", "_moments", "_options", "_random", "_streams", "_types"),
     *("registry", "search_space", "check", "arguments", "files", "student_t"),
 }
-SISTERS = {"optim", "diagnostics", "data", "models", "algorithms", "protocols"}
+SISTERS = {"optim", "optax", "diagnostics", "data", "models", "algorithms", "protocols"}
 ALLOWED: dict[str, set[str]] = {
-    **{leaf: {"check"} for leaf in LEAVES},
+    **{leaf: {"check", "_constants"} for leaf in LEAVES},
     **dict.fromkeys(SISTERS, LEAVES),
     "protocols": LEAVES | {"runs"},  # a protocol is rules that fill a RunConfig
     "runs": LEAVES,

@@ -1,0 +1,17 @@
+"""GENIE for JAX: ``from genie_dg.optax import genie``, a transformation like those of optax. Torch is not loaded."""
+
+from genie_dg.check import MissingPackage
+
+try:
+    import jax as _jax  # noqa: F401  (asked for here, so that the sentence comes before anything else fails)
+    import optax as _optax  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingPackage(
+        f'genie_dg.optax needs JAX and optax, but {error.name} is not installed; run pip install "genie-dg[jax]" '
+        "and try again."
+    ) from error
+
+from .genie import GenieState as GenieState
+from .genie import genie as genie
+
+__all__ = ["GenieState", "genie"]
