@@ -8,7 +8,7 @@ float32 unless 64 bits are enabled. They are written without the differences tha
 
 In float32 gate and noise of an entry with :math:`s^2 \le 0.1` are exactly 1 and 0, and :math:`s^2` is at most
 :math:`v / (c (1 - \rho))`. Where that bound says so for a whole array, which in ordinary networks it nearly always
-does, `calm_update` is computed in place of `full_update`.
+does, `calm_update` is computed in place of `full_update`, which needs normal numbers and two sums.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ Number: TypeAlias = "float | Array"
 """A Python number, which takes the dtype of what it meets, or an array of no dimensions."""
 
 
+WORTH_A_BRANCH = 4096
+"""Arrays smaller than this are always computed in full: a branch would take longer to compile than it saves."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """Which parts of the update are switched on: everything that changes the code of a step."""
@@ -40,10 +44,6 @@ class Rule:
     maximize: bool
     l2: bool
     shrink: bool
-
-    @property
-    def has_gate(self) -> bool:
-        return self.precondition or self.noise
 
 
 class Scalars(NamedTuple):
@@ -65,7 +65,7 @@ class Scalars(NamedTuple):
         return Scalars(*(x if isinstance(x, float) else x.astype(dtype) for x in self))
 
 
-def averaging(beta: Number, step: Array) -> tuple[Number, ...]:
+def averaging(beta: Number, step: Array) -> tuple[Number, Number, Number, Number, Number, Number]:
     """The first six of `Scalars` for step t = 1, 2, ..."""
     t = step.astype(jnp.result_type(float))
     smallest = float(np.finfo(np.float32).tiny)
@@ -93,20 +93,22 @@ def advance(rule: Rule, p: Array | None, g: Array, m: Array, v: Array, s: Scalar
         g = g + p.astype(wide) * s.l2
     new_m = m.astype(wide) * s.beta + g * s.weight
     new_v = v.astype(wide) * s.beta + g * g * s.weight
-    return new_m.astype(m.dtype), jnp.minimum(new_v, _largest(v.dtype)).astype(v.dtype)
+    return new_m.astype(m.dtype), jnp.minimum(new_v, largest_number(v.dtype)).astype(v.dtype)
 
 
-def _largest(dtype: Any) -> float:
-    return float(jnp.finfo(dtype).max)
+def largest_number(dtype: Any) -> float:
+    """The largest finite number of a dtype."""
+    return float(jnp.finfo(dtype).max)  # type: ignore[no-untyped-call]
 
 
 def _doubled(s: Scalars, dtype: Any) -> Number:
-    return 2.0 - 2.0 * ROUNDING * float(jnp.finfo(dtype).eps) / s.rho
+    epsilon = float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    return 2.0 - 2.0 * ROUNDING * epsilon / s.rho
 
 
 def spread(second: Array, mean: Array, s: Scalars) -> Array:
     """The mean square less the squared mean, 0 where that is within rounding of 0; what overflows ends large."""
-    square, largest = mean * mean, _largest(second.dtype)
+    square, largest = mean * mean, largest_number(second.dtype)
     d = _replaced(second - square, largest / 4)
     twice = _replaced(second * _doubled(s, second.dtype) - (square + square), largest / 2)
     return jnp.maximum(jnp.minimum(d, twice), 0.0)
@@ -135,7 +137,7 @@ class Direction(NamedTuple):
 
 def direction(rule: Rule, m: Array, v: Array, s: Scalars) -> Direction:
     """Gate, trust and direction of every entry, safe against overflow; NaN where m is not finite."""
-    largest = _largest(m.dtype)
+    largest = largest_number(m.dtype)
     mean = jnp.clip(m * s.inverse_correction, -largest, largest) + m * 0.0
     if rule.formulation == "released":
         s2 = spread(v * s.inverse_correction, mean, s) * s.inverse_freedom
@@ -151,7 +153,7 @@ def direction(rule: Rule, m: Array, v: Array, s: Scalars) -> Direction:
 def kappa_of(d: Direction) -> Array:
     """Kappa = sum(a |mean| q) / sum(a) over finite entries; 0 when no entry has a gate."""
     finite = jnp.isfinite(d.mean)
-    top = jnp.minimum(d.gate * jnp.abs(d.mean) * d.trust, _largest(d.mean.dtype) / 2**40)
+    top = jnp.minimum(d.gate * jnp.abs(d.mean) * d.trust, largest_number(d.mean.dtype) / 2**40)
     above, below = jnp.sum(jnp.where(finite, top, 0.0)), jnp.sum(jnp.where(finite, d.gate, 0.0))
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)
 
@@ -164,13 +166,13 @@ def full_update(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshol
         scale = s.noise_std if rule.formulation == "algorithm1" else kappa_of(d)
         step = step + (1.0 - d.gate) * scale * _random.normal(word).astype(m.dtype)
     if rule.mask:
-        largest = _largest(m.dtype)
+        largest = largest_number(m.dtype)
         step = jnp.clip(step, -largest, largest) * ~_random.drop_mask(word, threshold)
     return -step * s.size
 
 
 def calm_update(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshold: Array) -> Array:
-    """`full_update` where all gates are 1, without care for overflow."""
+    """`full_update` where all gates are 1 and the noise is 0, without care for overflow."""
     mean = m * s.inverse_correction
     if not rule.precondition:
         step = mean
@@ -188,9 +190,8 @@ def calm_update(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshol
 
 
 def largest_variance(rule: Rule, v: Array, s: Scalars) -> Array:
-    """A bound of every s^2. The bits of a NaN, taken as a whole number, are above those of every number."""
-    bits = jnp.max(lax.bitcast_convert_type(v, jnp.uint32))
-    largest = lax.bitcast_convert_type(bits, jnp.float32)
+    """A bound of every s^2, NaN if an entry is."""
+    largest = jnp.max(v)
     if rule.formulation == "released":
         return jnp.maximum(largest * s.inverse_correction * s.inverse_freedom, s.least)
     return largest
@@ -200,11 +201,12 @@ def update_of(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshold:
     """What is added to the parameter, decay apart, for new moments, in the dtype of the computation."""
     wide = compute_dtype(m.dtype)
     m, v = m.astype(wide), v.astype(wide)
-    if wide == jnp.float64 or not rule.has_gate:
+    if wide == jnp.float64 or not rule.noise or m.size < WORTH_A_BRANCH:
         return full_update(rule, m, v, s, key, threshold)
     calm = largest_variance(rule, v, s) <= CALM / 2  # False for NaN; half, because the bound was rounded
 
     def compute(form: Any) -> Any:
         return lambda *operands: form(rule, *operands)
 
-    return lax.cond(calm, compute(calm_update), compute(full_update), m, v, s, key, threshold)
+    update: Array = lax.cond(calm, compute(calm_update), compute(full_update), m, v, s, key, threshold)
+    return update

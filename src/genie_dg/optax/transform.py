@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+import optax  # type: ignore[import-untyped]
 from jax import Array
 
 from genie_dg import check
@@ -19,8 +19,8 @@ from genie_dg._options import (
     check_switches,
 )
 
-from ._random import drop_threshold, stream_key
-from ._update import Number, Rule, Scalars, advance, averaging, compute_dtype, update_of
+from . import _random
+from ._update import Number, Rule, Scalars, advance, averaging, compute_dtype, largest_number, update_of
 
 FORMULATIONS = ("released", "algorithm1")
 SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
@@ -29,7 +29,7 @@ SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
 class GenieState(NamedTuple):
     """The steps so far, and the two moments in the dtypes of the parameters."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # the name that optax has for it; tuples have a method count
     mu: Any
     nu: Any
 
@@ -96,7 +96,7 @@ def genie(
         "seed": seed,
     }
     _check(options)
-    rule, threshold_of = _rule_of(options), drop_threshold
+    rule = _rule_of(options)
 
     def init(params: Any) -> GenieState:
         jax.tree.map(_check_parameter, params)
@@ -108,14 +108,15 @@ def genie(
             raise check.InputError(
                 "GENIE got weight_decay and no parameters to decay; call update(gradients, state, params)."
             )
+        tree: Any
         grads, tree = jax.tree.flatten(updates)
         weights = [None] * len(grads) if params is None else tree.flatten_up_to(params)
         moments = zip(tree.flatten_up_to(state.mu), tree.flatten_up_to(state.nu), strict=True)
         step = optax.safe_increment(state.count)
-        scalars, threshold = _scalars_of(options, state.count, step), threshold_of(options["dropout"])
+        scalars, threshold = _scalars_of(options, state.count, step), _random.drop_threshold(options["dropout"])
         moved = []
         for number, (g, p, (m, v)) in enumerate(zip(grads, weights, moments, strict=True)):
-            key = stream_key(options["seed"], number, step)
+            key = _random.stream_key(options["seed"], number, step)
             moved.append(_one(rule, p, g, m, v, scalars, key, threshold))
         new, mu, nu = ([leaf[i] for leaf in moved] for i in range(3))
         return tree.unflatten(new), GenieState(step, tree.unflatten(mu), tree.unflatten(nu))
@@ -141,9 +142,9 @@ def _one(
         old = p.astype(wide)
         if rule.shrink:
             new = new - old * s.shrink
-        largest = float(jnp.finfo(p.dtype).max)
+        largest = largest_number(p.dtype)
         new = jnp.clip(new, -largest - old, largest - old)  # the sum saturates
-    bound = float(jnp.finfo(g.dtype).max)
+    bound = largest_number(g.dtype)
     return jnp.clip(new, -bound, bound).astype(g.dtype), m, v
 
 
@@ -208,4 +209,4 @@ def _scalars_of(options: dict[str, Any], count: Array, step: Array) -> Scalars:
 
 
 def _number(value: Any) -> Number:
-    return value.reshape(()) if _is_array(value) else float(value)
+    return value.reshape(()).astype(jnp.result_type(float)) if _is_array(value) else float(value)
