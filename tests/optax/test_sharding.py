@@ -27,7 +27,8 @@ def step(params, state, grads):
 def run(params, scale, place):
     random, state = np.random.default_rng(1), optimizer.init(params)
     for _ in range(4):
-        grads = {n: jnp.asarray(random.normal(scale, scale, p.shape), jnp.float32) for n, p in sorted(params.items())}
+        new = {name: random.normal(scale, scale, params[name].shape) for name in sorted(params)}
+        grads = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), new)
         params, state = step(params, state, jax.device_put(grads, place) if place else grads)
     return params, state
 

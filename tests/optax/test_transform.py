@@ -1,4 +1,4 @@
-"""The transformation against golden trajectories and against the torch optimizer, and what optax does with it."""
+"""The transformation against golden trajectories, against the torch optimizer, and in what optax builds of it."""
 
 from __future__ import annotations
 
@@ -109,8 +109,7 @@ def compare(tree: int, dtype: Any, steps: int) -> None:
     same(ours, run_torch(params, gradients, **options), tolerance)
 
 
-@pytest.mark.parametrize("tree", range(4))
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("tree", "dtype"), [(0, "float64"), (2, "float64"), (3, "float32")])
 def test_thirty_steps_with_torch(tree: int, dtype: str) -> None:
     compare(tree, jnp.dtype(dtype), 30)
 
@@ -182,7 +181,7 @@ def test_schedules_and_injected_options() -> None:
 
 
 def test_chain_and_masked() -> None:
-    """What is masked out stays, and is not counted: the other leaves have the numbers of a tree of their own."""
+    """What is masked out is not counted: the other leaves have the numbers of a tree of their own."""
     params = {"a": jnp.ones(300), "b": jnp.ones((4, 5)), "c": jnp.ones(3)}
     gradients = [jax.tree.map(lambda p: jnp.linspace(0, 2, p.size).reshape(p.shape), params)] * 3
     masked = optax.masked(genie(0.1), {"a": False, "b": True, "c": True})
@@ -218,8 +217,8 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the theorem": (
         {"formulation": "theorem"},
-        "got formulation='theorem', which genie_dg.optax does not have; expected released or algorithm1, or use "
-        "genie_dg.GENIE in torch.",
+        "got formulation='theorem', which genie_dg.optax does not have; expected released or algorithm1, "
+        "or use genie_dg.GENIE in torch.",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""GENIE for JAX: ``from genie_dg.optax import genie``, a transformation like those of optax. Torch is not loaded."""
+"""GENIE for JAX: ``from genie_dg.optax import genie``, a transformation like those of optax, without torch."""
 
 from genie_dg.check import MissingPackage
 
@@ -7,8 +7,8 @@ try:
     import optax as _optax  # type: ignore[import-untyped]  # noqa: F401
 except ModuleNotFoundError as error:
     raise MissingPackage(
-        f'genie_dg.optax needs JAX and optax, but {error.name} is not installed; run pip install "genie-dg[jax]" '
-        "and try again."
+        f"genie_dg.optax needs JAX and optax, but {error.name} is not installed; "
+        'run pip install "genie-dg[jax]" and try again.'
     ) from error
 
 from .transform import GenieState as GenieState

@@ -112,4 +112,5 @@ def inverse_normal(x: Array) -> Array:
     inner, outer = jnp.full_like(x, CENTRE[0]), jnp.full_like(x, TAIL[0])
     for a, b in zip(CENTRE[1:], TAIL[1:], strict=True):
         inner, outer = inner * centre + a, outer * tail + b
-    return jnp.where(w < 5.0, inner, outer) * x * 2.0**0.5
+    result: Array = jnp.where(w < 5.0, inner, outer) * x * 2.0**0.5
+    return result

@@ -7,8 +7,8 @@ float32 unless 64 bits are enabled. They are written without the differences tha
 .. math:: 1 - \rho = \frac{2 \beta (1 - \beta^{t-1})}{(1 + \beta)(1 - \beta^t)} .
 
 In float32 gate and noise of an entry with :math:`s^2 \le 0.1` are exactly 1 and 0, and :math:`s^2` is at most
-:math:`v / (c (1 - \rho))`. Where that bound says so for a whole array, which in ordinary networks it nearly always
-does, `calm_update` is computed in place of `full_update`, which needs normal numbers and two sums.
+:math:`v / (c (1 - \rho))`. Where that bound says so for a whole array, as it nearly always does in ordinary
+networks, `calm_update` is computed in place of `full_update`, which needs normal numbers and two sums.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _doubled(s: Scalars, dtype: Any) -> Number:
 
 
 def spread(second: Array, mean: Array, s: Scalars) -> Array:
-    """The mean square less the squared mean, 0 where that is within rounding of 0; what overflows ends large."""
+    """The mean square less the squared mean, 0 within rounding of 0; what overflows ends large."""
     square, largest = mean * mean, largest_number(second.dtype)
     d = _replaced(second - square, largest / 4)
     twice = _replaced(second * _doubled(s, second.dtype) - (square + square), largest / 2)
@@ -119,7 +119,7 @@ def _replaced(x: Array, value: float) -> Array:
 
 
 def gate(rule: Rule, s2: Array) -> Array:
-    """The gate a = tanh(1 / s^2), 1 / s^2 bounded in the released form; in float32 exactly 1 where s^2 <= 0.1."""
+    """The gate a = tanh(1 / s^2), bounded in the released form; in float32 exactly 1 where s^2 <= 0.1."""
     inverse = 1.0 / s2
     if s2.dtype != jnp.float64:
         return jnp.where(inverse >= 1 / CALM, 1.0, jnp.tanh(inverse))

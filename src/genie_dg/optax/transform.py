@@ -50,10 +50,10 @@ def genie(
 ) -> optax.GradientTransformation:
     r"""GENIE, the rule of `genie_dg.optim.genie.GENIE`, whose docstring has the formulas.
 
-    Mask and noise are those of the torch optimizer: a function of (seed, step, number of the parameter, index of
-    the element). The leaves of the tree are numbered in the order of ``jax.tree.leaves``, from 0, so a dict counts
-    its keys in sorted order; a torch optimizer that is given its parameters in that order does the same steps.
-    What `optax.masked` leaves out is not counted.
+    Mask and noise are those of the torch optimizer: a function of (seed, step, number of the parameter, index
+    of the element). The leaves of the tree are numbered in the order of ``jax.tree.leaves``, from 0, so a dict
+    counts its keys in sorted order; a torch optimizer that is given its parameters in that order does the same
+    steps. What `optax.masked` leaves out is not counted.
 
     Args:
         lr: the step size; a number, an array of one element, or a schedule, called with the steps so far.
@@ -69,8 +69,8 @@ def genie(
         seed: names the random stream.
 
     Returns:
-        A transformation whose updates are to be added to the parameters (`optax.apply_updates`), in the dtypes of
-        the gradients. ``update`` needs the parameters where there is weight decay.
+        A transformation whose updates are to be added to the parameters (`optax.apply_updates`), in the dtypes
+        of the gradients. ``update`` needs the parameters where there is weight decay.
 
     Example:
         >>> import jax.numpy as jnp
@@ -130,7 +130,8 @@ def _one(
     """The update and the new moments of one leaf."""
     if g.shape != m.shape:
         raise check.InputError(
-            f"GENIE got a gradient of shape {g.shape} for a parameter of shape {m.shape}; expected the same shape."
+            f"GENIE got a gradient of shape {g.shape} for a parameter of shape {m.shape}; "
+            "expected the same shape."
         )
     if g.size == 0:
         return g, m, v
@@ -176,7 +177,8 @@ def _check_parameter(p: Any) -> None:
     dtype = jnp.asarray(p).dtype
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise OptionError(
-            f"got a complex parameter ({dtype}); expected real parameters, so keep real and imaginary part apart."
+            f"got a complex parameter ({dtype}); expected real parameters, "
+            "so keep real and imaginary part apart."
         )
     if not jnp.issubdtype(dtype, jnp.floating):
         raise OptionError(f"got a parameter of {dtype}; expected floating-point parameters.")
