@@ -1,4 +1,4 @@
-"""The transformation against golden trajectories, against the torch optimizer, and in what optax builds of it."""
+"""The transformation against golden trajectories and the torch optimizer, and in what optax builds of it."""
 
 from __future__ import annotations
 
