@@ -71,6 +71,15 @@ def test_the_guide_to_measuring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len((tmp_path / "osgr.jsonl").read_text().splitlines()) == 3
 
 
+def test_the_guide_to_jax_runs() -> None:
+    """The first block trains, the second changes a rate by hand."""
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "jax.md").read_text(), flags=re.S)
+    space: dict[str, object] = {}
+    exec(compile(first, "jax.md", "exec"), space)
+    assert float(space["loss"](space["params"])) < 1.0  # type: ignore[operator]  # 8 before the first step
+    exec(compile(second, "jax.md", "exec"), space)
+
+
 def test_the_guide_to_data_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), flags=re.S)
     assert len(blocks) == 2

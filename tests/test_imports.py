@@ -15,12 +15,12 @@ import genie_dg
 
 ROOT = Path(genie_dg.__file__).parent
 LEAVES = {
-    *("_moments", "_random", "_streams", "_types"),
+    *("_constants", "_moments", "_options", "_random", "_streams", "_types"),
     *("registry", "search_space", "check", "arguments", "files", "student_t"),
 }
-SISTERS = {"optim", "diagnostics", "data", "models", "algorithms", "protocols"}
+SISTERS = {"optim", "optax", "diagnostics", "data", "models", "algorithms", "protocols"}
 ALLOWED: dict[str, set[str]] = {
-    **{leaf: {"check"} for leaf in LEAVES},
+    **{leaf: {"check", "_constants"} for leaf in LEAVES},
     **dict.fromkeys(SISTERS, LEAVES),
     "protocols": LEAVES | {"runs"},  # a protocol is rules that fill a RunConfig
     "runs": LEAVES,
@@ -192,6 +192,7 @@ def test_everything_has_a_rule() -> None:
         ("genie_dg.optim.genie", "f = lambda: import_module('genie_dg.data.digits')", "may not import data"),
         ("genie_dg.optim.genie", "if TYPE_CHECKING:\n    import genie_dg.data.digits", "may not import data"),
         ("genie_dg.optim.genie", "import genie_dg.bench.train", "optim may not import bench"),
+        ("genie_dg.optax.transform", "from genie_dg.optim.genie import GENIE", "optax may not import optim"),
         ("genie_dg.protocols.sweep", "from genie_dg.algorithms.registry import ALGORITHMS", "algorithms"),
         ("genie_dg.runs.record", "from genie_dg.results.frame import load", "runs may not import results"),
         ("genie_dg.runs.folder", "def f():\n    from genie_dg.optim.genie import GENIE", "import optim"),
@@ -266,13 +267,19 @@ def loaded_by(statement: str) -> set[str]:
 
 
 HEAVY = {"torchvision", "PIL", "matplotlib", "sklearn", "scipy", "rich", "ray", "triton", "polars", "msgspec"}
-HEAVY |= {"jinja2", "cv2", "timm", "torch._dynamo", "torch._inductor"}
+HEAVY |= {"jinja2", "cv2", "timm", "torch._dynamo", "torch._inductor", "jax", "optax"}
 
 
 def test_importing_optim_loads_torch_and_nothing_heavier() -> None:
     loaded = loaded_by("import genie_dg.optim")
     assert "torch" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_importing_optax_loads_jax_and_no_torch() -> None:
+    loaded = loaded_by("import genie_dg.optax")
+    assert {"jax", "optax", "genie_dg.optax.transform"} <= loaded
+    assert "torch" not in loaded
 
 
 @pytest.mark.parametrize("module", ["genie_dg", "genie_dg.cli.main", "genie_dg.plugins"])

@@ -33,11 +33,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-FLOOR = 1e-8
-"""The variance of a single sample; also the guard of the trust ratio's denominator."""
-
-ROUNDING = 4.0
-"""What a sample adds to the rounding of the two averages, in units of the machine epsilon: see the module."""
+from ._constants import FLOOR as FLOOR
+from ._constants import HIGHEST_INVERSE, ROUNDING, SINGLE
 
 Scalar: TypeAlias = "float | Tensor"
 
@@ -65,11 +62,11 @@ def averaging(beta: float, step: Scalar) -> Averaging:
     freedom: Scalar
     least: Scalar
     if isinstance(rho, Tensor):
-        single = rho >= 1 - 1e-6
+        single = rho >= 1 - SINGLE
         freedom = torch.where(single, 0.0, 1 / torch.where(single, 1.0, 1 - rho))
         least = torch.where(single, FLOOR, 0.0)
     else:
-        freedom, least = (0.0, FLOOR) if rho >= 1 - 1e-6 else (1 / (1 - rho), 0.0)
+        freedom, least = (0.0, FLOOR) if rho >= 1 - SINGLE else (1 / (1 - rho), 0.0)
     return Averaging(beta, 1 - beta, 1 / (1 - power), freedom, rho, least)
 
 
@@ -116,7 +113,7 @@ def trust(mean_square: Tensor, s2: Tensor, rho: Scalar) -> Tensor:
 
 def gate(s2: Tensor) -> Tensor:
     """The gate a = tanh(min(1/s^2, 10)) of the released formulation; exactly 1 in float32 where s^2 <= 0.1."""
-    return torch.tanh((1.0 / s2).clamp(max=10.0))
+    return torch.tanh((1.0 / s2).clamp(max=HIGHEST_INVERSE))
 
 
 def inverse_variance(s2: Tensor, typical: Scalar) -> Tensor:

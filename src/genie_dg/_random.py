@@ -26,37 +26,22 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-INDEX_BITS = 31
-"""Element indices are split into a low part of this many bits and a high part that joins the key."""
-
-LANES = 256
-"""Elements of a row; a power of two and a multiple of every vector width."""
+from ._constants import CENTRE, GOLDEN, MULTIPLY_1, SALT, TAIL
+from ._constants import INDEX_BITS as INDEX_BITS
+from ._constants import LANES as LANES
+from ._constants import MASK_32 as _MASK
+from ._constants import MULTIPLY_2 as UNSIGNED_MULTIPLY_2
 
 Word: TypeAlias = "int | Tensor"
 """A signed 32-bit key word: one number for a whole tensor, or an int32 tensor with one per element."""
 
-_MASK = 0xFFFFFFFF
-_GOLDEN = 0x9E3779B9
-_MULTIPLY_1 = 0x7FEB352D
-_MULTIPLY_2 = 0x846CA68B - (1 << 32)
-_SALT = (0x243F6A88, 0x85A308D3)  # the first digits of pi: one salt for each key word
-
-_CENTRE = (
-    2.8531987439350814e-08, 3.4372334312138264e-07, -3.5288260278321104e-06, -4.396740678203059e-06,
-    0.0002186020719818771, -0.0012537076836451888, -0.004177707713097334, 0.24664072692394257,
-    1.5014094114303589,
-)  # fmt: skip
-_TAIL = (
-    -0.00013182344264350832, 6.076043064240366e-05, 0.0012532888213172555, -0.0036336760967969894,
-    0.005784050095826387, -0.007632669061422348, 0.009432020597159863, 1.0016746520996094,
-    2.832977056503296,
-)  # fmt: skip
+_MULTIPLY_2 = UNSIGNED_MULTIPLY_2 - (1 << 32)  # as a signed 32-bit word
 
 
 def _mix(x: Tensor) -> Tensor:
     """A bijection of 32-bit words held in int64; only the low 32 bits of each product matter."""
-    x = ((x ^ (x >> 16)) * _MULTIPLY_1) & _MASK
-    x = ((x ^ (x >> 15)) * (_MULTIPLY_2 + (1 << 32))) & _MASK
+    x = ((x ^ (x >> 16)) * MULTIPLY_1) & _MASK
+    x = ((x ^ (x >> 15)) * UNSIGNED_MULTIPLY_2) & _MASK
     return x ^ (x >> 16)
 
 
@@ -68,16 +53,16 @@ def stream_base(seed: int, index: Tensor, high: Tensor) -> Tensor:
         index: int64 ``[n]``, the index of the parameter of each stream.
         high: int64 ``[n]``, the element index above `INDEX_BITS` bits (0 for all but giant tensors).
     """
-    word = torch.tensor(_SALT, dtype=torch.int64, device=index.device).unsqueeze(1)
+    word = torch.tensor(SALT, dtype=torch.int64, device=index.device).unsqueeze(1)
     parts: tuple[Word, ...] = (seed & _MASK, (seed >> 32) & _MASK, index, high)
     for part in parts:
-        word = _mix((word + _GOLDEN) & _MASK ^ part)
+        word = _mix((word + GOLDEN) & _MASK ^ part)
     return word
 
 
 def stream_key(base: Tensor, step: Word) -> Tensor:
     """The keys of one step: int32 ``[2, n]``. ``step`` is a number or an int64 tensor ``[n]`` or ``[]``."""
-    key = _mix((base + step * _GOLDEN) & _MASK)
+    key = _mix((base + step * GOLDEN) & _MASK)
     return _signed(key)
 
 
@@ -96,7 +81,7 @@ def lane_words(device: torch.device) -> Tensor:
 
 def _new_lane_words(device: torch.device) -> Tensor:
     lanes = torch.arange(1, LANES + 1, dtype=torch.int64)
-    return _signed(_mix(lanes * _GOLDEN & _MASK)).to(device)
+    return _signed(_mix(lanes * GOLDEN & _MASK)).to(device)
 
 
 _kept_lane_words = functools.lru_cache(maxsize=32)(_new_lane_words)
@@ -105,20 +90,20 @@ _kept_lane_words = functools.lru_cache(maxsize=32)(_new_lane_words)
 def row_words(rows: Tensor, key0: Word, key1: Word) -> Tensor:
     """32 random bits for each int32 row number."""
     x = rows ^ key0
-    x = (x ^ _logical_shift(x, 16)) * _MULTIPLY_1 + key1
+    x = (x ^ _logical_shift(x, 16)) * MULTIPLY_1 + key1
     x = (x ^ _logical_shift(x, 15)) * _MULTIPLY_2
     return x ^ _logical_shift(x, 16)
 
 
 def element_words(row: Tensor, lane: Tensor) -> Tensor:
     """A random signed int32, uniform over its range, for each pair of a row word and a lane word."""
-    x = (row ^ lane) * _MULTIPLY_1
+    x = (row ^ lane) * MULTIPLY_1
     return (x ^ _logical_shift(x, 15)) * _MULTIPLY_2
 
 
 def element_words_(row: Tensor, lane: Tensor, out: Tensor, scratch: Tensor) -> Tensor:
     """`element_words` without temporaries, for eager loops over blocks."""
-    torch.bitwise_xor(row, lane, out=out).mul_(_MULTIPLY_1)
+    torch.bitwise_xor(row, lane, out=out).mul_(MULTIPLY_1)
     torch.bitwise_right_shift(out, 15, out=scratch)
     return out.bitwise_xor_(scratch.bitwise_and_((1 << 17) - 1)).mul_(_MULTIPLY_2)
 
@@ -147,8 +132,8 @@ def drop_mask(word: Tensor, threshold: Word) -> Tensor:
 
 def normal(word: Tensor) -> Tensor:
     """Standard normal numbers in float32, independent of `drop_mask` of the same words."""
-    x = word + (_GOLDEN - (1 << 32))
-    x = (x ^ _logical_shift(x, 16)) * _MULTIPLY_1
+    x = word + (GOLDEN - (1 << 32))
+    x = (x ^ _logical_shift(x, 16)) * MULTIPLY_1
     x = (x ^ _logical_shift(x, 15)) * _MULTIPLY_2
     return inverse_normal(((x >> 8).to(torch.float32) + 0.5) * 2.0**-23)
 
@@ -159,8 +144,8 @@ def inverse_normal(x: Tensor) -> Tensor:
     centre, tail = w - 2.5, torch.sqrt(w) - 3.0
     inner: Tensor
     outer: Tensor
-    inner, outer = torch.full_like(x, _CENTRE[0]), torch.full_like(x, _TAIL[0])
-    for a, b in zip(_CENTRE[1:], _TAIL[1:], strict=True):
+    inner, outer = torch.full_like(x, CENTRE[0]), torch.full_like(x, TAIL[0])
+    for a, b in zip(CENTRE[1:], TAIL[1:], strict=True):
         inner, outer = inner * centre + a, outer * tail + b
     result: Tensor = torch.where(w < 5.0, inner, outer) * x * 2.0**0.5
     return result

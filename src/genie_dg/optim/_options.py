@@ -10,10 +10,12 @@ from torch import Tensor
 
 from genie_dg import check
 from genie_dg._moments import GRADIENT_SIZE, NEUTRAL_LR, Scalar, averaging
+from genie_dg._options import OptionError as OptionError
+from genie_dg._options import check_formulation, check_lr, check_numbers, check_switches
+from genie_dg._options import check_seed as check_seed
 
 from ._update import Rule, Scalars
 
-FORMULATIONS = ("released", "algorithm1", "theorem")
 SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
 PATHS = ("foreach", "fused")
 
@@ -34,10 +36,6 @@ _NOT_HERE = {
 }
 
 
-class OptionError(check.InputError, TypeError):
-    """An option has a wrong value or type, or is unknown; so it is both a ValueError and a TypeError."""
-
-
 def refuse_unknown(unknown: dict[str, Any], allowed: Sequence[str]) -> None:
     """Raise for the first keyword that GENIE does not have, and name the nearest one that it has."""
     for name, value in unknown.items():
@@ -55,15 +53,11 @@ def check_group(group: dict[str, Any]) -> None:
         if group["lr"].numel() != 1:
             raise OptionError(f"got a Tensor lr with {group['lr'].numel()} elements; expected one element.")
     else:
-        check.number("lr", group["lr"], 0, error=OptionError)
-    for name in ("beta", "dropout"):
-        check.number(name, group[name], 0, 1, open_high=True, error=OptionError)
-    for name in ("noise_std", "weight_decay"):
-        check.number(name, group[name], 0, error=OptionError)
-    check.one_of("formulation", group["formulation"], FORMULATIONS, error=OptionError)
+        check_lr(group["lr"])
+    check_numbers(group)
+    check_formulation(group["formulation"])
     check_seed(group["seed"])
-    for name in (*SWITCHES, *(name for name in PATHS if group[name] is not None)):
-        check.boolean(name, group[name], error=OptionError)
+    check_switches(group, [*SWITCHES, *(name for name in PATHS if group[name] is not None)])
     if group["foreach"] and group["fused"]:
         raise OptionError("got foreach=True and fused=True, which are two paths; expected at most one of them.")
     for p in group.get("params", ()):
@@ -79,13 +73,6 @@ def check_loaded_groups(groups: Sequence[dict[str, Any]]) -> None:
                 f"got the state of another optimizer, with {names}; expected a state that GENIE has saved, "
                 "because its moments and its lr mean something else: build GENIE anew and choose its own lr."
             )
-
-
-def check_seed(seed: Any) -> int:
-    """Any whole number, below 0 too."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise OptionError(f"got seed={check.short(seed)}; expected a whole number.")
-    return seed
 
 
 def check_parameter(p: Tensor) -> None:

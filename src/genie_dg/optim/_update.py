@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import _moments, _random
+from genie_dg._constants import CALM as CALM
 from genie_dg._moments import (
     FLOOR,
     Averaging,
@@ -35,9 +36,6 @@ from genie_dg._moments import (
 )
 
 from ._local import Draw, LocalParameter, stream_keys, whole_draw
-
-CALM = 0.1
-"""Entries with a variance at or below this get no noise in float32."""
 
 
 @dataclass(frozen=True)
