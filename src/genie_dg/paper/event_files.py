@@ -1,9 +1,9 @@
 """The numbers of a TensorBoard event file, read without TensorBoard.
 
-A file is a row of records: the length as eight bytes, four bytes of checksum, the record, four more of checksum.
-A record is a message of Google's protocol buffers, of which three fields matter: the step (2), and in the summary
-(5) of each value (1) its tag (1) and its number (2). TensorBoard's own reader takes minutes for the files of
-15,000 steps that are read here, and would be a dependency for this alone.
+A file is a row of records: the length as eight bytes, four bytes of checksum, the record, four more of
+checksum. A record is a message of Google's protocol buffers, of which three fields matter: the step (2), and
+in the summary (5) of each value (1) its tag (1) and its number (2). TensorBoard would be a dependency for this
+alone.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _fields(message: bytes, path: Path) -> Iterator[tuple[int, Field]]:
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise PaperError(f"{path} is not an event file of TensorBoard: a field has the unknown kind {kind}.")
+            raise PaperError(
+                f"{path} is not an event file of TensorBoard: a field has the unknown kind {kind}."
+            )
         yield key >> 3, message[at : at + size]
         at += size
 

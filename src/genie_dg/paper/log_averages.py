@@ -63,7 +63,12 @@ def cells(runs: Sequence[LoggedRun]) -> Iterator[Cell]:
     for run in runs:
         if not run.finished:
             continue
-        if run.network == "resnet50" and not run.one_source and run.steps == LONG and run.dataset != "DomainNet":
+        if (
+            run.network == "resnet50"
+            and not run.one_source
+            and run.steps == LONG
+            and run.dataset != "DomainNet"
+        ):
             for level in LEVELS:
                 yield Cell("iterations", run.dataset, f"{run.optimizer}@{level}", run.domain, run, level)
             # the first third is a run of the other tables' length

@@ -1,7 +1,8 @@
 """A clone of the authors' repository as small CSV files: the origin *logged*.
 
-`collect` reads every ``train_output/**/log.txt``, the OSGR and GSNR of the event files beside the long runs and the
-files of sharpness, and gives the text of each file of the folder ``logged``. Only numbers and names are taken.
+`collect` reads every ``train_output/**/log.txt``, the OSGR and GSNR of the event files beside the long runs
+and the files of sharpness, and gives the text of each file of the folder ``logged``. Only numbers and names are
+taken.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ def collect(clone: Path) -> dict[str, str]:
     commit = commit_of(clone)
     if not logs or not commit:
         missing = f"logs under {OUTPUT}" if not logs else "git history"
-        raise PaperError(f"{clone} has no {missing}, so it is not a clone of the authors' repository; {what_to_do}.")
+        raise PaperError(
+            f"{clone} has no {missing}, so it is not a clone of the authors' repository; {what_to_do}."
+        )
     runs = [read_log(path, root) for path in logs]
     finished = sum(run.finished for run in runs)
-    source = csv_text(
-        ["repository", "commit", "logs", "finished"], [[REPOSITORY, commit, len(runs), finished]]
-    )
+    source = csv_text(["repository", "commit", "logs", "finished"], [[REPOSITORY, commit, len(runs), finished]])
     return {
         "source.csv": source,
         "runs.csv": csv_text(RUN_COLUMNS, map(run_line, runs)),
@@ -73,14 +74,16 @@ def commit_of(clone: Path) -> str:
     try:
         said = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60).stdout.split("\n")
     except OSError:
-        raise PaperError("The commit of the clone is asked of git, which is not installed; install it.") from None
+        raise PaperError(
+            "The commit of the clone is asked of git, which is not installed; install it."
+        ) from None
     return said[1] if len(said) > 1 and not said[0] else ""
 
 
 RUN_COLUMNS = (
-    "folder", "dataset", "domain", "one_source", "network", "algorithm", "optimizer", "variant", "trial", "draw",
-    "batch", "pictures", "lr", "beta", "p", "dropout", "steps", "finished", "selected_step", "validation", "selected",
-    "oracle", "last", "step_seconds", "evaluation_seconds", "seconds",
+    "folder", "dataset", "domain", "one_source", "network", "algorithm", "optimizer", "variant", "trial",
+    "draw", "batch", "pictures", "lr", "beta", "p", "dropout", "steps", "finished", "selected_step", "validation",
+    "selected", "oracle", "last", "step_seconds", "evaluation_seconds", "seconds",
 )  # fmt: skip
 
 
@@ -88,8 +91,8 @@ def run_line(run: LoggedRun) -> Line:
     """A run as a line of ``runs.csv``; one without any evaluation has no results."""
     cells: list[object] = [
         run.folder, run.dataset, run.domain, int(run.one_source), run.network, run.algorithm, run.optimizer,
-        run.variant, run.trial, run.draw, run.batch, run.pictures, run.lr, run.beta, run.p, run.dropout, run.steps,
-        int(run.finished),
+        run.variant, run.trial, run.draw, run.batch, run.pictures, run.lr, run.beta, run.p, run.dropout,
+        run.steps, int(run.finished),
     ]  # fmt: skip
     if len(run.records) > 1:
         selected, later = run.selected(), run.records[1:]  # the first step loads the data
@@ -117,7 +120,7 @@ OSGR_COLUMNS = ("dataset", "domain", "optimizer", "batch", "pictures", "step", "
 
 
 def osgr_lines(run: LoggedRun, root: Path) -> list[Line]:
-    """What a long run on the figure's set logged as OSGR, averaged as in the paper's figure, and the size of its gradients.
+    """What a long run on the figure's set logged as OSGR, and the size of its gradients.
 
     A line is of `WINDOW` steps: the mean of what was logged, and the median of the root mean square over the
     parameters of one step's gradient; the latter is empty where it is too large for the logged digits to tell.
@@ -135,19 +138,17 @@ def osgr_lines(run: LoggedRun, root: Path) -> list[Line]:
         middle = mean(step for step, _ in window)
         shown = f"{size:.3g}" if math.isfinite(size) else None
         average = round(mean(value for _, value in window), 7)
-        lines.append(
-            [run.dataset, run.domain, run.optimizer, run.batch, run.pictures, middle, average, shown]
-        )
+        lines.append([run.dataset, run.domain, run.optimizer, run.batch, run.pictures, middle, average, shown])
     return lines
 
 
 def gradient_size(osgr: float, gsnr: float, n: int) -> float:
     r"""The root mean square of a gradient's entries, from what the authors log about it.
 
-    With the mean square :math:`s = v + m^2` of :math:`d \gg 1` entries, variance :math:`v` and mean :math:`m`, they
-    log :math:`o = 1 - v / (n s + 10^{-7})` and :math:`q = m^2 / (v + 10^{-7})`, so
-    :math:`v = 10^{-7} (1 + n q) / (1 / (1 - o) - n (1 + q))`. Infinite where the difference below is lost in the
-    digits of a float32, which is so for gradients above about 0.01.
+    With the mean square :math:`s = v + m^2` of :math:`d \gg 1` entries, variance :math:`v` and mean
+    :math:`m`, they log :math:`o = 1 - v / (n s + 10^{-7})` and :math:`q = m^2 / (v + 10^{-7})`, so
+    :math:`v = 10^{-7} (1 + n q) / (1 / (1 - o) - n (1 + q))`. Infinite where the difference below is lost in
+    the digits of a float32, which is so for gradients above about 0.01.
 
     Args:
         osgr: o.
@@ -167,7 +168,14 @@ def gradient_size(osgr: float, gsnr: float, n: int) -> float:
     return math.sqrt(variance + gsnr * (variance + ADDED))
 
 
-SHARPNESS_COLUMNS = ("dataset", "domain", "optimizer", "step", *(f"rho={radius}" for radius in RADII))
+SHARPNESS_COLUMNS = (
+    "dataset",
+    "domain",
+    "optimizer",
+    "started",
+    "step",
+    *(f"rho={radius}" for radius in RADII),
+)
 
 
 def sharpness(run: LoggedRun, root: Path) -> list[Line]:
@@ -176,10 +184,11 @@ def sharpness(run: LoggedRun, root: Path) -> list[Line]:
     if not path.is_file():
         return []
     lines: list[Line] = []
+    started = "_".join(Path(run.folder).name.split("_")[:2])  # tells repeats apart
     for line in path.read_text(encoding="utf-8").splitlines():
         step, *rises = line.split(",")
         if len(rises) != len(RADII):
             raise PaperError(f"{path} has {len(rises)} numbers after a step; expected {len(RADII)}.")
         shown = [f"{float(rise):.5g}" for rise in rises]
-        lines.append([run.dataset, run.domain, run.optimizer, int(step), *shown])
+        lines.append([run.dataset, run.domain, run.optimizer, started, int(step), *shown])
     return lines

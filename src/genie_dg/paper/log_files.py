@@ -1,7 +1,8 @@
 """One log of the authors' training script, as numbers.
 
-Their repository keeps a folder for each run under ``train_output``, with what the script printed in ``log.txt``:
-the arguments, the hyper-parameters, then a line for each evaluation. Only numbers and names are read.
+Their repository keeps a folder for each run under ``train_output``, with what the script printed in
+``log.txt``: the arguments, the hyper-parameters, then a line for each evaluation. Only numbers and names are
+read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .request import PaperError
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 RATE, BETA, P = 0.015, 0.95, 0.4
-"""Of GENIE as an optimizer under other algorithms: the defaults of their class, which no run changes or prints."""
+"""Of GENIE as an optimizer under other algorithms: the defaults of their class; no run changes or prints them."""
 NAMES = {"sgd": "SGD", "adam": "Adam", "genie": "GENIE", "sign_genie": "signed GENIE", "signum": "Signum"}
 SWEPT = re.compile(r"_(ma|p)0(\d*)$")
 """The end of a folder's name, where a run of the grid says its value: ``ma0995`` is beta 0.995."""
@@ -26,7 +27,7 @@ STEPS = {"DomainNet": 15001}
 
 @dataclass(frozen=True)
 class LoggedRecord:
-    """One evaluation: accuracies in percent, the mean seconds of a step since the last, those it took itself."""
+    """One evaluation: accuracies in percent, mean seconds of a step since the last, and its own seconds."""
 
     step: int
     validation: float
@@ -147,7 +148,11 @@ def _variant(kind: str, folder: str) -> tuple[str, dict[str, float]]:
     >>> _variant("GENIE_hp", "250329_18-38-30_resnet50_sgd_ma099"), _variant("GENIE_hp_p", "1_sgd_p0")
     (('beta=0.99', {'beta': 0.99}), ('p=0.0', {'p': 0.0}))
     """
-    switched = {"GENIE_p": "precondition", "GENIE_Noise": "precondition+noise", "GENIE_Mask": "precondition+mask"}
+    switched = {
+        "GENIE_p": "precondition",
+        "GENIE_Noise": "precondition+noise",
+        "GENIE_Mask": "precondition+mask",
+    }
     found = SWEPT.search(folder)
     if kind in ("GENIE_hp", "GENIE_hp_p") and found:
         name, value = "beta" if found[1] == "ma" else "p", float(f"0.{found[2] or 0}")
@@ -167,10 +172,7 @@ def _records(text: str, year: int) -> tuple[LoggedRecord, ...]:
         elif head and len(words) == len(head) and words[0][0].isdigit():
             numbers = dict(zip(head, map(float, words), strict=True))
             stamp = datetime.strptime(f"{2000 + year} {before.split(maxsplit=1)[1]}", "%Y %m/%d %H:%M:%S")
-            records.append(
-                LoggedRecord(
-                    int(numbers["step"]), 100 * numbers["train_out"], 100 * numbers["test_in"],
-                    100 * numbers["test_out"], numbers["step_time"], numbers["eval_time"], stamp,
-                )  # fmt: skip
-            )
+            accuracies = (100 * numbers[name] for name in ("train_out", "test_in", "test_out"))
+            seconds = numbers["step_time"], numbers["eval_time"]
+            records.append(LoggedRecord(int(numbers["step"]), *accuracies, *seconds, stamp))
     return tuple(records)

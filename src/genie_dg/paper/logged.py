@@ -1,11 +1,12 @@
 """What the authors' own logs say: numbers of the third origin, beside quoted and measured ones.
 
-The folder ``logged`` holds what `log_collection.collect` makes of a clone of their repository: ``source.csv`` names
-the commit, ``runs.csv`` has a line for each run, ``averages.csv`` one for each number of a table, ``osgr.csv`` the curves
-of the OSGR figure and ``sharpness.csv`` the files of sharpness. ``genie-dg paper logged --clone CLONE`` makes them again.
+The folder ``logged`` holds what `log_collection.collect` makes of a clone of their repository: ``source.csv``
+names the commit, ``runs.csv`` has a line for each run, ``averages.csv`` one for each number of a table,
+``osgr.csv`` the curves of the OSGR figure and ``sharpness.csv`` the files of sharpness.
+``genie-dg paper logged --clone CLONE`` makes them again.
 
-A number of the paper is mostly the mean of three trials; the repository has one run of each, or a few, mostly the
-best one. So a logged number beside a quoted one may be higher, and says what one run gave.
+A number of the paper is mostly the mean of three trials; the repository has one run of each, or a few, mostly
+the best one. So a logged number beside a quoted one may be higher, and says what one run gave.
 """
 
 from __future__ import annotations

@@ -23,6 +23,11 @@ from typing import Any
 from .request import PaperError
 
 FOLDER = files(__package__) / "published"
+PRINTED = {
+    "adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "yogi": "Yogi", "adabelief": "AdaBelief",
+    "adahessian": "AdaHessian", "sam": "SAM", "gam": "GAM", "fad": "FAD", "genie": "GENIE",
+}  # fmt: skip
+"""What the paper calls an optimizer."""
 
 
 @dataclass(frozen=True)
