@@ -82,8 +82,8 @@ def commit_of(clone: Path) -> str:
 
 RUN_COLUMNS = (
     "folder", "dataset", "domain", "one_source", "network", "algorithm", "optimizer", "variant", "trial",
-    "draw", "batch", "pictures", "lr", "beta", "p", "dropout", "steps", "finished", "selected_step", "validation",
-    "selected", "oracle", "last", "step_seconds", "evaluation_seconds", "seconds",
+    "draw", "batch", "pictures", "lr", "beta", "p", "dropout", "steps", "finished", "selected_step",
+    "validation", "selected", "oracle", "last", "step_seconds", "evaluation_seconds", "seconds",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from .request import PaperError
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 RATE, BETA, P = 0.015, 0.95, 0.4
-"""Of GENIE as an optimizer under other algorithms: the defaults of their class; no run changes or prints them."""
+"""Of GENIE as an optimizer of other algorithms: the defaults of their class; no run changes or prints them."""
 NAMES = {"sgd": "SGD", "adam": "Adam", "genie": "GENIE", "sign_genie": "signed GENIE", "signum": "Signum"}
 SWEPT = re.compile(r"_(ma|p)0(\d*)$")
 """The end of a folder's name, where a run of the grid says its value: ``ma0995`` is beta 0.995."""
@@ -172,7 +172,7 @@ def _records(text: str, year: int) -> tuple[LoggedRecord, ...]:
         elif head and len(words) == len(head) and words[0][0].isdigit():
             numbers = dict(zip(head, map(float, words), strict=True))
             stamp = datetime.strptime(f"{2000 + year} {before.split(maxsplit=1)[1]}", "%Y %m/%d %H:%M:%S")
-            accuracies = (100 * numbers[name] for name in ("train_out", "test_in", "test_out"))
+            validation, test, test_out = (100 * numbers[part] for part in ("train_out", "test_in", "test_out"))
             seconds = numbers["step_time"], numbers["eval_time"]
-            records.append(LoggedRecord(int(numbers["step"]), *accuracies, *seconds, stamp))
+            records.append(LoggedRecord(int(numbers["step"]), validation, test, test_out, *seconds, stamp))
     return tuple(records)
