@@ -2,9 +2,9 @@
 
 Their logger computes :math:`1 - v / (n s + 10^{-7})` from the variance v and the mean square s over the
 parameters of one gradient, with n pictures in the step. The mean over parameters is near zero, so v and s are
-nearly equal, and the value is 1 - 1/n as long as n s is far above 1e-7; it rises towards 1 when gradients become
-small. The upper panels have the curves and 1 - 1/n as dotted lines, the lower ones the size of the gradients,
-which follows from what was logged (`log_collection.gradient_size`).
+nearly equal, and the value is 1 - 1/n as long as n s is far above 1e-7; it rises towards 1 when gradients
+become small. The upper panels have the curves and 1 - 1/n as dotted lines, the lower ones the size of the
+gradients, which follows from what was logged (`log_collection.gradient_size`).
 """
 
 from __future__ import annotations

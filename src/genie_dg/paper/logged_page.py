@@ -13,8 +13,8 @@ from .logged import FOLDER, NAMES, Logged, committed, read_logged
 from .published import PUBLISHED, PublishedTable
 from .request import Request, Result
 
-CLOSE = 0.051
-"""How far a number with one digit may be from what it was rounded from, with a little for floats."""
+CLOSE = 0.0551
+"""How far a number with one digit may be from a log: some were rounded to two digits first, 25.4477 to 25.5."""
 TIMES = 1.0
 """The same for seconds: means of seconds were rounded twice."""
 

@@ -32,7 +32,7 @@ class Request:
         say: called with lines about what happens.
         tick: called with how much is done, of how much, and what is being done.
         only: names of claims, for the ledger; all when empty.
-        clone: of the authors' repository, for the part ``logged``; without one it shows what the package carries.
+        clone: of the authors' repository, for the part ``logged``; without one, what the package carries.
     """
 
     scale: Scale
