@@ -176,9 +176,9 @@ def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:
     with the variance taken across the *parameters* of one gradient instead of across samples. The mean over
     parameters is near zero, so the variance is nearly :math:`\overline{g^2}`, and the value depends on the
     batch and the size of the gradient alone: where :math:`n\,\overline{g^2}` is far above 1e-7 it is 1 - 1/n,
-    for every optimizer and all data; it rises to 1 as the gradient vanishes. At
-    :math:`n\,\overline{g^2} = 10^{-7}`, which a ResNet-50 reaches late in training, it is 1 - 1/(2n). Offered
-    for comparison with published curves only.
+    for every optimizer and all data; it rises to 1 as the gradient vanishes. Where the two are equal it is
+    1 - 1/(2n); the gradients of a ResNet-50 come near that late in training. Offered for comparison with
+    published curves only.
 
     Args:
         gradient: one batch gradient by name, of two entries or more.
@@ -187,15 +187,15 @@ def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:
     Example:
         >>> gradient = torch.tensor([1.0, -1.0]).repeat(1000)
         >>> [round(osgr_as_published({"w": scale * gradient}, 96), 4) for scale in (1.0, 1e-3, 1e-4, 1e-5)]
-        [0.9896, 0.9896, 0.9949, 0.9991]
+        [0.9896, 0.9896, 0.9906, 0.9991]
     """
     whole_number("batch_size", batch_size, error=MeasurementError)
     every = torch.cat([g.detach().flatten().double() for g in gradient.values()])
     square = float(every.square().mean()) if every.numel() > 1 else math.nan
     if not math.isfinite(square):
         raise MeasurementError(
-            "The gradient has one entry or is not finite, and the published formula takes the variance over its "
-            "entries; give the gradient of one batch for a whole network."
+            "The gradient has one entry or is not finite, and the published formula takes the variance over "
+            "its entries; give the gradient of one batch for a whole network."
         )
     return 1 - float(every.var()) / (batch_size * square + 1e-7)
 

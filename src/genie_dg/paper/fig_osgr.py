@@ -1,11 +1,11 @@
 """The OSGR over training by optimizer, with intervals (the paper's Figure 4).
 
-The authors' figure takes the variance across the parameters of one gradient, which knows the batch and the size
-of the gradient alone (`fig_logged`); what their runs logged stands beside. Here it is measured two ways, on
-samples that no step was trained on: by the definition (loss changes on D' over those on D), and in the
-theorem's form, which knows the preconditioner alone. A ratio of two small noisy numbers says little for one run, so
-several trials are pooled at each step: the sum of the gains on D' over the sum of the gains on D, with the
-interval of the delta method over trials.
+The authors' figure takes the variance across the parameters of one gradient, which knows the batch and the
+size of the gradient alone (`fig_logged`); what their runs logged stands beside. Here it is measured two ways,
+on samples that no step was trained on: by the definition (loss changes on D' over those on D), and in the
+theorem's form, which knows the preconditioner alone. A ratio of two small noisy numbers says little for one
+run, so several trials are pooled at each step: the sum of the gains on D' over the sum of the gains on D, with
+the interval of the delta method over trials.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from genie_dg import __version__
 from genie_dg.check import one_of
 
+from .as_done import FOLDER as AS_DONE
+from .as_done import committed_as_done
 from .experiments import EXPERIMENTS, Experiment, runs_of, sweeps
 from .fig_sensitivity import GRID_SET, draw_sensitivity, logged_sensitivity
 from .iteration_tables import iteration_tables
@@ -69,6 +71,11 @@ def head(experiment: Experiment, runs: ExperimentRuns, request: Request) -> str:
             command = f"genie-dg sweep experiments/{sweep.name}.toml --root {root} --out {request.out / 'runs'}"
             lines.append(f"- `{command}`: {count:,} runs")
         lines.append(f"- {total:,} runs in all; this command starts none of them, it shows those that are done")
+        differs = len(committed_as_done(experiment.name))
+        if differs:
+            lines.append(
+                f"- as the authors did it: `experiments/{AS_DONE}/{experiment.name}-*.toml`, {differs} sweeps"
+            )
     else:
         lines.append("- a miniature: its numbers compare with one another, not with the published ones")
     for part in runs.grids:
