@@ -36,7 +36,7 @@ def runs_of(experiment: str) -> list[RunConfig]:
 
 
 def logged_runs(variants: tuple[str, ...], steps: str) -> set[tuple[str, ...]]:
-    """Data set, domain, batch, rate, beta, p and dropout of the logged runs of GENIE with one domain left out."""
+    """Data set, domain, batch, rate, beta, p and dropout of logged runs of GENIE with one domain left out."""
     return {
         (run["dataset"], run["domain"], run["batch"], *(f"{float(run[k]):.5g}" for k in KEYS if run[k]))
         for run in committed().runs

@@ -53,9 +53,9 @@ def test_the_files_of_a_small_tree(clone: Path) -> None:
     (source,) = lines(texts["source.csv"])
     assert (source["logs"], source["finished"], len(source["commit"])) == ("2", "2", 40)
     runs = {run["dataset"]: run for run in lines(texts["runs.csv"])}
-    assert {k: runs["VLCS"][k] for k in ("domain", "batch", "pictures", "selected_step", "selected", "seconds")} == {
-        "domain": "LabelMe", "batch": "32", "pictures": "96", "selected_step": "10000", "selected": "50", "seconds": "300",
-    }  # fmt: skip
+    wanted = {"domain": "LabelMe", "batch": "32", "pictures": "96", "selected_step": "10000", "selected": "50"}
+    assert wanted.items() <= runs["VLCS"].items()
+    assert runs["VLCS"]["seconds"] == "300"
     assert (runs["PACS"]["validation"], runs["PACS"]["last"], runs["PACS"]["step_seconds"]) == (
         "50",
         "40",

@@ -15,7 +15,7 @@ from genie_dg.paper.request import Request
 from genie_dg.paper.sourced import LOGGED, logged, logged_averages
 
 LEVELS = {"PACS": 118, "VLCS": 117, "OfficeHome": 120}
-"""Cells of Tables 14 to 16 that the logs give; the others are printed averages that Table 3 prints otherwise."""
+"""Cells of Tables 14 to 16 that the logs give; the others are averages that Table 3 prints otherwise."""
 
 
 def test_the_source_is_named() -> None:
@@ -55,7 +55,7 @@ def test_with_one_source_the_others_are_single_runs_and_coral_is_erm() -> None:
 
 
 def test_the_runs_log_what_training_domain_selection_gives() -> None:
-    """The logs' own line against the selection here was checked when they were read; here, the tuned runs by hand."""
+    """The tuned runs on PACS, typed by hand."""
     tuned = {
         run["domain"]: (run["trial"], run["draw"], run["batch"], run["selected_step"], run["selected"])
         for run in committed().runs
@@ -91,9 +91,9 @@ def test_osgr_starts_at_what_the_batch_says_and_rises_with_vanishing_gradients()
         batches[domain] = genie.batch
         for curve in (sgd, adam, sam, genie):
             assert curve.values[0] == pytest.approx(1 - 1 / curve.pictures, abs=5e-5)
-            rest = 1 / (1 - curve.values[-1]) - curve.pictures  # what 1e-7 adds: 1e-7 / mean square
-            implied = math.sqrt(1e-7 / rest)
-            assert implied == pytest.approx(curve.sizes[-1], rel=0.35)  # a mean against a median
+        for curve in (sgd, sam):  # of which all steps of a window are alike
+            added = 1 / (1 - curve.values[-1]) - curve.pictures  # 1e-7 over the mean square
+            assert math.sqrt(1e-7 / added) == pytest.approx(curve.sizes[-1], rel=0.15)
         for other in (sgd, adam, sam):
             if genie.batch < 32:
                 assert max(genie.values) < min(other.values)
