@@ -86,7 +86,7 @@ def test_osgr_starts_at_what_the_batch_says_and_rises_with_vanishing_gradients()
     """GENIE is above the others at the start where its batch is larger, and below where it is smaller."""
     batches = {}
     for domain in ("Caltech", "LabelMe", "SUN", "VOC"):
-        sgd, adam, sam, genie = curves_of(committed(), domain)
+        sgd, adam, genie, sam = curves_of(committed(), domain)
         assert (sgd.batch, adam.batch, sam.batch) == (32, 32, 32)
         batches[domain] = genie.batch
         for curve in (sgd, adam, sam, genie):

@@ -22,7 +22,8 @@ from .logged import Logged, LoggedCurve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OPTIMIZERS = ("SGD", "Adam", "SAM", "GENIE")
+OPTIMIZERS = ("SGD", "Adam", "GENIE", "SAM")
+"""In the order, and so in the colours, of the measured curves."""
 AS_PLOTTED = "LabelMe"
 """The domain left out in the panel that the authors' plotting script names."""
 

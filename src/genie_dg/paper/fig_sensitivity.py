@@ -18,8 +18,9 @@ GRID_SET = "OfficeHome"
 
 def logged_sensitivity() -> Numbers:
     """The authors' grid, and beside it what their runs of other optimizers with default settings gave there."""
-    others = [n for n in logged("optimizers", GRID_SET) if n.row.endswith(", defaults")]
-    return logged("sensitivity", GRID_SET) + [n for n in others if not n.row.startswith("GENIE")]
+    rows = [f"{optimizer}, defaults" for optimizer in ("SGD", "Adam", "SAM")]
+    others = [number for number in logged("optimizers", GRID_SET) if number.row in rows]
+    return logged("sensitivity", GRID_SET) + sorted(others, key=lambda number: rows.index(number.row))
 
 
 def draw_sensitivity(measured: Numbers, request: Request) -> tuple[Path, ...]:
@@ -36,7 +37,7 @@ def draw_sensitivity(measured: Numbers, request: Request) -> tuple[Path, ...]:
             _draw_points(averages, name, ax)
         place = f"{GRID_SET}, {committed().place}" if origin == LOGGED else numbers[0].place
         several = any(error for _, error in averages.values())
-        errors = "bars and bands: standard error over trials" if several else "one run a cell, so no errors"
+        errors = "bars and bands: standard error over trials" if several else "one run a domain, so no errors"
         axes[2 * n].set_title(f"{origin}: {place}; {errors}", fontsize="medium", loc="left")
         axes[2 * n].set_ylabel("average accuracy on the domain left out, %")
         axes[2 * n + 1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

@@ -7,12 +7,13 @@ from statistics import mean
 
 from genie_dg.results.render import markdown_table
 
-from .fig_logged import OPTIMIZERS, curves_of, draw_logged_osgr
+from .fig_logged import curves_of, draw_logged_osgr
 from .log_collection import RADII, collect
 from .logged import FOLDER, NAMES, Logged, committed, read_logged
 from .published import PUBLISHED, PublishedTable
 from .request import Request, Result
 
+OPTIMIZERS = ("SGD", "Adam", "SAM", "GENIE")
 CLOSE = 0.0551
 """How far a number with one digit may be from a log: some were rounded to two digits first, 25.4477 to 25.5."""
 TIMES = 1.0
