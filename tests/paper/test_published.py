@@ -99,7 +99,7 @@ def test_main_and_detailed_tables_agree_but_for_the_listed_ones() -> None:
             if ours != theirs:
                 found.append((number(main), name, dataset, ours, theirs))
     listed = [(i.place, i.row, i.column, i.printed, i.other) for i in INCONSISTENCIES if i.kind == "detail"]
-    assert sorted(found) == sorted(listed)  # type: ignore[type-var]  # numbers, where it is about cells
+    assert sorted(found) == sorted(listed)
 
 
 def test_tables_2_and_3_agree_but_for_the_listed_ones() -> None:
