@@ -11,6 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from genie_dg.cli.main import main
 from genie_dg.paper.log_collection import collect
+from genie_dg.paper.log_files import read_log
 from genie_dg.paper.logged import FOLDER, NAMES
 from genie_dg.paper.request import PaperError
 
@@ -115,7 +116,19 @@ def test_a_folder_that_is_not_a_clone_is_refused_in_a_sentence(
 CLONE = os.environ.get("GENIE_DG_AUTHORS", "")
 
 
-@pytest.mark.skipif(not CLONE, reason="GENIE_DG_AUTHORS does not name a clone of the authors' repository")
+REAL = pytest.mark.skipif(not CLONE, reason="GENIE_DG_AUTHORS does not name a clone of the authors' repository")
+
+
+@REAL
+def test_the_selection_is_what_the_logs_themselves_say() -> None:
+    root = Path(CLONE) / "train_output"
+    runs = [read_log(path, root) for path in sorted(root.rglob("log.txt"))]
+    said = [(run.selected().test, run.printed) for run in runs if run.printed is not None]
+    assert len(said) == 494
+    assert all(ours == pytest.approx(theirs, abs=6e-4) for ours, theirs in said)
+
+
+@REAL
 @pytest.mark.parametrize("name", NAMES)
 def test_the_committed_files_come_from_a_real_clone(name: str) -> None:
     if not TEXTS:
