@@ -164,10 +164,10 @@ NOISE = Toy(torch.zeros(400), torch.ones(400))
 
 @pytest.mark.parametrize("n", [8, 32, 128])
 def test_on_pure_noise_the_published_formula_says_almost_one_and_the_truth_is_zero(n: int) -> None:
-    """The regression test of the published curve: 1 - 1/n for gradients without any signal."""
+    """The regression test of the published curve: 1 - 1/n for large gradients without any signal."""
     x = NOISE.draw(n, torch.Generator().manual_seed(n))
     published = osgr_as_published({"weight": x.mean(0)}, n)
-    assert published == pytest.approx(1 - 1 / n, abs=0.02 / n)
+    assert published == pytest.approx(1 - 1 / n, abs=0.02 / n)  # its square is 1/n, far above 1e-7
     optimizer = torch.optim.SGD(NOISE.model.parameters(), lr=0.1)
 
     def pairs(generator: torch.Generator) -> Any:
@@ -190,12 +190,24 @@ def test_intervals_are_not_too_narrow_without_signal() -> None:
     assert hits >= LOW
 
 
-def test_as_published_is_the_sum_it_claims_to_be() -> None:
-    g = torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    spread = float(g.var(correction=0))
-    total = math.fsum(x * x for x in g.tolist())
-    wanted = 1 - math.fsum((x * x / total) / (x * x / spread) for x in g.tolist()) / 16
-    assert osgr_as_published({"a": g[:20], "b": g[20:].reshape(5, 6)}, 16) == pytest.approx(wanted)
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-4, 1e-6, 0.0])
+def test_as_published_is_the_formula_with_its_added_number(scale: float) -> None:
+    """Slow twin: the variance over entries by hand; the added 1e-7 decides where gradients are small."""
+    g = scale * torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values = g.tolist()
+    middle = math.fsum(values) / 50
+    spread = math.fsum((x - middle) ** 2 for x in values) / 49
+    wanted = 1 - spread / (16 * math.fsum(x * x for x in values) / 50 + 1e-7)
+    assert osgr_as_published({"a": g[:20], "b": g[20:].reshape(5, 6)}, 16) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_as_published_rises_when_gradients_vanish_and_only_the_batch_matters_before() -> None:
+    g = torch.randn(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    g = (g - g.mean()) / g.std()
+    large = {n: osgr_as_published({"w": 0.1 * g}, n) for n in (39, 96, 114)}
+    assert all(value == pytest.approx(1 - 1 / n, abs=1e-5) for n, value in large.items())
+    assert osgr_as_published({"w": (1e-7 / 96) ** 0.5 * g}, 96) == pytest.approx(1 - 1 / 192, abs=1e-6)
+    assert osgr_as_published({"w": 1e-6 * g}, 39) > 0.9999 > large[114]  # small gradients beat a large batch
 
 
 @pytest.mark.parametrize(
@@ -205,7 +217,11 @@ def test_as_published_is_the_sum_it_claims_to_be() -> None:
         (lambda m: osgr_of_moments(m, {"x": torch.ones(1)}), "name different parameters"),
         (lambda m: osgr_of_moments(m, {k: v * 0 for k, v in m.mean.items()}), "zero everywhere"),
         (lambda m: osgr_as_published(m.mean, 0), "got batch_size=0; expected a whole number"),
-        (lambda m: osgr_as_published({"w": torch.zeros(3)}, 4), "zero or not finite"),
+        (lambda m: osgr_as_published({"w": torch.ones(1)}, 4), "has one entry or is not finite"),
+        (
+            lambda m: osgr_as_published({"w": torch.tensor([1.0, math.nan])}, 4),
+            "has one entry or is not finite",
+        ),
         (lambda m: ratio_of_means(torch.ones(1), torch.ones(1)), "Got 1 draw"),
         (
             lambda m: ratio_of_means(torch.ones(3), torch.ones(3), 95),

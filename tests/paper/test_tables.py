@@ -20,7 +20,7 @@ from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
 from genie_dg.paper.registry import TABLES
 from genie_dg.paper.request import PaperError, Request, Result
 from genie_dg.paper.runs import accuracies, read_experiment, seconds_until, until
-from genie_dg.paper.sourced import MEASURED, QUOTED, SourcedNumber, markdown, numbers_csv
+from genie_dg.paper.sourced import LOGGED, MEASURED, QUOTED, SourcedNumber, markdown, numbers_csv
 from genie_dg.paper.tables import make_table
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
@@ -51,8 +51,8 @@ COUNTS = {
         4 * 60,
     ),
     "sensitivity": 4 * 3 * 3,
-    **{f"sensitivity-p-{p}": 4 * 3 for p in (0.1, 0.2, 0.4, 0.6, 0.8)},
-    **{f"sensitivity-beta-{beta}": 4 * 3 for beta in (0.9, 0.95, 0.99, 0.999)},
+    **{f"sensitivity-p-{p}": 4 * 3 for p in (0.0, 0.2, 0.4, 0.6, 0.8)},
+    **{f"sensitivity-beta-{beta}": 4 * 3 for beta in (0.9, 0.95, 0.99, 0.995, 0.999)},
 }
 
 
@@ -93,23 +93,25 @@ def test_a_column_never_mixes_origins() -> None:
     numbers = [
         SourcedNumber("GENIE", "PACS", MEASURED, 50.0, 1.25, trials=3),
         SourcedNumber("GENIE", "PACS", QUOTED, 87.8),
+        SourcedNumber("GENIE", "PACS", LOGGED, 88.1, runs=6),
         SourcedNumber("Adam", "PACS", MEASURED, None, note="no run"),
     ]
     assert cells(markdown("a|b", numbers)).splitlines() == [
         r"### a\|b",
         "",
-        "| row | PACS (measured here) | PACS (quoted) |",
-        "| ----- | -------------------: | ------------: |",
-        "| GENIE | 50.0 ± 1.2 | 87.8 |",
-        "| Adam | X | - |",
+        "| row | PACS (measured here) | PACS (quoted) | PACS (logged) |",
+        "| ----- | -------------------: | ------------: | ------------: |",
+        "| GENIE | 50.0 ± 1.2 | 87.8 | 88.1 |",
+        "| Adam | X | - | - |",
         "",
         "X Adam, PACS: no run.",
     ]
     lines = list(csv.DictReader(numbers_csv([("t", numbers)]).splitlines()))
-    assert [(line["origin"], line["value"]) for line in lines] == [
-        (MEASURED, "50.0"),
-        (QUOTED, "87.8"),
-        (MEASURED, ""),
+    assert [(line["origin"], line["value"], line["runs"]) for line in lines] == [
+        (MEASURED, "50.0", "0"),
+        (QUOTED, "87.8", "0"),
+        (LOGGED, "88.1", "6"),
+        (MEASURED, "", "0"),
     ]
 
 
@@ -153,6 +155,7 @@ def test_iterations(out: Path) -> None:
     adam = [line["value"] for line in lines if line["column"] == "time / Adam's" and line["row"][:4] == "Adam"]
     assert adam == ["1.0"] * 3
     assert "| 5000 | 4292 | 88.4 | 81.3 | 70.0 | 0.79 |" in cells(result.text)
+    assert "| 4292 | 88.4 | 81.3 | 70.0 | 0.181 |" in cells(result.text)  # logged
     runs = load(out / "runs")
     short = until(runs, 4)
     assert short["step"][0].to_list() == [0, 2, 4]

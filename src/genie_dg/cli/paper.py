@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         help="of the claims, this one and what is measured with it; may be given several times",
     )
+    parser.add_argument(
+        "--clone",
+        type=path,
+        metavar="FOLDER",
+        help="for the part logged, a clone of the authors' repository whose logs are read again",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,6 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.only and arguments.name != "claims":
         raise InputError(
             f"--only is for claims, and {arguments.name} has none; leave it out, or ask for claims."
+        )
+    if arguments.clone is not None and arguments.name != "logged":
+        raise InputError(
+            f"--clone is for logged, and {arguments.name} reads no clone; leave it out, or ask for logged."
         )
     writable_folder("--out", arguments.out)
     if arguments.root is not None:
@@ -81,8 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
             with _progress() as (say, tick):
                 data, root = arguments.data or "", arguments.root
                 asked = Request(
-                    arguments.scale, out, data, root, arguments.workers, say, tick, tuple(arguments.only)
-                )
+                    arguments.scale, out, data, root, arguments.workers, say, tick, tuple(arguments.only),
+                    arguments.clone,
+                )  # fmt: skip
                 result = row.make(asked)
         except (ValueError, ImportError, OSError) as error:
             raise InputError(str(error)) from error

@@ -1,10 +1,11 @@
 """The OSGR over training by optimizer, with intervals (the paper's Figure 4).
 
-The authors' figure takes the variance across the parameters of one gradient, which gives 1 - 1/n whatever the
-optimizer does. Here it is measured two ways, on samples that no step was trained on: by the definition (loss
-changes on D' over those on D), and in the theorem's form, which knows the preconditioner alone. A ratio of two
-small noisy numbers says little for one run, so several trials are pooled at each step: the sum of the gains on
-D' over the sum of the gains on D, with the interval of the delta method over trials.
+The authors' figure takes the variance across the parameters of one gradient, which knows the batch and the
+size of the gradient alone (`fig_logged`); what their runs logged stands beside. Here it is measured two ways,
+on samples that no step was trained on: by the definition (loss changes on D' over those on D), and in the
+theorem's form, which knows the preconditioner alone. A ratio of two small noisy numbers says little for one
+run, so several trials are pooled at each step: the sum of the gains on D' over the sum of the gains on D, with
+the interval of the delta method over trials.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median, stdev
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,9 @@ from genie_dg.diagnostics.monitor import Monitor, every, watch_osgr
 from genie_dg.report.figures import CurveData, Record, Row, curve_data, plot_curves
 from genie_dg.student_t import t_quantile
 
+from .fig_logged import AS_PLOTTED, curves_of, plot_logged_osgr
 from .figure_setup import FigureSetup, cross_entropy, figure_setup, halves, panels, samples, save
+from .logged import committed
 from .request import PaperError, Request, Result
 from .runs import train_in_memory
 from .verdict import LEVEL
@@ -143,17 +147,26 @@ def plot_osgr(data: OsgrData, form: str, ax: Axes) -> Axes:
     return ax
 
 
+def draw_osgr(data: OsgrData, folder: Path) -> tuple[Path, ...]:
+    """Both forms as measured here, and what the authors' runs logged."""
+    figure, axes = panels(1, 3, 18, 5.4)
+    for form, ax in zip(FORMS, axes[:2], strict=True):
+        plot_osgr(data, form, ax)
+    plot_logged_osgr(curves_of(committed(), AS_PLOTTED), axes[2])
+    measured = (
+        f"{data.note}; D and D' of {data.n} samples, {data.trials} trials pooled, bands: 95 % over trials"
+    )
+    logged = f"VLCS, {AS_PLOTTED} left out, {committed().place}"
+    figure.suptitle(f"left, middle: measured here, {measured}; right: logged, {logged}", fontsize="medium")
+    return save(figure, folder, "osgr", data)
+
+
 def make_osgr(request: Request) -> Result:
     """Measure, draw, write."""
     setup = figure_setup(request, "digits", 500, "VLCS")
     request.say(f"OSGR on {setup.note}, four optimizers")
     data = osgr_data(setup, SIZES[request.scale])
-    figure, axes = panels(1, 2, 13, 5.2)
-    for form, ax in zip(FORMS, axes, strict=True):
-        plot_osgr(data, form, ax)
-    title = f"{data.note}; D and D' of {data.n} samples, {data.trials} trials pooled, bands: 95 % over trials"
-    figure.suptitle(title, fontsize="medium")
-    files = save(figure, request.out, "osgr", data)
+    files = draw_osgr(data, request.out)
     lines = []
     for form, curves in data.curves.items():
         shown = ", ".join(f"{x.label} {median(x.values):.2f}" for x in curves.curves)

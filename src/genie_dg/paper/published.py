@@ -8,8 +8,9 @@ DomainBed. What is spelled otherwise than printed: "(ours)" is left out, YOGI is
 Mixstyle is MixStyle; ``SGD@5000`` is SGD after 5,000 iterations.
 
 ``tables.csv`` says which experiment and data set each table is about, ``claims.csv`` what the paper claims (for
-`ledger`), and ``inconsistencies.csv`` where it contradicts itself; nothing is corrected. Tables 14 to 16 also
-print 150000 iterations where Table 3 and the times say 15,000: their rows are called ``@15000``.
+`ledger`), and ``inconsistencies.csv`` where it contradicts itself or its authors' logs; nothing is corrected.
+Tables 14 to 16 also print 150000 iterations where Table 3 and the times say 15,000: their rows are called
+``@15000``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ from typing import Any
 from .request import PaperError
 
 FOLDER = files(__package__) / "published"
+PRINTED = {
+    "adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "yogi": "Yogi", "adabelief": "AdaBelief",
+    "adahessian": "AdaHessian", "sam": "SAM", "gam": "GAM", "fad": "FAD", "genie": "GENIE",
+}  # fmt: skip
+"""What the paper calls an optimizer."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,24 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class Inconsistency:
-    """Two places of the paper that disagree: ``printed`` there, ``other`` by ``reason``."""
+    """A place of the paper that something else contradicts: ``printed`` there, ``other`` by ``reason``.
+
+    Args:
+        place: a table, or a section for what is said in words.
+        row, column: of the table; empty for words.
+        printed, other: numbers, where it is about numbers.
+        kind: ``mean``, the printed average is not that of the columns; ``detail``, the table by domain has
+            another number; ``table``, another table has, for what should be the same; ``text``, the words say
+            otherwise.
+        reason: where the other number stands, or what contradicts.
+    """
 
     place: str
     row: str
     column: str
-    printed: float
-    other: float
+    printed: float | None
+    other: float | None
+    kind: str
     reason: str
 
 
@@ -116,8 +133,11 @@ def _tables() -> Iterator[PublishedTable]:
 PUBLISHED: dict[tuple[str, str], PublishedTable] = {(t.experiment, t.dataset): t for t in _tables()}
 """All tables of results by experiment and data set; that of a main table is empty, but for the ablation."""
 
-INCONSISTENCIES = tuple(
-    Inconsistency(**{**line, "printed": float(line["printed"]), "other": float(line["other"])})
-    for line in lines_of("inconsistencies.csv")
-)
-"""Where the paper contradicts itself."""
+
+def _inconsistency(line: dict[str, Any]) -> Inconsistency:
+    numbers = {name: float(line[name]) if line[name] else None for name in ("printed", "other")}
+    return Inconsistency(**{**line, **numbers})
+
+
+INCONSISTENCIES = tuple(map(_inconsistency, lines_of("inconsistencies.csv")))
+"""Where the paper contradicts itself, or its authors' logs contradict it."""

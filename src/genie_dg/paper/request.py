@@ -32,6 +32,7 @@ class Request:
         say: called with lines about what happens.
         tick: called with how much is done, of how much, and what is being done.
         only: names of claims, for the ledger; all when empty.
+        clone: of the authors' repository, for the part ``logged``; without one, what the package carries.
     """
 
     scale: Scale
@@ -42,6 +43,7 @@ class Request:
     say: Callable[[str], None] = print
     tick: Callable[[float, float, str], None] = lambda done, total, what: None
     only: tuple[str, ...] = ()
+    clone: Path | None = None
 
     def command(self, name: str) -> str:
         """What a user types to make a part again.
@@ -53,7 +55,8 @@ class Request:
         root = f" --root {self.root}" if self.root else ""
         workers = f" --workers {self.workers}" if self.workers > 1 else ""
         only = "".join(f" --only {claim}" for claim in self.only)
-        return f"genie-dg paper {name} --scale {self.scale}{data}{root}{workers}{only}"
+        clone = f" --clone {self.clone}" if self.clone else ""
+        return f"genie-dg paper {name} --scale {self.scale}{data}{root}{workers}{only}{clone}"
 
 
 @dataclass(frozen=True)

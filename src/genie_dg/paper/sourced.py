@@ -1,4 +1,4 @@
-"""Tables whose every number says where it comes from: measured here, or quoted from the paper.
+"""Tables whose every number says where it comes from: measured here, quoted from the paper, or logged.
 
 A table is a title and its numbers; `markdown` turns them into rows and columns, `numbers_csv` into one line for
 each. A column holds numbers of one origin, so no cell mixes two.
@@ -7,14 +7,15 @@ each. A column holds numbers of one origin, so no cell mixes two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 
 from genie_dg.results.render import csv_text, escape_markdown, markdown_table
 from genie_dg.results.tables import Cell
 
-from .published import PublishedTable
+from .logged import committed
+from .published import PUBLISHED, PublishedTable
 
-MEASURED, QUOTED, COMPUTED = "measured here", "quoted", "computed from quoted"
+MEASURED, QUOTED, COMPUTED, LOGGED = "measured here", "quoted", "computed from quoted", "logged"
 """The origins."""
 
 
@@ -24,13 +25,14 @@ class SourcedNumber:
 
     Args:
         row, column: where it stands.
-        origin: `MEASURED`, `QUOTED` or `COMPUTED`.
+        origin: `MEASURED`, `QUOTED`, `COMPUTED` or `LOGGED`.
         value: in percent, seconds or steps; ``None`` when missing.
         error: the standard error over trials.
-        place: of a quoted number, in the paper; of a measured one, the data set.
-        trials, draws: how many a measured number is of.
+        place: of a quoted number, in the paper; of a logged one, the repository; of a measured one, the set.
+        trials, draws: how many a measured or logged number is of.
         note: why it is missing.
         digits: after the point, when shown.
+        runs: how many are behind a logged number.
     """
 
     row: str
@@ -43,6 +45,7 @@ class SourcedNumber:
     draws: int = 0
     note: str = ""
     digits: int = 1
+    runs: int = 0
 
     @property
     def text(self) -> str:
@@ -59,6 +62,8 @@ class SourcedNumber:
 
 Numbers = list[SourcedNumber]
 """All numbers of a table."""
+Tables = list[tuple[str, Numbers]]
+"""Titles and numbers."""
 
 
 def measured(row: str, column: str, cell: Cell, dataset: str) -> SourcedNumber:
@@ -78,6 +83,41 @@ def quoted(table: PublishedTable, prefix: str = "", drop: str = "") -> Numbers:
         )
         for row, column, cell in table.cells()
     ]  # fmt: skip
+
+
+def logged(experiment: str, dataset: str, prefix: str = "", drop: str = "") -> Numbers:
+    """What the authors' logs say for the table of a data set by domain, in the order of its columns.
+
+    Args:
+        experiment: of the paper.
+        dataset: of the table.
+        prefix: before columns.
+        drop: what is left out before names of rows.
+    """
+    columns = (*PUBLISHED["optimizers", dataset].columns[:-1], "Avg")
+    found = sorted(committed().table(experiment, dataset), key=lambda one: columns.index(one.column))
+    return [
+        SourcedNumber(
+            one.row.removeprefix(drop), prefix + one.column, LOGGED, one.value, None, committed().place,
+            one.trials, one.draws, runs=one.runs,
+        )
+        for one in found
+    ]  # fmt: skip
+
+
+def logged_averages(experiment: str, drop: str = "") -> Numbers:
+    """What the authors' logs say for a main table, where data sets are the columns.
+
+    >>> [(x.row, x.column, x.text, x.runs) for x in logged_averages("integration") if x.column == "VLCS"]
+    [('CORAL+GENIE', 'VLCS', '81.5', 4), ('RSC+GENIE', 'VLCS', '81.2', 4)]
+    """
+    return [
+        replace(number, column=dataset)
+        for dataset in PUBLISHED[experiment, ""].columns
+        if dataset in committed().datasets(experiment)
+        for number in logged(experiment, dataset, drop=drop)
+        if number.column == "Avg"
+    ]
 
 
 def markdown(title: str, numbers: Numbers) -> str:
