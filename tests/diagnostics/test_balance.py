@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ def test_granularities_by_hand() -> None:
 def test_groups_are_those_of_the_heatmap() -> None:
     x = torch.rand(1000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     edges = [b * 1000 // 120 for b in range(121)]
-    means = [x[a:b].mean().item() for a, b in zip(edges, edges[1:], strict=False)]
+    means = [x[a:b].mean().item() for a, b in pairwise(edges)]
     assert evenness(x, [1000])["group"] == pytest.approx(brute_gini(means), abs=1e-12)
 
 

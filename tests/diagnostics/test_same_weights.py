@@ -83,7 +83,7 @@ def test_the_sign_of_the_correlation_decides_the_corollary(variance: list[float]
 
 
 def test_the_correlation_by_hand() -> None:
-    """r of one half is (1, 4, 0) and of the other (1, 1, 4); the variances are (1, 1, 4) and (1, 1, 1) twice."""
+    """GSNR of one half against variances of the other, and the other way round."""
     first = Half(tensor([1.0, 2.0, 0.0]), tensor([1.0, 1.0, 4.0]), 10**12)
     second = Half(tensor([1.0, 1.0, 2.0]), tensor([1.0, 1.0, 1.5]), 10**12)
     moments = SampleMoments(first, second, first)

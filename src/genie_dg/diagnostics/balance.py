@@ -1,11 +1,11 @@
 r"""How evenly something is shared among the weights, at three granularities.
 
-One number for each weight (how far it moved, its share of the generalization gap) is compared weight by weight,
-by tensor, or by groups of consecutive weights as in the paper's Figure 1; of a tensor or group the mean counts. The
-number is the Gini coefficient of `updates`: 0 when all are alike.
+One number for each weight (how far it moved, its share of the generalization gap) is compared weight by
+weight, by tensor, or by groups of consecutive weights as in the paper's Figure 1; of a tensor or group the mean
+counts. The number is the Gini coefficient of `updates`: 0 when all are alike.
 
-The paper's own sense of balance is about the gap 1 - R (see `theory`): with a preconditioner p each weight's share
-of it is
+The paper's own sense of balance is about the gap 1 - R (see `theory`): with a preconditioner p each weight's
+share of it is
 
 .. math::
     \frac{p_j \rho_j^2}{\sum_i p_i \rho_i^2} ,
@@ -60,7 +60,7 @@ def evenness(values: Tensor, sizes: Sequence[int], groups: int = GROUPS) -> dict
 
 
 def _means(values: Tensor, sizes: Sequence[int]) -> Tensor:
-    return torch.stack([part.double().mean() for part in values.flatten().split(list(sizes))])
+    return torch.stack([part.double().mean() for part in torch.split(values.flatten(), list(sizes))])
 
 
 def gap_shares(p: Tensor, variance: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def gap_shares(p: Tensor, variance: Tensor) -> Tensor:
     """
     if p.shape != variance.shape:
         raise MeasurementError(
-            f"p has shape {tuple(p.shape)} and variance {tuple(variance.shape)}; give two vectors of one length."
+            f"p has shape {tuple(p.shape)} and variance {tuple(variance.shape)}; give two of one length."
         )
     share = p.double() * variance.double()
     if not (share.sum() > 0 and (share >= 0).all()):

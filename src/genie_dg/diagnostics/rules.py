@@ -1,7 +1,7 @@
 r"""What several update rules make of the same past gradients, at the same weights.
 
-The state of an optimizer holds what its own rule needs. To compare rules at one point, `GradientHistory` keeps the
-moving averages of all of them beside a training run, whatever optimizer trains. Each rule of `RULES` then is
+The state of an optimizer holds what its own rule needs. To compare rules at one point, `GradientHistory` keeps
+the moving averages of all of them beside a training run, whatever optimizer trains. Each rule of `RULES` is
 
 .. math::
     \Delta\theta = -\,f(m', v') \odot \bar g', \qquad m' = \beta_1 m + (1-\beta_1) g_D, \quad
@@ -63,7 +63,7 @@ def _algorithm1(m: Tensor, v: Tensor, t: int, sizes: Sequence[int]) -> Tensor:
 def _theorem(m: Tensor, v: Tensor, t: int, sizes: Sequence[int]) -> Tensor:
     a = averaging(BETA, t)
     s2 = variance(v, m * a.inverse_correction, a)
-    by_tensor = s2.split(list(sizes), -1)
+    by_tensor = torch.split(s2, list(sizes), -1)
     return torch.cat([inverse_variance(part, part.mean(-1, keepdim=True)) for part in by_tensor], -1)
 
 
@@ -89,8 +89,8 @@ RULES: dict[str, Rule] = {
     "algorithm1": Rule(_algorithm1, GENIE_BETAS),
     "eq. 5": Rule(_theorem, GENIE_BETAS),
 }
-"""By name. "averaged gradient" is GENIE without preconditioning; "trust" is "released" without its gate; "eq. 5"
-is ``formulation="theorem"``, the inverse variance of at most ten times its mean over the tensor."""
+"""By name. "averaged gradient" is GENIE without preconditioning; "trust" is "released" without its gate;
+"eq. 5" is ``formulation="theorem"``: the inverse variance, in units of the tensor's mean and at most 10."""
 
 
 class GradientHistory:
@@ -126,7 +126,7 @@ class GradientHistory:
 
     @torch.no_grad()
     def preconditioner(self, rule: str) -> Tensor:
-        """p of a rule at the averages so far, one vector."""
+        """The factor p of a rule at the averages so far, one vector."""
         self._check()
         one = RULES[rule]
         m, v = self._averages[one.betas or GENIE_BETAS]
@@ -134,7 +134,7 @@ class GradientHistory:
 
     @torch.no_grad()
     def directions(self, rule: str, gradients: Tensor) -> Tensor:
-        """The next steps of a rule, times -1 and at learning rate 1, for several gradients: [draws, weights]."""
+        """The next steps of a rule, times -1 and at learning rate 1, for gradients [draws, weights]."""
         self._check()
         one = RULES[rule]
         if one.betas is None:
@@ -146,7 +146,7 @@ class GradientHistory:
     def _check(self) -> None:
         if self.steps == 0:
             raise MeasurementError(
-                "The history holds no gradient, so that no rule has a step; call add() after each training step."
+                "The history holds no gradient, so that no rule has a step; call add() after each step."
             )
 
 

@@ -1,9 +1,9 @@
 r"""The OSGR of several preconditioners at one point of a training run, from one pass over the gradients.
 
 Corollary R_GENIE >= R_SGD of the paper is about one point: the same weights, the same gradients, two
-preconditioners. `SampleMoments` holds mean and variance of each weight's gradient over the two halves of a pool of
-samples, so that a preconditioner that is itself computed from moments (of the first half) meets gradients that it
-has not seen (of the second), and the other way round. With N gradients in all
+preconditioners. `SampleMoments` holds mean and variance of each weight's gradient over the two halves of a pool
+of samples, so that a preconditioner that is itself computed from moments (of one half) meets gradients that it
+has not seen (of the other), and the other way round. With N gradients in all
 
 .. math::
     R = \frac{A}{A + B/n}, \qquad A = \sum_j p_j (\bar g_j^2 - s_j^2/N), \qquad B = \sum_j p_j s_j^2 ,
@@ -104,7 +104,7 @@ class SampleMoments:
         return self.whole.gains(p, n)
 
     def gains_of(self, formula: Callable[[Tensor, Tensor, float], Tensor], n: float) -> Gains:
-        """With p a function of (mean, variance, n) as in `theory`: from each half, met by the other's gradients.
+        """With p a function of (mean, variance, n) as in `theory`: from each half, for the other.
 
         A weight without variance in either half is left out; it has no GSNR.
         """
@@ -181,7 +181,10 @@ def draw_gradients(model: nn.Module, loss: Loss, pool: Batch, n: int, seed: int 
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[: 2 * n * draws]
     parameters, of_parameters = trainable(model), loss_of_parameters(model, loss)
     with undisturbed(model):
-        rows = [flatten(gradients(of_parameters({}, take(pool, part)), parameters)) for part in order.split(n)]
+        rows = [
+            flatten(gradients(of_parameters({}, take(pool, part)), parameters))
+            for part in torch.split(order, n)
+        ]
     return torch.stack(rows[::2]), torch.stack(rows[1::2])
 
 
