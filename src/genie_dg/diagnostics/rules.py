@@ -121,8 +121,15 @@ class GradientHistory:
     def add(self) -> None:
         """Take the present gradients into the averages."""
         g = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
-        self._averages = {betas: _advanced(g, betas, *mv) for betas, mv in self._averages.items()}
+        for (b1, b2), (m, v) in self._averages.items():
+            m.lerp_(g, 1 - b1)
+            v.mul_(b2).addcmul_(g, g, value=1 - b2)
         self.steps += 1
+
+    @property
+    def seen(self) -> Tensor:
+        """The weights that have had a gradient other than 0; of the others no rule knows anything."""
+        return self._averages[ADAM_BETAS][1] > 0
 
     @torch.no_grad()
     def preconditioner(self, rule: str) -> Tensor:
