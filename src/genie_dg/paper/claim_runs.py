@@ -50,7 +50,7 @@ SIZES = {
         ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18", tuning=6,
     ),
     "pretrained": Sizes(
-        4, 61, 0, 0, 0, (), (0.3, 1.0, 3.0), (), ("CORAL",), evaluations=1,
+        4, 61, 2, 32, 3, (64, 256, 1024, 4096), (0.3, 1.0, 3.0), (), ("CORAL",), evaluations=1,
         only=("accuracy", "preconditioning", "noise-and-mask", "algorithms", "one-source"),
     ),
 }  # fmt: skip

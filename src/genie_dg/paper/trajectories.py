@@ -25,6 +25,9 @@ from .runs import train_in_memory
 from .trajectory_ends import end_numbers, weights_of
 from .trajectory_points import PointNumbers, balance_of_moves, measure_point
 
+UNSEEN = 300
+"""Samples of each domain left out that accuracy and class separation at the end are measured on, at most."""
+
 VERSION = 1
 """Of what is measured; what an older version kept is measured anew."""
 
@@ -116,5 +119,5 @@ def _run(
             window = now
         if (step + 1) % every == 0:
             before = weights_of(model)
-    unseen = samples(runs.data, config.test_domains, config.image_size)
+    unseen = samples(runs.data, config.test_domains, config.image_size, UNSEEN)
     return summarise(label, config.trial_seed, points, end_numbers(parts, pool, unseen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import fmean
 
 import torch
@@ -23,6 +24,11 @@ RADIUS = 0.05
 Pool = tuple[Tensor, Tensor]
 
 
+def pieces(pool: Pool, size: int) -> Iterator[Pool]:
+    """A pool in parts of at most ``size`` samples."""
+    yield from zip(torch.split(pool[0], size), torch.split(pool[1], size), strict=True)
+
+
 def weights_of(model: nn.Module) -> Tensor:
     """All trainable weights as one vector, a copy."""
     return flatten([p for p in model.parameters() if p.requires_grad])
@@ -39,11 +45,11 @@ def end_numbers(parts: Parts, pool: Pool, unseen: Pool) -> dict[str, float]:
     training = network.training
     network.eval()
     with torch.no_grad():
-        accuracy = 100 * float((network(unseen[0]).argmax(1) == unseen[1]).double().mean())
-        features = torch.cat([network.features(images) for images, _ in (pool, unseen)])
+        correct = [int((network(x).argmax(1) == y).sum()) for x, y in pieces(unseen, 64)]
+        features = torch.cat([network.features(x) for some in (pool, unseen) for x, _ in pieces(some, 64)])
     network.train(training)
     numbers = {
-        "accuracy": accuracy,
+        "accuracy": 100 * sum(correct) / len(unseen[1]),
         "end/sharpness": sharpness_of(network, pool),
         "separation": class_separation(features, torch.cat([pool[1], unseen[1]])),
     }
@@ -86,6 +92,8 @@ def _error_at(model: nn.Module, weights: Tensor, pool: Pool) -> float:
     }
     was = model.training
     model.eval()
-    predicted = torch.func.functional_call(model, values, (pool[0],)).argmax(1)
+    wrong = [
+        int((torch.func.functional_call(model, values, (x,)).argmax(1) != y).sum()) for x, y in pieces(pool, 64)
+    ]
     model.train(was)
-    return float((predicted != pool[1]).double().mean())
+    return sum(wrong) / len(pool[1])
