@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -17,7 +18,14 @@ from torch.optim import SGD, Adam, Optimizer
 
 from genie_dg import GENIE
 from genie_dg.diagnostics import MeasurementError, pac_bayes, theory
-from genie_dg.diagnostics.convergence import average_gradient_norm, rate_slope, step_size
+from genie_dg.diagnostics.convergence import (
+    average_gradient_norm,
+    bound_of_run,
+    convergence_bound,
+    printed_step_size,
+    rate_slope,
+    step_size,
+)
 
 
 def draws(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -170,6 +178,71 @@ def test_every_optimizer_sees_the_same_noise() -> None:
     assert plain == wasting
 
 
+@settings(deadline=None, derandomize=True)
+@given(
+    st.integers(1, 10**5),
+    *(st.fractions("1/50", "100", max_denominator=50) for _ in range(5)),
+    st.integers(1, 999),
+)
+def test_the_bound_matches_the_lines_of_the_proof(
+    horizon: int, gap: Fraction, smooth: Fraction, g: Fraction, s_u: Fraction, p_l: Fraction, count: int
+) -> None:
+    """The inequality before the step size is put in, in exact fractions, summed step by step."""
+    lam = Fraction(3, 7)
+    rise = lam * Fraction(count, horizon) + smooth / 2 * lam**2 * s_u**2 * g**2  # what one step may add
+    expected = (gap + horizon * rise) / (lam * p_l * horizon)
+    constants = {"gap": float(gap), "smoothness": float(smooth), "gradient": float(g), "least": float(p_l)}
+    found = convergence_bound(horizon, **constants, inverse_variance=float(s_u), weights=count, step=float(lam))
+    assert found == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_the_bound_with_the_printed_step_size_and_where_the_paper_prints_another_power() -> None:
+    t, gap, smooth, g, s_u, p_l, count = 400, 9.0, 4.0, 3.0, 2.0, 0.25, 16
+    assert printed_step_size(t, gap, smooth) == 0.075
+    root = math.sqrt(smooth * gap / t)
+    with_square = root / p_l + g**2 * s_u**2 / (2 * p_l) * root + count / (p_l * t)
+    printed = root / p_l + g * s_u**2 / (2 * p_l) * root + count / (p_l * t)
+    found = convergence_bound(
+        t, gap=gap, smoothness=smooth, gradient=g, inverse_variance=s_u, least=p_l, weights=count
+    )
+    assert found == pytest.approx(with_square)
+    assert found > printed
+
+
+def test_the_printed_step_size_is_not_the_best_one() -> None:
+    constants: dict[str, Any] = {
+        "gap": 9.0, "smoothness": 4.0, "gradient": 3.0, "inverse_variance": 2.0, "least": 0.25, "weights": 16,
+    }  # fmt: skip
+    best = math.sqrt(2 * 9.0 / (400 * 4.0)) / (2.0 * 3.0)
+    at_best = convergence_bound(400, **constants, step=best)
+    assert at_best < min(convergence_bound(400, **constants, step=c * best) for c in (0.99, 1.01))
+    assert at_best < convergence_bound(400, **constants)
+
+
+def test_the_bound_of_a_run_by_hand() -> None:
+    """Without a step of the optimizer every gradient is 1/2: P_l = n/4 / (n/4 + 1) and G^2 = d/4."""
+    found = bound_of_run(lambda p, _: SGD(p, lr=0.0), 25, samples=12, dimension=4)
+    lam = math.sqrt(2.0 / (25 * 2.0))
+    assert found == pytest.approx((2.0 / (lam * 25) + 4 / 25 + lam * 1.0) / (3 / 4))
+
+
+def test_the_bound_of_a_real_run_says_nothing() -> None:
+    """Where a gradient passes 0 the preconditioner does, too, and the bound becomes vacuous."""
+    assert bound_of_run(RATED["genie"], 512, samples=39) > 1e3 * 256 / 4
+    assert convergence_bound(
+        9, gap=1.0, smoothness=1.0, gradient=1.0, inverse_variance=1.0, least=0.0, weights=1
+    ) == math.inf  # fmt: skip
+
+
+def test_the_risk_bound_by_hand_and_its_best_weight() -> None:
+    info = 30.0 + math.log(20.0)
+    found = pac_bayes.risk_bound(0.5, 30.0, 200, limit=2.0, weight=50.0)
+    assert found == pytest.approx(0.5 + 50.0 * 4 / 1600 + info / 50.0)
+    best = pac_bayes.risk_bound(0.5, 30.0, 200, limit=2.0)
+    assert best == pytest.approx(0.5 + 2.0 * math.sqrt(info / 400))
+    assert best < min(pac_bayes.risk_bound(0.5, 30.0, 200, limit=2.0, weight=w) for w in (100.0, 110.0, 120.0))
+
+
 HORIZONS = (128, 512, 2048)
 TOLERANCE = 0.08
 """Around -1/2, for the start-up at short horizons. Measured: SGD -0.47, GENIE -0.56; constant -0.11, -0.36."""
@@ -248,6 +321,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no noise": (
         lambda: step_size(4, noise=0.0),
         "got noise=0.0; expected a number above 0.",
+    ),
+    "bound without smoothness": (
+        lambda: printed_step_size(4, 1.0, 0.0),
+        "got smoothness=0.0; expected a number above 0.",
+    ),
+    "risk above its limit": (
+        lambda: pac_bayes.risk_bound(1.5, 1.0, 10),
+        "got empirical=1.5; expected a number of at least 0 and at most 1.",
     ),
     "divergence": (
         lambda: average_gradient_norm(lambda p, _: SGD(p, lr=1e38), 9, noise=30.0, dimension=2),

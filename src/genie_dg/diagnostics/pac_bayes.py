@@ -1,8 +1,12 @@
-"""The PAC-Bayes reading of one step: a divergence whose gradient is GENIE's preconditioned gradient."""
+"""The PAC-Bayes reading of one step: a divergence whose gradient is GENIE's step, and the bound it enters."""
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
+
+from genie_dg.check import number
 
 from ._functional import MeasurementError
 
@@ -53,6 +57,46 @@ def kl_gradient(gradient: Tensor, q: Tensor, variance: Tensor) -> Tensor:
     """
     _check(q, variance, gradient=gradient)
     return q * gradient / variance
+
+
+def risk_bound(
+    empirical: float,
+    divergence: float,
+    n: float,
+    *,
+    delta: float = 0.05,
+    limit: float = 1.0,
+    weight: float = 0.0,
+) -> float:
+    r"""The right-hand side of the paper's PAC-Bayes bound,
+
+    .. math::
+        E_{\theta \sim \tilde p}[L(\theta)] + \frac{\lambda C^2}{8 n} + \frac{KL + \log(1/\delta)}{\lambda} .
+
+    A value of C or more says nothing, because no loss is above C.
+
+    Args:
+        empirical: the mean loss over the posterior, in [0, C].
+        divergence: KL of the posterior from the prior.
+        n: samples.
+        delta: the bound holds with probability 1 - delta over their draw.
+        limit: C, the largest loss; 1 for the error rate.
+        weight: :math:`\lambda > 0`; 0 takes the best one, :math:`\sqrt{8 n (KL + \log(1/\delta))} / C`, which
+            depends on the samples, so that the value is a little too small for a bound that holds.
+
+    Example:
+        >>> round(risk_bound(0.1, 5.0, 1000), 4)  # 0.1 + sqrt((5 + log 20) / 2000)
+        0.1632
+    """
+    number("n", n, 0, open_low=True, error=MeasurementError)
+    number("delta", delta, 0, 1, open_low=True, open_high=True, error=MeasurementError)
+    number("limit", limit, 0, open_low=True, error=MeasurementError)
+    number("weight", weight, 0, error=MeasurementError)
+    number("empirical", empirical, 0, limit, error=MeasurementError)
+    number("divergence", divergence, 0, error=MeasurementError)
+    information = divergence - math.log(delta)
+    scale = weight or math.sqrt(8 * n * information) / limit
+    return empirical + scale * limit**2 / (8 * n) + information / scale
 
 
 def _check(q: Tensor, variance: Tensor, **others: Tensor) -> None:

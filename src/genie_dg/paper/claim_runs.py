@@ -14,6 +14,7 @@ from genie_dg.results.select import Choice
 from genie_dg.runs.record import RunConfig
 
 from .figure_setup import OptimizerSetup
+from .numbers_table import NumbersTable
 from .runs import train_and_select, train_side_by_side
 
 ClaimNumbers = dict[str, list[float]]
@@ -45,11 +46,11 @@ class Sizes:
 SIZES = {
     "smoke": Sizes(2, 10, 1, 16, 3, (16, 64, 256), (1.0,), ((0.1, 0.9), (0.7, 0.99)), ("CORAL",)),
     "cpu": Sizes(
-        24, 300, 4, 75, 12, (64, 256, 1024, 4096), (0.1, 0.3, 1.0, 3.0, 10.0),
+        24, 300, 2, 50, 12, (64, 256, 1024, 4096), (0.1, 0.3, 1.0, 3.0, 10.0),
         ((0.1, 0.9), (0.1, 0.99), (0.7, 0.9), (0.7, 0.99)), ("CORAL", "RSC"), "resnet18", tuning=6,
     ),
     "pretrained": Sizes(
-        4, 61, 0, 0, 0, (), (0.3, 1.0, 3.0), (), ("CORAL",), evaluations=1,
+        4, 61, 2, 32, 3, (64, 256, 1024, 4096), (0.3, 1.0, 3.0), (), ("CORAL",), evaluations=1,
         only=("accuracy", "preconditioning", "noise-and-mask", "algorithms", "one-source"),
     ),
 }  # fmt: skip
@@ -72,6 +73,8 @@ class ClaimRuns:
         choices: the record of each that counts.
         rates: the chosen learning rates, by label.
         at_edge: the labels whose choice was the first or the last that was tried.
+        tables: of what was measured along training, by name.
+        notes: sentences that belong under the ledger.
     """
 
     data: DomainSet
@@ -85,6 +88,8 @@ class ClaimRuns:
     choices: dict[str, Choice] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     at_edge: set[str] = field(default_factory=set)
+    tables: dict[str, NumbersTable] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def seeds(self) -> range:

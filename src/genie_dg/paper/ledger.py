@@ -1,6 +1,6 @@
 """The claims of the paper, each with how it was measured here, the numbers, an interval and a verdict.
 
-The rule for verdicts is in `verdict`, the measurements are in `measures`.
+The claims are in `claims`, the rule for verdicts is in `verdict`, the measurements are in `measures`.
 """
 
 from __future__ import annotations
@@ -13,73 +13,11 @@ from pathlib import Path
 from genie_dg.check import one_of
 
 from .claim_runs import SIZES, ClaimNumbers, ClaimRuns
+from .claims import CLAIMS, Claim
 from .figure_setup import figure_setup
 from .measures import MEASURES
-from .published import lines_of
 from .request import Request, Result
-from .verdict import Judgement, Side, judge
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One claim.
-
-    Args:
-        name: short, for the JSON.
-        says: what the paper says.
-        where: section, table or figure.
-        how: how it is measured here.
-        side: on which side of the threshold the number must lie.
-        threshold: of the claim.
-        unit: of the number.
-        paper: the command that measures it at the paper's scale.
-    """
-
-    name: str
-    says: str
-    where: str
-    how: str
-    side: Side
-    threshold: float
-    unit: str
-    paper: str
-
-
-TRAIN = "genie-dg train {data} --root ROOT --test-domain {test} --optimizer {optimizer} --backbone resnet50 \
---pretrained --steps 5001 --every 200 --trial 0"
-
-
-def _pair(*optimizers: str, data: str = "PACS", test: str = "sketch", more: str = "") -> str:
-    """A command for each optimizer; a user repeats them for every test domain and trials 0 to 2."""
-    return "\n".join(TRAIN.format(data=data, test=test, optimizer=o) + more for o in optimizers)
-
-
-FIGURE = "genie-dg paper {name} --scale paper --root ROOT"
-ALL = ("sgd --set lr=5e-5 --set momentum=0", "adam", "sam --set base=sgd", "genie")
-PRE = "genie --set noise=false --set dropout=0.0"
-THEORY = "genie-dg paper claims --scale cpu"
-
-COMMANDS = {
-    "accuracy": _pair(*ALL),
-    "osgr": FIGURE.format(name="osgr"),
-    "osgr-preconditioner": FIGURE.format(name="osgr"),
-    "balance": FIGURE.format(name="heatmap"),
-    "cost": _pair(*ALL),
-    "preconditioning": _pair("adam", PRE),
-    "noise-and-mask": _pair("genie", PRE),
-    "robust": _pair(*(f"genie --set dropout={p} --set beta={b}" for p in (0.1, 0.7) for b in (0.9, 0.99))),
-    "algorithms": "\n".join(_pair("adam", "genie", more=f" --algorithm {name}") for name in ("CORAL", "RSC")),
-    "theorem-accuracy": _pair("genie", "adam", "genie --set formulation=theorem --set scale_free=true"),
-    "scale-free": _pair("genie", "adam", "genie --set scale_free=true"),
-    "one-source": _pair("adam", "genie", test="art_painting --test-domain cartoon --test-domain photo"),
-}
-"""What measures a claim at the paper's scale; for the others, about theory, the scale does not matter."""
-
-CLAIMS = tuple(
-    Claim(**{**line, "threshold": float(line["threshold"])}, paper=COMMANDS.get(line["name"], THEORY))
-    for line in lines_of("claims.csv")
-)
-"""All claims, from ``published/claims.csv``."""
+from .verdict import Judgement, judge
 
 
 @dataclass(frozen=True)
@@ -118,12 +56,19 @@ def markdown(ledger: list[LedgerEntry]) -> str:
 
     Its cells are long, so columns are not padded to their widest.
     """
-    header = ["Claim", "In the paper", "Measured here", "Result", "Verdict at this scale"]
+    header = [
+        "Claim",
+        "In the paper",
+        "Measured here",
+        "Result",
+        "Verdict at this scale",
+        "What would change it",
+    ]
     rows = [header, ["---"] * len(header)]
     for e in ledger:
         if e.judged.parts:
             how = f"{e.claim.how}; the claim: {e.claim.side} {e.claim.threshold:g}"
-            rows.append([e.claim.says, e.claim.where, how, e.result, f"**{e.judged.verdict}**"])
+            rows.append([e.claim.says, e.claim.where, how, e.result, f"**{e.judged.verdict}**", e.claim.change])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     missing = [e.claim.name for e in ledger if not e.judged.parts]
     if missing:
@@ -144,8 +89,13 @@ def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
     return numbers
 
 
-def make_claims(request: Request) -> Result:
-    """Measure every claim and write the ledger; at the paper's scale only print what to run."""
+def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> Result:
+    """Measure every claim and write the ledger; at the paper's scale only print what to run.
+
+    Args:
+        request: what was asked for.
+        rates: learning rates by label (SGD, Adam, SAM, GENIE) that are taken as they are and not tuned.
+    """
     if request.scale == "paper":
         blocks = [f"# {c.says} ({c.where})\n{c.paper}" for c in CLAIMS]
         return Result("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
@@ -161,17 +111,25 @@ def make_claims(request: Request) -> Result:
     config = replace(setup.config, steps=sizes.steps, checkpoint_every=every, data_digest=setup.data.digest())
     runs = ClaimRuns(
         setup.data, config, sizes, request.out / "runs", {one.label: one for one in setup.optimizers},
-        (request.data or "digits", request.root), request.workers,
+        (request.data or "digits", request.root), request.workers, rates=dict(rates or {}),
     )  # fmt: skip
     ledger = entries(measure(runs, request))
-    text = f"{_note(runs)}\n\n{markdown(ledger)}"
+    blocks = [
+        _note(runs, given=rates is not None),
+        markdown(ledger),
+        *runs.notes,
+        *(table.markdown() for table in runs.tables.values()),
+    ]
+    text = "\n\n".join(blocks)
     return Result(text, _write(request, text, ledger, runs))
 
 
-def _note(runs: ClaimRuns) -> str:
+def _note(runs: ClaimRuns, given: bool = False) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
-    if len(sizes.lr_factors) > 1:
+    if given:
+        rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.rates.items())}"
+    elif len(sizes.lr_factors) > 1:
         chosen = ", ".join(
             f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")
             for label, rate in runs.rates.items()
@@ -193,6 +151,7 @@ def _write(request: Request, text: str, ledger: list[LedgerEntry], runs: ClaimRu
         "scale": request.scale,
         "seeds": list(runs.seeds),
         "claims": [asdict(e) | {"result": e.result} for e in ledger],
+        "tables": {name: table.as_json() for name, table in runs.tables.items()},
         "runs": {run: asdict(config) for run, config in runs.configs.items()},
     }
     numbers.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
