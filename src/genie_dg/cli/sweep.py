@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from genie_dg.bench.engines.queue import Event, EventReport, Outcome
     from genie_dg.bench.engines.server import WorkerServer
-    from genie_dg.bench.engines.slurm import Resources
+    from genie_dg.bench.engines.slurm_options import Resources
     from genie_dg.bench.options import RunOptions
     from genie_dg.bench.sweep import Plan
 

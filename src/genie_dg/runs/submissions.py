@@ -84,16 +84,20 @@ def read_submissions(out: Path, sweep: str, problems: list[str] | None = None) -
         problems += unread
     found: dict[str, Submission] = {}
     for line in lines:
-        name, job, runs = line.get("submission"), line.get("job"), line.get("runs")
-        if isinstance(name, str) and _texts(runs):
-            found[name] = Submission(name, tuple(runs), str(line.get("at", "")))
+        name, job, runs = line.get("submission"), line.get("job"), _texts(line.get("runs"))
+        if not isinstance(name, str):
+            continue
+        if runs:
+            found[name] = Submission(name, runs, str(line.get("at", "")))
         elif name in found and isinstance(job, str):
             found[name] = replace(found[name], job=job)
     return list(found.values())
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+def _texts(value: Any) -> tuple[str, ...]:
+    """A list of texts; nothing where it is another thing."""
+    texts = value if isinstance(value, list) else []
+    return tuple(texts) if all(isinstance(one, str) for one in texts) else ()
 
 
 def last_jobs(submissions: Sequence[Submission]) -> dict[str, tuple[str, str]]:

@@ -10,9 +10,9 @@ import pytest
 
 from genie_dg.bench.engines import _slurm_cluster
 from genie_dg.bench.engines._slurm_cluster import Refused, check_visible, outside_job
-from genie_dg.bench.engines._slurm_options import Resources, minutes_of, more_options
 from genie_dg.bench.engines.queue import ClusterError
 from genie_dg.bench.engines.slurm import resources
+from genie_dg.bench.engines.slurm_options import Resources, minutes_of, more_options
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_options_that_would_break_a_sweep_are_refused(word: str, message: str) -
 
 
 def test_a_warning_comes_early_enough_and_not_at_once() -> None:
-    """submitit's own 90 seconds are more than a job of one minute has."""
+    """Submitit's own 90 seconds are more than a job of one minute has."""
     assert [Resources(minutes=m).delay for m in (1, 5, 60, 1440)] == [12, 60, 90, 90]
     assert Resources(minutes=60).signal_after == 3600 - 90 - 75
     assert Resources(partition="gpu", gpus=2, more={"mem": "8G"}).options() == {
@@ -70,7 +70,9 @@ def test_without_submitit_or_slurm_one_sentence_says_what_to_do(
             resources()
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ClusterError, match=r"needs sbatch and srun and .*, not found here; start it on a login"):
+    with pytest.raises(
+        ClusterError, match=r"needs sbatch and srun and .*, not found here; start it on a login"
+    ):
         resources()
 
 
@@ -114,7 +116,9 @@ def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.Monke
     """A login node whose controller is away: the words of Slurm, once, and no traceback."""
     if shutil.which("sinfo") is None:
         pytest.skip("There is no sinfo here; make slurm installs Debian's Slurm.")
-    (tmp_path / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nAuthType=auth/none\n")
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nAuthType=auth/none\n"
+    )
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     with pytest.raises(ClusterError, match=r"^sinfo failed \(.+\); is this a login node of a cluster\?$"):
         _slurm_cluster.partitions()

@@ -20,8 +20,8 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ._slurm_options import Resources, is_time, minutes_of
 from .queue import ClusterError
+from .slurm_options import Resources, is_time, minutes_of
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
 PATIENCE = 60.0

@@ -44,9 +44,9 @@ from ._slurm_cluster import (
     states_of,
     submit,
 )
-from ._slurm_options import Resources, minutes_of, more_options
 from ._slurm_task import RunTask, mark
 from .queue import ClusterError, Event, EventReport, Outcome, Queue
+from .slurm_options import Resources, minutes_of, more_options
 
 POLL = 2.0
 """Seconds between two looks at the folders of runs."""
