@@ -132,7 +132,7 @@ def test_what_slurm_refuses_is_one_sentence_and_leaves_no_job(
     with pytest.raises(ClusterError, match=message):
         launch_slurm([job], "no", resources(more=more), poll=0.1)
     assert capfd.readouterr() == ("", "")
-    assert "no-" not in cluster.ask("squeue", "--noheader", "--states=all", "--format=%j")
+    assert "no-" not in cluster.ask("squeue", "--noheader", "--format=%j")
     assert not job.folder.exists()
     assert list(tmp_path.rglob("*.pkl")) == []
     assert submitted_jobs("no", tmp_path) == {}
@@ -283,10 +283,8 @@ def test_a_time_limit_and_a_requeue_stay_in_one_job_and_a_kill_is_a_retry(troubl
     assert trouble.submissions("killed") == 2
     lines = (trouble.jobs["killed"].folder / "failures.jsonl").read_text().splitlines()
     (failure,) = [json.loads(line) for line in lines]
-    assert (
-        failure["reason"]
-        == f"The Slurm job {failure['job']} ended as FAILED; its log is {trouble_log(trouble)}."
-    )
+    ended = f"The Slurm job {failure['job']} ended as FAILED"
+    assert failure["reason"] == f"{ended}; its log is {trouble_log(trouble)}."
 
 
 def trouble_log(trouble: Trouble) -> Path:

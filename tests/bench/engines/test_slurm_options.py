@@ -70,9 +70,7 @@ def test_without_submitit_or_slurm_one_sentence_says_what_to_do(
             resources()
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        ClusterError, match=r"needs sbatch and srun and .*, not found here; start it on a login"
-    ):
+    with pytest.raises(ClusterError, match=r"needs sbatch and srun and .*, not found here; start it on"):
         resources()
 
 
@@ -113,12 +111,9 @@ def test_a_limit_on_the_number_of_jobs_is_told_from_other_refusals(text: str, fe
 
 
 def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A login node whose controller is away: the words of Slurm, once, and no traceback."""
+    """A machine that is not part of a cluster: the words of Slurm, once, and no traceback."""
     if shutil.which("sinfo") is None:
         pytest.skip("There is no sinfo here; make slurm installs Debian's Slurm.")
-    (tmp_path / "slurm.conf").write_text(
-        "ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nAuthType=auth/none\n"
-    )
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))
     with pytest.raises(ClusterError, match=r"^sinfo failed \(.+\); is this a login node of a cluster\?$"):
         _slurm_cluster.partitions()
