@@ -45,7 +45,7 @@ def bytes_of(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
-def wait_for(what: Callable[[], object], seconds: float = 240.0) -> object:
+def wait_for(what: Callable[[], object], seconds: float = 600.0) -> object:
     """What a call returns, as soon as it is not empty."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -216,30 +216,34 @@ def until_warned(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def disturb(cluster: Slurm, jobs: dict[str, Job]) -> None:
+def disturbances(cluster: Slurm, jobs: dict[str, Job]) -> list[Callable[[], object]]:
     """Kill a process, requeue a job, cancel another, and hold a process until its time is up."""
-    process_of(jobs["killed"])
-    out = jobs["limit"].folder.parent
-    (made,) = read_submissions(out, "hard")
-    os.kill(process_of(jobs["killed"]), signal.SIGKILL)
-    until_warned(process_of(jobs["limit"]))
-    process_of(jobs["requeued"])
-    cluster.ask("scontrol", "requeue", made.job_of(jobs["requeued"].config.run_id))
-    process_of(jobs["cancelled"])
-    cluster.ask("scancel", made.job_of(jobs["cancelled"].config.run_id))
+
+    def command(name: str, *words: str) -> str:
+        """A command of Slurm on the first job of a run, while that is at work."""
+        process_of(jobs[name])
+        made = read_submissions(jobs[name].folder.parent, "hard")[0]
+        return cluster.ask(*words, made.job_of(jobs[name].config.run_id))
+
+    return [
+        lambda: os.kill(process_of(jobs["killed"]), signal.SIGKILL),
+        lambda: until_warned(process_of(jobs["limit"])),
+        lambda: command("requeued", "scontrol", "requeue"),
+        lambda: command("cancelled", "scancel"),
+    ]
 
 
 @pytest.fixture(scope="module")
 def trouble(cluster: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Trouble:
-    """Seven runs: see `disturb`; one cannot learn, one has no data, one is another process's at first."""
+    """Seven runs: see `disturbances`; one cannot learn, one has no data, one is another process's at first."""
     out = tmp_path_factory.mktemp("trouble")
     (out / "empty").mkdir()
-    long = {"steps": 4000, "checkpoint_every": 100}
+    long = {"steps": 1000, "checkpoint_every": 50}
     jobs = {
         "limit": job_in(out, "adam", **long),
         "killed": job_in(out, "genie", **long),
         "requeued": job_in(out, "sgd", **long),
-        "cancelled": job_in(out, "adam", steps=100_000, checkpoint_every=100),
+        "cancelled": job_in(out, "adam", steps=100_000, checkpoint_every=50),
         "hopeless": job_in(out, "sgd", optimizer_settings={"lr": 1e30}),
         "no data": replace(job_in(out, trial_seed=7), data=str(out / "empty")),
         "held": job_in(out, trial_seed=8),
@@ -252,12 +256,16 @@ def trouble(cluster: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Trouble
             events.append(event)
             if event.kind == "busy":
                 held.close()
+            for one in disturbed:
+                if one.done():
+                    one.result()
 
         patch.setattr(engine, "SETTLE", 1.0)
-        disturbed = threads.submit(disturb, cluster, jobs)
+        disturbed = [threads.submit(one) for one in disturbances(cluster, jobs)]
         asked = resources(time_limit="2")
         outcome = launch_slurm(list(jobs.values()), "hard", asked, report=report, poll=0.5)
-        disturbed.result()
+        for one in disturbed:
+            one.result()
     return Trouble(jobs, outcome, events)
 
 

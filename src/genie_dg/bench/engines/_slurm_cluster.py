@@ -28,6 +28,8 @@ PATIENCE = 60.0
 """Seconds in which a command of Slurm must answer."""
 DAY = 24 * 60
 """Minutes of a job where neither the command nor its partition says how long it may take."""
+MOST_LIMITS = 9999
+"""Time limits that one job may reach; a task decides itself whether it goes on."""
 OVER = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"}
     | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
@@ -197,7 +199,7 @@ def submit(name: str, folder: Path, tasks: Sequence[Callable[[], str]], asked: R
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=sys.maxsize)  # a task decides itself
+    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=MOST_LIMITS)
     executor.update_parameters(
         job_name=name,
         time=asked.minutes,
