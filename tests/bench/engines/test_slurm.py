@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -153,7 +154,7 @@ exec {real} "$@"
 """
 
 
-def test_arrays_shrink_to_what_a_user_may_submit(
+def test_arrays_shrink_to_what_a_user_may_submit_and_held_jobs_are_told(
     cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In place of an accounting database a wrapper refuses arrays of more than three, in Slurm's own words."""
@@ -166,17 +167,19 @@ def test_arrays_shrink_to_what_a_user_may_submit(
 
     def interrupt(text: str) -> None:
         said.append(text)
-        if sum("submitted" in line for line in said) == 3:
+        if "is held" in text:
             raise KeyboardInterrupt
 
     jobs = [job_in(tmp_path / "runs", trial_seed=k) for k in range(8)]
+    match = r"The Slurm job \d+_0 is held \(JobHeldUser\); free it with scontrol release\."
     with pytest.raises(KeyboardInterrupt):
         launch_slurm(jobs, "many", resources(more=["hold"]), say=interrupt, poll=0.1)
     sizes = [len(one.runs) for one in read_submissions(tmp_path / "runs", "many") if one.job]
     ids = [one.job for one in read_submissions(tmp_path / "runs", "many") if one.job]
-    assert sizes == [2, 2, 2]
+    assert sizes == [2, 2, 2, 2]
+    assert re.fullmatch(match, said[-2])
     assert said[-1] == (
-        f"Stopped watching; 6 runs are still in the queue: scancel {' '.join(ids)} cancels them, and the same "
+        f"Stopped watching; 8 runs are still in the queue: scancel {' '.join(ids)} cancels them, and the same "
         "command watches them again."
     )
     cluster.ask("scancel", *ids)
@@ -397,9 +400,9 @@ def test_a_sweep_of_24_runs_with_a_kill_and_a_time_limit_gives_the_table_of_the_
     cluster: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In two arrays, because this cluster allows no more than 21 jobs in one."""
-    values = {"optimizers": ["adam", "sgd", "genie"], "hparams": 2, "trials": 2, "steps": 200, "every": 20}
+    values = {"optimizers": ["adam", "sgd", "genie"], "hparams": 2, "trials": 2, "steps": 40, "every": 4}
     words, out = sweep_words(tmp_path, "slurm", **values), tmp_path / "slurm"
-    with start([*words, "--time", "2"]) as launcher:
+    with start([*words, "--time", "4"]) as launcher:
         wait_for(lambda: len(list(out.glob("*/checkpoint.pt"))) >= 1)
         first = next(out.glob("*/checkpoint.pt")).parent
         victim = held_by(first / "lock")
@@ -414,7 +417,7 @@ def test_a_sweep_of_24_runs_with_a_kill_and_a_time_limit_gives_the_table_of_the_
         stopped = another()
         assert stopped is not None
         until_warned(held_by(stopped / "lock").pid)  # type: ignore[union-attr]
-        text, errors = launcher.communicate(timeout=1800)
+        text, errors = launcher.communicate(timeout=3600)
     assert (launcher.returncode, errors) == (0, "")
     assert "24 of 24 runs are done, 0 failed." in text
     assert [len(one.runs) for one in read_submissions(out, "mine")] == [21, 3, 1]

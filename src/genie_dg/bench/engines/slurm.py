@@ -164,6 +164,8 @@ class _Launch:
         self.looked = self.changed = time.monotonic()
         self.silent = False
         self.rest_until = 0.0
+        self.held: set[str] = set()
+        """Names of submissions of which it was said that Slurm holds a job."""
 
     def run(self) -> Outcome:
         try:
@@ -294,6 +296,9 @@ class _Launch:
             one.ended = 0.0
             if state.state == "RUNNING":
                 self._tell_progress(one)
+            elif "held" in state.reason.lower() and one.submission.name not in self.held:
+                self.held.add(one.submission.name)
+                self.say(f"The Slurm job {one.id} is held ({state.reason}); free it with scontrol release.")
         elif not one.ended:
             one.ended = self.changed = time.monotonic()
         elif self.looked - one.ended >= SETTLE:
