@@ -19,15 +19,19 @@ from pathlib import Path
 import pytest
 
 from genie_dg.bench.engines import slurm as engine
+from genie_dg.bench.engines._slurm_cluster import JobState
+from genie_dg.bench.engines._slurm_task import mark
+from genie_dg.bench.engines._slurm_try import Try
 from genie_dg.bench.engines.local import launch_here
-from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
+from genie_dg.bench.engines.queue import ClusterError, Event, Outcome, Queue
 from genie_dg.bench.engines.slurm import launch_slurm, resources
+from genie_dg.bench.engines.slurm_options import Resources
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import remember, state_of, submitted_jobs
 from genie_dg.cli.main import main
 from genie_dg.files import held_by, lock
 from genie_dg.runs.record import RunConfig
-from genie_dg.runs.submissions import place_of, read_submissions
+from genie_dg.runs.submissions import Submission, place_of, read_submissions
 from tests.slurm import Slurm
 
 BASE = RunConfig(
@@ -86,7 +90,7 @@ def test_an_array_of_two_runs_gives_the_bytes_of_this_process(tmp_path: Path) ->
     for k, job in enumerate(jobs):
         log = (job.folder / f"slurm-{made.job}_{k}.log").read_text()
         assert "Exiting after successful completion" in log
-    assert list((tmp_path / "slurm").rglob("*.pkl")) == []
+    assert list((tmp_path / "slurm").rglob("*_submitted.pkl")) == []
     assert len(launch_here([job_in(tmp_path / "here", name) for name in ("adam", "genie")]).done) == 2
     assert bytes_of(tmp_path / "slurm") == bytes_of(tmp_path / "here")
     assert launch_slurm(jobs, "two", asked, poll=0.2).done == runs
@@ -143,6 +147,46 @@ def test_what_slurm_refuses_is_one_sentence_and_leaves_no_job(
 def test_a_gpu_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"got device='cuda' with gpus=0; give --gpus 1\."):
         launch_slurm([job_in(tmp_path)], "no", resources(), device="cuda")
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("state", "further", "kinds", "reason"),
+    [
+        ("PREEMPTED", False, ["retry"], None),
+        ("TIMEOUT", True, ["retry"], None),
+        ("TIMEOUT", False, ["retry", "failed"], "reached its time limit (5 minutes) without a new checkpoint;"),
+        (
+            "OUT_OF_MEMORY",
+            True,
+            ["retry", "failed"],
+            "ran out of memory; ask for more, such as --slurm mem=16G.",
+        ),
+        ("NODE_FAIL", True, ["retry", "failed"], "ended as NODE_FAIL and left no log; "),
+        ("", True, ["retry", "failed"], "ended without a trace and left no log; "),
+        ("CANCELLED", True, ["failed"], "was cancelled; start the same command again"),
+    ],
+)
+def test_how_a_job_ended_decides_whether_its_run_is_tried_again(
+    state: str, further: bool, kinds: list[str], reason: str | None, tmp_path: Path
+) -> None:
+    """What the run is not to blame for costs no retry, however often it happens."""
+    job, events = job_in(tmp_path), list[Event]()
+    queue = Queue([job], 1, events.append)
+    launch = engine._Launch(queue, "x", Resources(minutes=5), print, 0.1)
+    submission = Submission("x-1", (job.config.run_id,), "today", "12")
+    job.folder.mkdir()
+    for attempt in range(3):
+        if queue.next() is None:
+            break
+        one = Try(job, submission, tmp_path, mark(job.folder))
+        if further:
+            (job.folder / "checkpoint.pt").write_bytes(b"x" * (attempt + 1))
+        launch._end(one, JobState("12", state, "") if state else None)
+    assert [event.kind for event in events] == (kinds * 3 if reason is None else kinds)
+    assert (job.folder / "failures.jsonl").exists() is (reason is not None)
+    if reason:
+        assert queue.outcome.failed[job.config.run_id].startswith(f"The Slurm job 12 {reason}")
 
 
 SLOW_SBATCH = """#!/bin/sh

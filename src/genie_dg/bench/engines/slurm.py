@@ -13,8 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from genie_dg.check import whole_number
@@ -45,6 +43,7 @@ from ._slurm_cluster import (
     submit,
 )
 from ._slurm_task import RunTask, mark
+from ._slurm_try import Try
 from .queue import ClusterError, Event, EventReport, Outcome, Queue
 from .slurm_options import Resources, minutes_of, more_options
 
@@ -125,30 +124,6 @@ def launch_slurm(
     return _Launch(Queue(ready, retries, report), name, asked, say, poll).run()
 
 
-@dataclass
-class _Try:
-    """One submission of a run that is watched."""
-
-    job: Job
-    submission: Submission
-    mark: tuple[int, int]
-    started: bool = False
-    ended: float = 0.0
-    """When its job was first seen to be over, or to be gone; 0 while it is not."""
-
-    @property
-    def run(self) -> str:
-        return self.job.config.run_id
-
-    @property
-    def place(self) -> Place:
-        return self.submission.name, self.submission.runs.index(self.run)
-
-    @property
-    def id(self) -> str:
-        return self.submission.job_of(self.run)
-
-
 class _Launch:
     """The state of one launch; `run` is its loop."""
 
@@ -159,7 +134,7 @@ class _Launch:
         self.out = Path(queue.first.options.out)
         self.logs = place_of(self.out, name).with_suffix("")
         self.limit = array_limit()
-        self.tries: dict[str, _Try] = {}
+        self.tries: dict[str, Try] = {}
         self.states: dict[Place, JobState] = {}
         self.looked = self.changed = time.monotonic()
         self.silent = False
@@ -253,16 +228,10 @@ class _Launch:
         self.say(f"{_runs(len(jobs))} submitted as Slurm job {id_}; {_hints(id_)}.")
 
     def _watch(self, job: Job, submission: Submission) -> None:
-        one = _Try(job, submission, mark(job.folder))
+        one = Try(job, submission, self.logs / submission.name, mark(job.folder))
+        one.link_log()
         self.tries[one.run] = one
         self.changed = time.monotonic()
-        job.folder.mkdir(parents=True, exist_ok=True)
-        link = job.folder / f"slurm-{one.id}.log"
-        if not link.is_symlink():
-            link.symlink_to(os.path.relpath(self._log(one), job.folder))
-
-    def _log(self, one: _Try) -> Path:
-        return self.logs / one.submission.name / f"{one.id}_0_log.out"
 
     def _look_at_queue(self) -> None:
         """Ask Slurm for the states of all jobs, unless it was asked a moment ago."""
@@ -280,12 +249,10 @@ class _Launch:
     def _complain(self, error: ClusterError) -> None:
         """Slurm does not answer for the moment, which is said once."""
         if not self.silent:
-            self.say(
-                f"{str(error).partition(';')[0]}; waiting. Jobs that were submitted are not touched by it."
-            )
+            self.say(f"{str(error).partition(';')[0]}; waiting, and jobs that were submitted go on.")
         self.silent = True
 
-    def _look_at(self, one: _Try) -> None:
+    def _look_at(self, one: Try) -> None:
         state = self.states.get(one.place)
         if one.job.done:
             self._forget(one)
@@ -307,7 +274,7 @@ class _Launch:
                 self._forget(one)
                 self._end(one, state)
 
-    def _tell_progress(self, one: _Try) -> None:
+    def _tell_progress(self, one: Try) -> None:
         if not one.started:
             one.started, self.changed = True, time.monotonic()
             self.queue.tell(Event("started", one.run))
@@ -315,15 +282,13 @@ class _Launch:
         if steps:
             self.queue.tell(Event("progress", one.run, min(steps, one.job.config.steps)))
 
-    def _forget(self, one: _Try) -> None:
-        """A job has ended; its pickles are of no use any more, its log stays."""
+    def _forget(self, one: Try) -> None:
+        """A job has ended."""
         del self.tries[one.run]
         self.changed = time.monotonic()
-        for name in (f"{one.id}_submitted.pkl", f"{one.id}_0_result.pkl"):
-            with suppress(OSError):
-                os.unlink(self.logs / one.submission.name / name)
+        one.remove_pickles()
 
-    def _end(self, one: _Try, state: JobState | None) -> None:
+    def _end(self, one: Try, state: JobState | None) -> None:
         """A job ended and its run is not complete: why, and whether it is tried again."""
         noted = [line for line in read_lines(one.job.folder / files.FAILURES)[0] if line.get("job") == one.id]
         kind = "" if state is None else state.state
@@ -334,23 +299,7 @@ class _Launch:
             self.queue.again(one.job, f"Slurm ended the job {one.id} ({kind.lower()}); it goes on in another.")
         else:
             more: Mapping[str, str] = {"job": one.id}
-            self.queue.fail(one.job, self._why(one, kind), final=kind == "CANCELLED", more=more)
-
-    def _why(self, one: _Try, kind: str) -> str:
-        log = self._log(one)
-        see = (
-            f"its log is {log}."
-            if log.exists()
-            else f"it left no log: {self.out} must be there under this path on the nodes, too."
-        )
-        if kind == "CANCELLED":
-            return f"The Slurm job {one.id} was cancelled; start the same command again to submit it again."
-        if kind == "OUT_OF_MEMORY":
-            return f"The Slurm job {one.id} ran out of memory; ask for more, such as --slurm mem=16G."
-        if kind == "TIMEOUT":
-            limit = f"The Slurm job {one.id} reached its time limit ({self.asked.minutes} minutes)"
-            return f"{limit} without a new checkpoint; give more --time, or a smaller checkpoint_every."
-        return f"The Slurm job {one.id} ended {f'as {kind}' if kind else 'without a trace'}; {see}"
+            self.queue.fail(one.job, one.why(kind, self.asked.minutes), final=kind == "CANCELLED", more=more)
 
     def _leave(self) -> None:
         """Ctrl-C: the jobs stay where they are."""
