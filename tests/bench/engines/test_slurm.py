@@ -251,16 +251,17 @@ class Trouble:
 
 
 def until_warned(pid: int) -> None:
-    """Stop a process until Slurm has sent it the signal of the time limit, then let it go on."""
+    """Stop a process until Slurm warns it that its time is up, which lets it go on, too."""
     os.kill(pid, signal.SIGSTOP)
-    bit = 1 << (signal.SIGUSR2 - 1)
 
-    def pending() -> bool:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return any(int(line.split()[1], 16) & bit for line in lines if line.startswith(("SigPnd", "ShdPnd")))
+    def awake() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
 
-    wait_for(pending)
-    os.kill(pid, signal.SIGCONT)
+    time.sleep(1)
+    wait_for(awake)
 
 
 def disturbances(cluster: Slurm, jobs: dict[str, Job]) -> list[Callable[[], object]]:
@@ -411,7 +412,7 @@ def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them(
         wait_for(lambda: list(out.glob("*/checkpoint.pt")))
         launcher.send_signal(signal.SIGINT)
         text, errors = launcher.communicate(timeout=60)
-    assert (launcher.returncode, errors) == (130, "genie-dg: stopped by Ctrl-C.\n")
+    assert (launcher.returncode, errors.strip()) == (130, "genie-dg: stopped by Ctrl-C.")
     (made,) = read_submissions(out, "mine")
     assert f"4 runs are still in the queue: scancel {made.job} cancels them, and the same command" in text
     assert main(["status", str(out), "--all"]) == 0
@@ -472,6 +473,9 @@ def test_a_sweep_of_24_runs_with_a_kill_and_a_time_limit_gives_the_table_of_the_
     assert (launcher.returncode, errors) == (0, "")
     assert "24 of 24 runs are done, 0 failed." in text
     assert [len(one.runs) for one in read_submissions(out, "mine")] == [21, 3, 1]
+    logs = [path.read_text() for path in out.glob("*/slurm-*.log")]
+    assert len(logs) == 25
+    assert any("Caught signal SIGUSR2" in log and "Requeued job" in log for log in logs)
     assert main(sweep_words(tmp_path, "local", **values)) == 0
     assert bytes_of(out) == bytes_of(tmp_path / "local")
     assert len(bytes_of(out)) == 48
