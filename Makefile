@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs study bench browser clean
+.PHONY: help setup demo test test-slow check docs study bench browser slurm clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,6 +26,11 @@ browser: ## install Debian's Chromium, which the tests of the report drive (once
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
 	|| echo "Chromium is missing and could not be installed; the tests of the report need it (on Debian: apt install chromium chromium-driver)." >&2
+
+slurm: ## install Debian's Slurm, on which the tests of sweeps on a cluster run (once; they are skipped without)
+	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends slurm-wlm munge; } \
+	|| echo "Slurm is missing and could not be installed; its tests are skipped (on Debian: apt install slurm-wlm munge)." >&2
 
 check: $(STAMP) ## lint, formatting, types, documentation
 	$(BIN)/ruff check .

@@ -26,12 +26,14 @@ from genie_dg.files import (
     Busy,
     FileError,
     append_line,
+    beating,
     held_by,
     holder_file,
     json_line,
     lock,
     read_lines,
     remove_parts,
+    silence,
     write_json,
     write_whole,
 )
@@ -329,6 +331,26 @@ def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
         threading.Timer(0.2, child.kill).start()
         with lock(path, "works", wait=-1):
             assert child.wait() != 0
+
+
+def test_a_holder_gives_signs_of_life_while_it_holds_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert silence(path) == float("inf")
+    holder_file(path).write_text("{}")  # of a process that was killed
+    with beating(path, every=0.01):
+        os.utime(holder_file(path), (time.time() - 100,) * 2)
+        time.sleep(0.1)
+        assert 99 < silence(path) < 110, "who does not hold the lock says nothing"
+        with lock(path, "trains"):
+            os.utime(holder_file(path), (time.time() - 100,) * 2)
+            deadline = time.monotonic() + 30
+            while silence(path) > 50:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    with lock(path, "trains"):
+        os.utime(holder_file(path), (time.time() - 100,) * 2)
+        time.sleep(0.1)
+        assert silence(path) > 99, "nobody beats any more"
 
 
 def test_a_lock_ends_after_an_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from typing import Any, BinaryIO
 
 from .check import GenieError
 
+BEAT = 20.0
+"""Seconds between two signs of life of a process in `beating`."""
 MOST_BYTES = 2**26
 """Of one file of text: a larger one is not a file of ours."""
 
@@ -236,6 +239,39 @@ def held_by(path: Path) -> Holder | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return None if holder.here and _born(holder.pid) != holder.born else holder
+
+
+def silence(path: Path) -> float:
+    """Seconds since the holder of a lock file took it, or last gave a sign of life in `beating`."""
+    try:
+        return time.time() - holder_file(path).stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
+@contextmanager
+def beating(path: Path, every: float = BEAT) -> Iterator[None]:
+    """Give a sign of life again and again, for `silence` on other machines, while this process holds the lock.
+
+    Args:
+        path: the lock file, which may be taken and released inside.
+        every: seconds between two signs.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(every):
+            if path in _held:
+                with suppress(OSError):
+                    os.utime(holder_file(path))
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 _held: dict[Path, tuple[int, int]] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,18 @@ import pytest
 
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import Left, State, describe, duration, remember, remembered, state_of, time_left
-from genie_dg.files import holder_file, lock
+from genie_dg.bench.status import (
+    SILENT,
+    Left,
+    State,
+    describe,
+    duration,
+    remember,
+    remembered,
+    state_of,
+    time_left,
+)
+from genie_dg.files import append_line, holder_file, lock
 from genie_dg.runs.record import RunConfig
 
 CONFIG = RunConfig(
@@ -56,11 +68,30 @@ def test_a_run_of_another_machine_is_unknown_here(tmp_path: Path) -> None:
         assert state_of(CONFIG, tmp_path).kind == "running"
         file = holder_file(folder / "lock")
         file.write_text(json.dumps({**json.loads(file.read_text()), "host": "node7", "pid": 12}))
+        assert state_of(CONFIG, tmp_path).kind == "running", "it gave a sign of life a moment ago"
+        os.utime(file, (time.time() - SILENT - 1,) * 2)
         state = state_of(CONFIG, tmp_path)
+        given = state_of(CONFIG, tmp_path, submitted=("12_3", "today"))
+    assert (given.kind, given.reason) == ("submitted", "Slurm job 12_3 of today")
     assert state.kind == "unknown"
     assert re.fullmatch(
         r"it was taken by process 12 on node7, since .*; look there whether it still runs", state.reason
     )
+
+
+def test_a_run_in_a_queue_is_submitted_until_its_job_has_failed(tmp_path: Path) -> None:
+    folder, given = tmp_path / CONFIG.run_id, ("12_3", "today")
+    assert state_of(CONFIG, tmp_path, submitted=given).kind == "submitted"
+    folder.mkdir()
+    append_line(folder / "failures.jsonl", {"attempt": 1, "reason": "an older job", "job": "11_0"})
+    assert state_of(CONFIG, tmp_path, submitted=given).kind == "submitted"
+    append_line(folder / "failures.jsonl", {"attempt": 2, "reason": "this job", "job": "12_3"})
+    failed = state_of(CONFIG, tmp_path, submitted=given)
+    assert (failed.kind, failed.reason) == ("failed", "this job")
+    with lock(folder / "lock", "trains"):
+        assert state_of(CONFIG, tmp_path, submitted=given).kind == "running"
+    (folder / "done").touch()
+    assert state_of(CONFIG, tmp_path, submitted=given).kind == "done"
 
 
 def test_a_sweep_is_remembered_and_what_is_not_a_list_is_left_out_in_a_sentence(tmp_path: Path) -> None:

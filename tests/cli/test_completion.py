@@ -36,7 +36,7 @@ def test_bash_completes_verbs_options_and_names(scripts: Path, capsys: pytest.Ca
     assert set(completed(script, "")) >= set(VERBS)
     assert completed(script, "train", "--opt") == ["--optimizer"]
     assert completed(script, "train", "digits", "--optimizer", "ge") == ["genie"]
-    assert completed(script, "sweep", "--engine", "") == ["local", "ray", "here"]
+    assert completed(script, "sweep", "--engine", "") == ["local", "ray", "slurm", "here"]
     assert completed(script, "data", "ver") == ["verify"]
     assert completed(script, "data", "verify", "--qu") == ["--quick"]
     assert completed(script, "data", "verify", "PAC") == ["PACS"]

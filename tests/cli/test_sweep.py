@@ -195,3 +195,35 @@ def test_what_is_not_there_is_named(
 def test_an_unknown_engine_is_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--engine", "rey"]) == 2
     assert "did you mean 'ray'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [
+        (["--address", "host:6379"], "ray"),
+        (["--partition", "gpu"], "slurm"),
+        (["--time", "1:00:00"], "slurm"),
+        (["--array-parallelism", "4"], "slurm"),
+        (["--slurm", "mem=8G"], "slurm"),
+    ],
+)
+def test_what_another_engine_understands_is_refused(
+    words: list[str], engine: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", str(sweep), *words]) == 2
+    sentence = f"{words[0]} is for --engine {engine}; give that with it, or leave it out."
+    assert capsys.readouterr().err == f"genie-dg: {sentence}\n"
+
+
+def test_without_slurm_nothing_is_opened_or_written(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine without Slurm, as most are; a dry run needs none."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["sweep", str(sweep), "--out", str(tmp_path / "runs"), "--engine", "slurm"]
+    assert main(words) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("genie-dg: --engine slurm needs s")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    assert main([*words, "--dry-run"]) == 0

@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from genie_dg.check import InputError
-from genie_dg.files import held_by, read_lines, read_whole
+from genie_dg.files import held_by, read_lines, read_whole, silence
 from genie_dg.runs import folder as files
 from genie_dg.runs.read import seconds
 from genie_dg.runs.record import RunConfig
+from genie_dg.runs.submissions import last_jobs, read_submissions
 from genie_dg.runs.sweep_list import FOLDER, read_list, write_list
 
-Kind = Literal["done", "running", "failed", "stopped", "missing", "unknown"]
-KINDS: tuple[Kind, ...] = ("done", "running", "failed", "stopped", "missing", "unknown")
+Kind = Literal["done", "running", "submitted", "failed", "stopped", "missing", "unknown"]
+KINDS: tuple[Kind, ...] = ("done", "running", "submitted", "failed", "stopped", "missing", "unknown")
+
+SILENT = 5 * 60.0
+"""Seconds after which a process on another machine that gave no sign of life is not taken for a running one."""
 
 
 @dataclass(frozen=True)
@@ -68,24 +72,35 @@ def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[R
     return sweeps
 
 
-def state_of(config: RunConfig, runs: Path, problems: list[str] | None = None) -> State:
-    """The state of one run, from its folder alone.
+def submitted_jobs(name: str, out: Path, problems: list[str] | None = None) -> dict[str, tuple[str, str]]:
+    """For each run of a sweep that was given to Slurm the job id of its last submission, and when that was."""
+    return last_jobs(read_submissions(out, name, problems))
 
-    A run is *running* while a process of this machine holds its lock, *failed* when its last attempt left a
-    reason and no process is at it, *stopped* when it has a checkpoint that nobody continues. It is *unknown*
-    when its folder cannot be read, or when a process of another machine had it last.
+
+def state_of(
+    config: RunConfig, runs: Path, problems: list[str] | None = None, submitted: tuple[str, str] | None = None
+) -> State:
+    """The state of one run, from files alone.
+
+    A run is *running* while a process of this machine holds its lock, or one of another machine does that gave
+    a sign of life in the last minutes. It is *submitted* when it was given to Slurm and that job has not ended
+    as far as files tell, *failed* when its last attempt left a reason and no process is at it, *stopped* when
+    it has a checkpoint that nobody continues. It is *unknown* when its folder cannot be read, or when a process
+    of another machine had it last.
 
     Args:
         config: of the run.
         runs: the folder of runs.
         problems: gets a sentence for each file or line that is left out.
+        submitted: its last job and when that was submitted, from `submitted_jobs`.
     """
+    where = "" if submitted is None else f"Slurm job {submitted[0]} of {submitted[1]}"
     told = [] if problems is None else problems
     folder = runs / config.run_id
     try:
         os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
-        return State(config, "missing")
+        return State(config, "submitted" if submitted else "missing", reason=where)
     except OSError as error:
         return State(config, "unknown", reason=f"{folder} cannot be read ({error.strerror})")
     told += read_lines(folder / files.TIMINGS)[1]
@@ -96,13 +111,16 @@ def state_of(config: RunConfig, runs: Path, problems: list[str] | None = None) -
     if files.is_done(folder):
         return State(config, "done", steps if config.early_stop else config.steps, spent)
     if holder := held_by(folder / files.LOCK):
-        if holder.here:
+        if holder.here or silence(folder / files.LOCK) < SILENT:
             return State(config, "running", steps, spent)
-        return State(
-            config, "unknown", steps, spent, f"it was taken by {holder}; look there whether it still runs"
-        )
+        if not submitted:
+            return State(
+                config, "unknown", steps, spent, f"it was taken by {holder}; look there whether it still runs"
+            )
     failures, unread = read_lines(folder / files.FAILURES)
     told += unread
+    if submitted and all(line.get("job") != submitted[0] for line in failures):
+        return State(config, "submitted", steps, spent, where)
     if failures:
         return State(config, "failed", steps, spent, str(failures[-1].get("reason", "no reason given")))
     return State(config, "stopped" if files.has_checkpoint(folder) else "missing", steps, spent)

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read the folder; nothing is changed, and no run notices."""
     require("Status", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
-    from genie_dg.bench.status import domain_names, remembered, state_of
+    from genie_dg.bench.status import domain_names, remembered, state_of, submitted_jobs
 
     folder(arguments.runs, "name the folder that genie-dg sweep wrote to (--out)")
     problems: list[str] = []
@@ -48,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     documents = []
     for name, configs in sweeps.items():
         left_out: list[str] = []
-        states = [state_of(config, arguments.runs, left_out) for config in configs]
+        jobs = submitted_jobs(name, arguments.runs, left_out)
+        states = [state_of(config, arguments.runs, left_out, jobs.get(config.run_id)) for config in configs]
         names = domain_names(configs, arguments.runs)
         if arguments.json:
             documents.append(_document(name, states, names, arguments.workers))

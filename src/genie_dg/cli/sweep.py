@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.arguments import MANY, path, real, some_text, whole
+from genie_dg.arguments import MANY, MOST, path, real, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import InputError, one_of, printable
 
@@ -24,11 +24,20 @@ if TYPE_CHECKING:
 
     from genie_dg.bench.engines.queue import Event, EventReport, Outcome
     from genie_dg.bench.engines.server import WorkerServer
+    from genie_dg.bench.engines.slurm_options import Resources
     from genie_dg.bench.options import RunOptions
     from genie_dg.bench.sweep import Plan
 
-ENGINES = ("local", "ray", "here")
+ENGINES = ("local", "ray", "slurm", "here")
 
+OF_ENGINE = {
+    "address": "ray",
+    "partition": "slurm",
+    "time": "slurm",
+    "array_parallelism": "slurm",
+    "slurm": "slurm",
+}
+"""Arguments that only one engine understands."""
 
 SHOWN = 6
 """Measurements that an estimate lists."""
@@ -50,15 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retries", type=whole(0, 1000), default=1, help="for a run that failed (default: %(default)s)"
     )
     parser.add_argument(
-        "--engine", default="local", type=some_text, help="local, ray or here (default: %(default)s)"
+        "--engine", default="local", type=some_text, help="local, ray, slurm or here (default: %(default)s)"
     )
     parser.add_argument(
         "--address", type=some_text, help="of a Ray cluster (default: start one on this machine)"
     )
-    parser.add_argument("--cpus", type=real(0, MANY), help="of each run on Ray (default: its threads)")
+    parser.add_argument("--cpus", type=real(0, MANY), help="of each run on a cluster (default: its threads)")
     parser.add_argument(
-        "--gpus", type=real(0, MANY), default=0.0, help="of each run on Ray (default: %(default)s)"
+        "--gpus", type=real(0, MANY), default=0.0, help="of each run on a cluster (default: %(default)s)"
     )
+    _add_slurm(parser)
     parser.add_argument(
         "--threads",
         type=whole(1, MANY),
@@ -68,13 +78,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, "sweep")
 
 
+def _add_slurm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--partition", type=some_text, help="of Slurm (default: the cluster's)")
+    parser.add_argument(
+        "--time",
+        type=some_text,
+        help="limit of a Slurm job, such as 4:00:00; a run goes on after it (default: the partition's)",
+    )
+    parser.add_argument(
+        "--array-parallelism",
+        type=whole(1, MOST),
+        metavar="RUNS",
+        help="of a Slurm array at a time (default: as many as the cluster takes)",
+    )
+    parser.add_argument(
+        "--slurm",
+        action="append",
+        type=some_text,
+        metavar="KEY=VALUE",
+        help="any other option of sbatch, such as mem=8G or account=NAME; may be given several times",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
     began = time.perf_counter()
     require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     one_of("--engine", arguments.engine, ENGINES)
-    if arguments.address and arguments.engine != "ray":
-        raise InputError("--address names a Ray cluster; give --engine ray with it, or leave it out.")
+    for name, engine in OF_ENGINE.items():
+        if getattr(arguments, name) and arguments.engine != engine:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} is for --engine {engine}; give that with it, or leave it out.")
     with _server(arguments) as server:
         return _run(arguments, server, began)
 
@@ -94,6 +128,7 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
     from genie_dg.protocols.sweep import load_sweep
 
     options = options_from(arguments)
+    slurm = _resources(arguments) if arguments.engine == "slurm" and not arguments.dry_run else None
     named = [str((arguments.file.parent / name).resolve()) for name in load_sweep(arguments.file).plugins]
     options = replace(options, plugin=tuple(dict.fromkeys((*options.plugin, *named))))
     OpenSets().load_plugins(options)
@@ -112,9 +147,13 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
     remember(planned.sweep.name, [job.config for job in planned.jobs], Path(options.out))
     try:
         with _display(console, planned) as report:
-            outcome = _launch(planned, workers, arguments, report, server)
+            if slurm is None:
+                outcome = _launch(planned, workers, arguments, report, server)
+            else:
+                outcome = _launch_slurm(planned, slurm, arguments, report, console)
     except KeyboardInterrupt:
-        console.print("Stopped; the same command goes on from the last checkpoints.")
+        if slurm is None:  # jobs of Slurm go on, which was said
+            console.print("Stopped; the same command goes on from the last checkpoints.")
         raise
     failed = console_of()
     for run_id, reason in outcome.failed.items():
@@ -180,6 +219,36 @@ def _launch(
         ray = {"address": arguments.address or "", "cpus": arguments.cpus, "gpus": arguments.gpus}
         return launch_ray(planned.jobs, **ray, **shared)
     return launch(planned.jobs, workers, server=server, **shared)
+
+
+def _resources(arguments: argparse.Namespace) -> Resources:
+    """What each run asks Slurm for, checked before the data is opened."""
+    from genie_dg.bench.engines.slurm import resources
+
+    return resources(
+        arguments.partition or "",
+        arguments.time or "",
+        arguments.cpus,
+        arguments.gpus,
+        arguments.array_parallelism or 0,
+        arguments.slurm or (),
+    )
+
+
+def _launch_slurm(
+    planned: Plan, asked: Resources, arguments: argparse.Namespace, report: EventReport, console: Console
+) -> Outcome:
+    from genie_dg.bench.engines.slurm import launch_slurm
+
+    return launch_slurm(
+        planned.jobs,
+        planned.sweep.name,
+        asked,
+        retries=arguments.retries,
+        device=options_from(arguments).device,
+        report=report,
+        say=lambda text: console.print(printable(text), markup=False),
+    )
 
 
 @contextmanager

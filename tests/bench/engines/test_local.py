@@ -240,7 +240,8 @@ def test_a_failing_job_is_tried_again_then_reported_and_the_others_finish(tmp_pa
     lines = (bad.folder / "failures.jsonl").read_text().splitlines()
     assert [json.loads(line)["attempt"] for line in lines] == [1, 2, 3]
     states = [state_of(job.config, tmp_path) for job in (bad, *good)]
-    assert counts(states) == {"done": 1, "running": 0, "failed": 1, "stopped": 0, "missing": 0, "unknown": 0}
+    counted = counts(states)
+    assert (counted["done"], counted["failed"], sum(counted.values())) == (1, 1, 2)
     assert "lower the learning rate" in states[0].reason
     again = launch([bad, *good], 1, retries=0, device="cpu")
     assert list(again.failed) == [bad.config.run_id]

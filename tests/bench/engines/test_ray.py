@@ -19,7 +19,6 @@ import pytest
 import torch
 
 from genie_dg.bench.engines import _ray_cluster, _ray_files
-from genie_dg.bench.engines._ray_cluster import ClusterError
 from genie_dg.bench.engines._ray_files import (
     Progress,
     UnexpectedFile,
@@ -29,8 +28,8 @@ from genie_dg.bench.engines._ray_files import (
     write_files,
 )
 from genie_dg.bench.engines.local import cores
-from genie_dg.bench.engines.queue import Event, Outcome
-from genie_dg.bench.engines.ray import launch_ray, with_whole_paths
+from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
+from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.files import Busy, holder_file
@@ -399,20 +398,3 @@ def test_progress_keeps_the_newest_files_until_they_are_taken() -> None:
     progress.put("b", 2, {})
     assert progress.take() == {"a": (7, {"records.jsonl": b"2", "model.pt": b"best"}), "b": (2, {})}
     assert progress.take() == {}
-
-
-def test_paths_are_whole_and_names_of_sets_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "digits").mkdir()
-    job = Job(BASE, "mine", RunOptions(root="data", weights="w.pth", plugin=("p.py",)))
-    whole = with_whole_paths(job)
-    assert whole.data == str(tmp_path / "mine")
-    assert whole.options == RunOptions(
-        out=str(tmp_path / "runs"),
-        root=str(tmp_path / "data"),
-        weights=str(tmp_path / "w.pth"),
-        plugin=(str(tmp_path / "p.py"),),
-    )
-    assert with_whole_paths(replace(job, data="digits")).data == "digits"
-    assert with_whole_paths(replace(job, data="/on/the/nodes")).data == "/on/the/nodes"

@@ -1,1 +1,1 @@
-"""Where the runs of a sweep happen: on this machine, or on a Ray cluster."""
+"""Where the runs of a sweep happen: on this machine, on a Ray cluster, or on Slurm."""

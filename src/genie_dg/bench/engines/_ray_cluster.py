@@ -9,16 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from genie_dg.check import InputError
-
 from .local import cores
+from .queue import ClusterError
 
 CONNECT = 5.0
 """Seconds in which the address of a cluster must answer."""
-
-
-class ClusterError(InputError):
-    """The cluster cannot be used as asked; the message says what to do."""
 
 
 @contextmanager
@@ -63,7 +58,7 @@ def answers(address: str) -> None:
 
     >>> answers("localhost")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    genie_dg.bench.engines._ray_cluster.ClusterError: 'localhost' is not the address of a cluster; ...
+    genie_dg.bench.engines.queue.ClusterError: 'localhost' is not the address of a cluster; ...
     """
     import socket
     from urllib.parse import urlsplit

@@ -1,12 +1,13 @@
-"""What the engines share: events, the outcome, and the queue of jobs with its retries."""
+"""What the engines share: events, the outcome, the queue of jobs with its retries, the error of a cluster."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from genie_dg.check import InputError
 from genie_dg.files import append_line
 from genie_dg.runs import folder as files
 
@@ -14,6 +15,10 @@ from ..options import Job
 
 WAIT = 1.0
 """Seconds before a run that another launcher holds is looked at again."""
+
+
+class ClusterError(InputError):
+    """The cluster cannot be used as asked; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,45 @@ class Queue:
         self._due.append((time.monotonic() + WAIT, job))
         self.tell(Event("busy", job.config.run_id))
 
-    def fail(self, job: Job, reason: str) -> None:
-        """An attempt ended: note why, and try again while retries are left."""
-        run = job.config.run_id
-        self._attempts[run] = self._attempts.get(run, 0) + 1
-        job.folder.mkdir(parents=True, exist_ok=True)
-        append_line(job.folder / files.FAILURES, {"attempt": self._attempts[run], "reason": reason})
-        if self._attempts[run] <= self.retries:
-            self._due.append((0.0, job))
-            self.tell(Event("retry", run, reason=reason))
+    def attempt(self, job: Job) -> int:
+        """Which attempt of a run comes next, from 1."""
+        return self._attempts.get(job.config.run_id, 0) + 1
+
+    def again(self, job: Job, reason: str) -> None:
+        """An attempt was interrupted, which is not the run's fault: try again, whatever retries are left."""
+        self._due.append((0.0, job))
+        self.tell(Event("retry", job.config.run_id, reason=reason))
+
+    def fail(
+        self,
+        job: Job,
+        reason: str,
+        *,
+        noted: bool = False,
+        final: bool = False,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        """An attempt ended: note why, and try again while retries are left.
+
+        Args:
+            job: which.
+            reason: why.
+            noted: whether the process that failed has noted it already.
+            final: whether no retry can help.
+            more: what else is noted.
+        """
+        run, attempt = job.config.run_id, self.attempt(job)
+        self._attempts[run] = attempt
+        if not noted:
+            note_failure(job, attempt, reason, more)
+        if attempt <= self.retries and not final:
+            self.again(job, reason)
         else:
             self.outcome.failed[run] = reason
             self.tell(Event("failed", run, reason=reason))
+
+
+def note_failure(job: Job, attempt: int, reason: str, more: Mapping[str, str] | None = None) -> None:
+    """Write into a run's folder why an attempt ended."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    append_line(job.folder / files.FAILURES, {"attempt": attempt, "reason": reason, **(more or {})})

@@ -11,17 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from genie_dg.check import whole_number
-from genie_dg.data.registry import SETS
 from genie_dg.files import Busy, FileError, remove_parts
 from genie_dg.runs import folder as files
 
 from ..options import Job
-from ._ray_cluster import ClusterError, connection, slots_of
+from ._paths import with_whole_paths
+from ._ray_cluster import connection, slots_of
 from ._ray_files import (
     TO_RESUME,
     Progress,
@@ -31,7 +30,7 @@ from ._ray_files import (
     train_remotely,
     write_files,
 )
-from .queue import Event, EventReport, Outcome, Queue
+from .queue import ClusterError, Event, EventReport, Outcome, Queue
 
 AHEAD = 2
 """Runs that wait in Ray's own queue, so that a node is not idle until the launcher looks again."""
@@ -98,18 +97,6 @@ def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: 
     for name in ("watch", "tensorboard"):
         if any(getattr(job.options, name) for job in jobs):
             raise ClusterError(f"The files of --{name} are not sent back from a cluster; leave it out.")
-
-
-def with_whole_paths(job: Job) -> Job:
-    """The job with absolute paths, since a worker's folder is not this process's."""
-
-    def whole(path: str) -> str:
-        return str(Path(path).absolute()) if path else ""
-
-    data = whole(job.data) if job.data not in SETS and Path(job.data).exists() else job.data
-    places = {name: whole(getattr(job.options, name)) for name in ("out", "root", "cache", "weights")}
-    plugin = tuple(whole(file) for file in job.options.plugin)
-    return replace(job, data=data).changed(**places, plugin=plugin)
 
 
 @dataclass

@@ -1,0 +1,487 @@
+"""Sweeps on a real Slurm: the same runs as here to the bit, through kills, time limits, requeues and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from genie_dg.bench.engines import slurm as engine
+from genie_dg.bench.engines._slurm_cluster import JobState
+from genie_dg.bench.engines._slurm_task import mark
+from genie_dg.bench.engines._slurm_try import Try
+from genie_dg.bench.engines.local import launch_here
+from genie_dg.bench.engines.queue import ClusterError, Event, Outcome, Queue
+from genie_dg.bench.engines.slurm import launch_slurm, resources
+from genie_dg.bench.engines.slurm_options import Resources
+from genie_dg.bench.options import Job, RunOptions
+from genie_dg.bench.status import remember, state_of, submitted_jobs
+from genie_dg.cli.main import main
+from genie_dg.files import held_by, lock
+from genie_dg.runs.record import RunConfig
+from genie_dg.runs.submissions import Submission, place_of, read_submissions
+from tests.slurm import Slurm
+
+BASE = RunConfig(
+    "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=24, checkpoint_every=6
+)
+
+
+def job_in(out: Path, optimizer: str = "adam", **more: object) -> Job:
+    config = replace(BASE, optimizer=optimizer, **more)  # type: ignore[arg-type]
+    return Job(config, "digits", RunOptions(out=str(out)))
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    """The records and the weights of every run."""
+    paths = [path for name in ("records.jsonl", "model.pt") for path in out.glob(f"*/{name}")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+def wait_for(what: Callable[[], object], seconds: float = 600.0) -> object:
+    """What a call returns, as soon as it is not empty."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.1)
+    return found
+
+
+def process_of(job: Job) -> int:
+    """The process that trains a run, once it has a checkpoint."""
+    wait_for(lambda: (job.folder / "checkpoint.pt").exists() and held_by(job.folder / "lock"))
+    holder = held_by(job.folder / "lock")
+    assert holder is not None
+    return holder.pid
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SETTLE", 1.0)
+
+
+@pytest.mark.usefixtures("cluster", "quick")
+def test_an_array_of_two_runs_gives_the_bytes_of_this_process(tmp_path: Path) -> None:
+    """From the submission to logs in the folders of the runs; nothing is submitted again afterwards."""
+    jobs = [job_in(tmp_path / "slurm", optimizer) for optimizer in ("adam", "genie")]
+    said: list[str] = []
+    asked = resources("main", "10", more=["mem=100M"])
+    outcome = launch_slurm(jobs, "two", asked, say=said.append, poll=0.2)
+    runs = [job.config.run_id for job in jobs]
+    assert (sorted(outcome.done), outcome.failed) == (sorted(runs), {})
+    (made,) = read_submissions(tmp_path / "slurm", "two")
+    assert made.runs == tuple(runs)
+    assert said == [
+        f"2 runs are submitted as Slurm job {made.job}; squeue --job {made.job} shows them, scancel {made.job} "
+        "cancels them."
+    ]
+    for k, job in enumerate(jobs):
+        log = (job.folder / f"slurm-{made.job}_{k}.log").read_text()
+        assert "Exiting after successful completion" in log
+    assert list((tmp_path / "slurm").rglob("*_submitted.pkl")) == []
+    assert len(launch_here([job_in(tmp_path / "here", name) for name in ("adam", "genie")]).done) == 2
+    assert bytes_of(tmp_path / "slurm") == bytes_of(tmp_path / "here")
+    assert launch_slurm(jobs, "two", asked, poll=0.2).done == runs
+    assert len(read_submissions(tmp_path / "slurm", "two")) == 1
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"partition": "gpu"}, r"got --partition 'gpu', which this cluster has not; it has main, short\."),
+        ({"partition": "main,nix"}, r"got --partition 'nix', which this cluster has not"),
+        ({"time_limit": "61"}, r"got --time of 61 minutes; the partition main allows 60: ask for less"),
+        ({"gpus": 0.5}, r"got --gpus 0\.5; Slurm gives whole ones"),
+        ({"cpus": 1.5}, r"got --cpus 1\.5; Slurm gives whole ones"),
+        ({"array_parallelism": -1}, "got array_parallelism=-1; expected a whole number of at least 0"),
+    ],
+)
+def test_what_the_cluster_has_not_is_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        resources(**asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_times_that_are_not_given_are_those_of_the_partition() -> None:
+    assert resources().minutes == 10
+    assert resources("short").minutes == 1
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["gres=gpu:1"], r"Slurm refused the jobs \(Invalid generic resource \(gres\) specification\); change"),
+        (["no-such-option=1"], r"Slurm refused the jobs \(.*unrecognized option '--no-such-option=1'\)"),
+        (["mem=90G"], r"Slurm refused the jobs \(Memory specification can not be satisfied\)"),
+    ],
+)
+def test_what_slurm_refuses_is_one_sentence_and_leaves_no_job(
+    more: list[str], message: str, cluster: Slurm, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = job_in(tmp_path)
+    remember("no", [job.config], tmp_path)
+    with pytest.raises(ClusterError, match=message):
+        launch_slurm([job], "no", resources(more=more), poll=0.1)
+    assert capfd.readouterr() == ("", "")
+    assert "no-" not in cluster.ask("squeue", "--noheader", "--format=%j")
+    assert not job.folder.exists()
+    assert list(tmp_path.rglob("*.pkl")) == []
+    assert submitted_jobs("no", tmp_path) == {}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_gpu_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"got device='cuda' with gpus=0; give --gpus 1\."):
+        launch_slurm([job_in(tmp_path)], "no", resources(), device="cuda")
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("state", "further", "kinds", "reason"),
+    [
+        ("PREEMPTED", False, ["retry"], None),
+        ("TIMEOUT", True, ["retry"], None),
+        ("TIMEOUT", False, ["retry", "failed"], "reached its time limit (5 minutes) without a new checkpoint;"),
+        (
+            "OUT_OF_MEMORY",
+            True,
+            ["retry", "failed"],
+            "ran out of memory; ask for more, such as --slurm mem=16G.",
+        ),
+        ("NODE_FAIL", True, ["retry", "failed"], "ended as NODE_FAIL and left no log; "),
+        ("", True, ["retry", "failed"], "ended without a trace and left no log; "),
+        ("CANCELLED", True, ["failed"], "was cancelled; start the same command again"),
+    ],
+)
+def test_how_a_job_ended_decides_whether_its_run_is_tried_again(
+    state: str, further: bool, kinds: list[str], reason: str | None, tmp_path: Path
+) -> None:
+    """What the run is not to blame for costs no retry, however often it happens."""
+    job, events = job_in(tmp_path), list[Event]()
+    queue = Queue([job], 1, events.append)
+    launch = engine._Launch(queue, "x", Resources(minutes=5), print, 0.1)
+    submission = Submission("x-1", (job.config.run_id,), "today", "12")
+    job.folder.mkdir()
+    for attempt in range(3):
+        if queue.next() is None:
+            break
+        one = Try(job, submission, tmp_path, mark(job.folder))
+        if further:
+            (job.folder / "checkpoint.pt").write_bytes(b"x" * (attempt + 1))
+        launch._end(one, JobState("12", state, "") if state else None)
+    assert [event.kind for event in events] == (kinds * 3 if reason is None else kinds)
+    assert (job.folder / "failures.jsonl").exists() is (reason is not None)
+    if reason:
+        assert queue.outcome.failed[job.config.run_id].startswith(f"The Slurm job 12 {reason}")
+
+
+SLOW_SBATCH = """#!/bin/sh
+if grep -q 'array=0-[3-9]' "$1"; then
+    echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2
+    exit 1
+fi
+exec {real} "$@"
+"""
+
+
+def test_arrays_shrink_to_what_a_user_may_submit_and_held_jobs_are_told(
+    cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of an accounting database a wrapper refuses arrays of more than three, in Slurm's own words."""
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.write_text(SLOW_SBATCH.format(real=shutil.which("sbatch")))
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    said: list[str] = []
+
+    def interrupt(text: str) -> None:
+        said.append(text)
+        if "is held" in text:
+            raise KeyboardInterrupt
+
+    jobs = [job_in(tmp_path / "runs", trial_seed=k) for k in range(8)]
+    match = r"The Slurm job \d+_0 is held \(JobHeldUser\); free it with scontrol release\."
+    with pytest.raises(KeyboardInterrupt):
+        launch_slurm(jobs, "many", resources(more=["hold"]), say=interrupt, poll=0.1)
+    sizes = [len(one.runs) for one in read_submissions(tmp_path / "runs", "many") if one.job]
+    ids = [one.job for one in read_submissions(tmp_path / "runs", "many") if one.job]
+    assert sizes == [2, 2, 2, 2]
+    assert re.fullmatch(match, said[-2])
+    assert said[-1] == (
+        f"Stopped watching; 8 runs are still in the queue: scancel {' '.join(ids)} cancels them, and the same "
+        "command watches them again."
+    )
+    cluster.ask("scancel", *ids)
+
+
+@dataclass
+class Trouble:
+    """A sweep to which everything happened, and how it ended."""
+
+    jobs: dict[str, Job]
+    outcome: Outcome
+    events: list[Event]
+
+    @property
+    def out(self) -> Path:
+        return self.jobs["limit"].folder.parent
+
+    def log(self, name: str) -> str:
+        """All logs of a run."""
+        return "".join(path.read_text() for path in sorted(self.jobs[name].folder.glob("slurm-*.log")))
+
+    def submissions(self, name: str) -> int:
+        run = self.jobs[name].config.run_id
+        return sum(run in one.runs for one in read_submissions(self.out, "hard"))
+
+
+def until_warned(pid: int) -> None:
+    """Stop a process until Slurm warns it that its time is up, which lets it go on, too."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def awake() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    time.sleep(1)
+    wait_for(awake)
+
+
+def disturbances(cluster: Slurm, jobs: dict[str, Job]) -> list[Callable[[], object]]:
+    """Kill a process, requeue a job, cancel another, and hold a process until its time is up."""
+
+    def command(name: str, *words: str) -> str:
+        """A command of Slurm on the first job of a run, while that is at work."""
+        process_of(jobs[name])
+        made = read_submissions(jobs[name].folder.parent, "hard")[0]
+        return cluster.ask(*words, made.job_of(jobs[name].config.run_id))
+
+    return [
+        lambda: os.kill(process_of(jobs["killed"]), signal.SIGKILL),
+        lambda: until_warned(process_of(jobs["limit"])),
+        lambda: command("requeued", "scontrol", "requeue"),
+        lambda: command("cancelled", "scancel"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def trouble(cluster: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Trouble:
+    """Seven runs: see `disturbances`; one cannot learn, one has no data, one is another process's at first."""
+    out = tmp_path_factory.mktemp("trouble")
+    (out / "empty").mkdir()
+    long = {"steps": 1000, "checkpoint_every": 50}
+    jobs = {
+        "limit": job_in(out, "adam", **long),
+        "killed": job_in(out, "genie", **long),
+        "requeued": job_in(out, "sgd", **long),
+        "cancelled": job_in(out, "adam", steps=100_000, checkpoint_every=50),
+        "hopeless": job_in(out, "sgd", optimizer_settings={"lr": 1e30}),
+        "no data": replace(job_in(out, trial_seed=7), data=str(out / "empty")),
+        "held": job_in(out, trial_seed=8),
+    }
+    events: list[Event] = []
+    with ThreadPoolExecutor() as threads, pytest.MonkeyPatch.context() as patch, ExitStack() as held:
+        held.enter_context(lock(jobs["held"].folder / "lock", "trains it"))
+
+        def report(event: Event) -> None:
+            events.append(event)
+            if event.kind == "busy":
+                held.close()
+            for one in disturbed:
+                if one.done():
+                    one.result()
+
+        patch.setattr(engine, "SETTLE", 1.0)
+        disturbed = [threads.submit(one) for one in disturbances(cluster, jobs)]
+        asked = resources(time_limit="2")
+        outcome = launch_slurm(list(jobs.values()), "hard", asked, report=report, poll=0.5)
+        for one in disturbed:
+            one.result()
+    return Trouble(jobs, outcome, events)
+
+
+@pytest.mark.slow
+def test_runs_that_were_killed_requeued_or_out_of_time_are_those_of_this_process(
+    trouble: Trouble, tmp_path: Path
+) -> None:
+    done = [trouble.jobs[name] for name in ("limit", "killed", "requeued", "held")]
+    assert sorted(trouble.outcome.done) == sorted(job.config.run_id for job in done)
+    assert len(launch_here([job.changed(out=str(tmp_path)) for job in done]).done) == 4
+    found = bytes_of(trouble.out)
+    assert {name: found[name] for name in bytes_of(tmp_path)} == bytes_of(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_time_limit_and_a_requeue_stay_in_one_job_and_a_kill_is_a_retry(trouble: Trouble) -> None:
+    for name in ("limit", "requeued"):
+        assert trouble.submissions(name) == 1
+        assert not (trouble.jobs[name].folder / "failures.jsonl").exists()
+        assert trouble.log(name).count("Starting with JobEnvironment") >= 2
+    assert "Caught signal SIGUSR2" in trouble.log("limit")
+    assert "Requeued job" in trouble.log("limit")
+    assert trouble.submissions("killed") == 2
+    lines = (trouble.jobs["killed"].folder / "failures.jsonl").read_text().splitlines()
+    (failure,) = [json.loads(line) for line in lines]
+    ended = f"The Slurm job {failure['job']} ended as FAILED"
+    assert failure["reason"] == f"{ended}; its log is {trouble_log(trouble)}."
+
+
+def trouble_log(trouble: Trouble) -> Path:
+    """Of the first attempt at the run that was killed."""
+    first = read_submissions(trouble.out, "hard")[0]
+    name = f"{first.job_of(trouble.jobs['killed'].config.run_id)}_0_log.out"
+    return place_of(trouble.out, "hard").with_suffix("") / first.name / name
+
+
+@pytest.mark.slow
+def test_what_cannot_be_done_is_reported_with_its_reason(trouble: Trouble) -> None:
+    ids = {name: job.config.run_id for name, job in trouble.jobs.items()}
+    failed = trouble.outcome.failed
+    assert set(failed) == {ids["cancelled"], ids["hopeless"], ids["no data"]}
+    assert "was cancelled; start the same command again" in failed[ids["cancelled"]]
+    assert trouble.submissions("cancelled") == 1, "who cancels a job does not want it back at once"
+    assert "lower the learning rate of sgd" in failed[ids["hopeless"]]
+    assert failed[ids["no data"]].startswith("DataError: ")
+    for name in ("hopeless", "no data"):
+        assert trouble.submissions(name) == 2
+        lines = (trouble.jobs[name].folder / "failures.jsonl").read_text().splitlines()
+        assert [json.loads(line)["attempt"] for line in lines] == [1, 2]
+    jobs = submitted_jobs("hard", trouble.out)
+    states = {
+        name: state_of(job.config, trouble.out, submitted=jobs.get(ids[name])).kind
+        for name, job in trouble.jobs.items()
+    }
+    failed_kinds = dict.fromkeys(("cancelled", "hopeless", "no data"), "failed")
+    assert states == {**dict.fromkeys(ids, "done"), **failed_kinds}
+
+
+SWEEP = """
+name = "mine"
+protocol = "domainbed"
+datasets = ["digits"]
+algorithms = ["ERM"]
+optimizers = {optimizers}
+test_domains = [[0], [5]]
+hparams = {hparams}
+trials = {trials}
+
+[overrides]
+steps = {steps}
+checkpoint_every = {every}
+backbone = "mlp"
+batch_size = 8
+"""
+
+
+def sweep_words(folder: Path, out: str, **values: object) -> list[str]:
+    file = folder / "mine.toml"
+    file.write_text(SWEEP.format(**values))
+    return ["sweep", str(file), "--out", str(folder / out), "--device", "cpu"]
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "genie_dg.cli.main", *words, "--engine", "slurm"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them(
+    cluster: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then a launcher that is killed before it could write down the id of what it has submitted."""
+    values = {"optimizers": ["adam", "genie"], "hparams": [0], "trials": 1, "steps": 1000, "every": 50}
+    words, out = sweep_words(tmp_path, "runs", **values), tmp_path / "runs"
+    with start(words) as launcher:
+        wait_for(lambda: list(out.glob("*/checkpoint.pt")))
+        launcher.send_signal(signal.SIGINT)
+        text, errors = launcher.communicate(timeout=60)
+    assert (launcher.returncode, errors.strip()) == (130, "genie-dg: stopped by Ctrl-C.")
+    (made,) = read_submissions(out, "mine")
+    assert f"4 runs are still in the queue: scancel {made.job} cancels them, and the same command" in text
+    assert main(["status", str(out), "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert "submitted" in shown
+    assert f": Slurm job {made.job}_" in shown
+    book = place_of(out, "mine")
+    book.write_text(book.read_text().splitlines()[0] + "\n")
+    assert main([*words, "--engine", "slurm"]) == 0
+    shown = capsys.readouterr().out
+    assert f"already in the queue, in Slurm job {made.job}; squeue" in shown
+    assert "4 of 4 runs are done, 0 failed." in shown
+    assert read_submissions(out, "mine") == [made], "nothing was submitted twice"
+    assert main([*sweep_words(tmp_path, "here", **values), "--engine", "here"]) == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_two_launchers_submit_no_run_twice(cluster: Slurm, tmp_path: Path) -> None:
+    values = {"optimizers": ["adam"], "hparams": [0], "trials": 1, "steps": 20, "every": 10}
+    words = sweep_words(tmp_path, "runs", **values)
+    with start(words) as first, start(words) as second:
+        texts = [one.communicate(timeout=300) for one in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), texts
+    assert len(read_submissions(tmp_path / "runs", "mine")) == 1
+
+
+def caught_in(out: Path, but: int = 0) -> int:
+    """A process, but for one, that trains a run of a folder and has written a checkpoint; it is stopped."""
+
+    def caught() -> int:
+        for path in out.glob("*/checkpoint.pt"):
+            if (holder := held_by(path.parent / "lock")) and holder.pid != but:
+                with suppress(ProcessLookupError):
+                    os.kill(holder.pid, signal.SIGSTOP)
+                    if path.exists() and held_by(path.parent / "lock") == holder:
+                        return holder.pid
+                    os.kill(holder.pid, signal.SIGCONT)
+        return 0
+
+    pid = wait_for(caught)
+    assert isinstance(pid, int)
+    return pid
+
+
+@pytest.mark.slow
+def test_a_sweep_of_24_runs_with_a_kill_and_a_time_limit_gives_the_table_of_the_local_engine(
+    cluster: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In two arrays, because this cluster allows no more than 21 jobs in one."""
+    values = {"optimizers": ["adam", "sgd", "genie"], "hparams": 2, "trials": 2, "steps": 200, "every": 10}
+    words, out = sweep_words(tmp_path, "slurm", **values), tmp_path / "slurm"
+    with start([*words, "--time", "4"]) as launcher:
+        killed = caught_in(out)
+        os.kill(killed, signal.SIGKILL)
+        until_warned(caught_in(out, killed))
+        text, errors = launcher.communicate(timeout=3600)
+    assert (launcher.returncode, errors) == (0, "")
+    assert "24 of 24 runs are done, 0 failed." in text
+    assert [len(one.runs) for one in read_submissions(out, "mine")] == [21, 3, 1]
+    logs = [path.read_text() for path in out.glob("*/slurm-*.log")]
+    assert len(logs) == 25
+    assert any("Caught signal SIGUSR2" in log and "Requeued job" in log for log in logs)
+    assert main(sweep_words(tmp_path, "local", **values)) == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "local")
+    assert len(bytes_of(out)) == 48
+    capsys.readouterr()
+    tables = []
+    for name in ("slurm", "local"):
+        assert main(["table", str(tmp_path / name), "--format", "csv"]) == 0
+        tables.append(capsys.readouterr().out.replace(str(tmp_path / name), ""))
+    assert tables[0] == tables[1]

@@ -1,0 +1,119 @@
+"""What a run asks Slurm for, and what is refused before anything is submitted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from genie_dg.bench.engines import _slurm_cluster
+from genie_dg.bench.engines._slurm_cluster import Refused, check_visible, outside_job
+from genie_dg.bench.engines.queue import ClusterError
+from genie_dg.bench.engines.slurm import resources
+from genie_dg.bench.engines.slurm_options import Resources, minutes_of, more_options
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("1", 1), ("90", 90), ("0:01", 1), ("60:30", 61), ("1:00:00", 60), ("1-0", 1440), ("2-03:04:05", 3065)],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, minutes: int) -> None:
+    assert minutes_of(text) == minutes
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:00", "-5", "1h", "1:2:3:4", "1.5", "infinite", "1-"])
+def test_what_is_not_a_time_is_refused(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"got --time .*; expected .*such as 4:00:00\."):
+        minutes_of(text)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("", "expected an option of sbatch, such as mem=8G"),
+        ("mem=", "expected an option of sbatch"),
+        ("a b=1", "expected an option of sbatch"),
+        ("mem;rm=1", "expected an option of sbatch"),
+        ("partition=x", "this option has a flag of its own: --partition"),
+        ("--time=5", "this option has a flag of its own: --time"),
+        ("array=0-3", "a sweep sets array, error, .* itself: leave it out"),
+        ("job_name=x", "itself: leave it out"),
+        ("ntasks-per-node=2", "itself: leave it out"),
+        ("no-requeue", "itself: leave it out"),
+    ],
+)
+def test_options_that_would_break_a_sweep_are_refused(word: str, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        more_options([word])
+
+
+def test_a_warning_comes_early_enough_and_not_at_once() -> None:
+    """Submitit's own 90 seconds are more than a job of one minute has."""
+    assert [Resources(minutes=m).delay for m in (1, 5, 60, 1440)] == [12, 60, 90, 90]
+    assert Resources(minutes=60).signal_after == 3600 - 90 - 75
+    assert Resources(partition="gpu", gpus=2, more={"mem": "8G"}).options() == {
+        "requeue": True,
+        "mem": "8G",
+        "partition": "gpu",
+        "gpus-per-node": "2",
+    }
+
+
+def test_without_submitit_or_slurm_one_sentence_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(_slurm_cluster.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(ClusterError, match=r'run pip install "genie-dg\[slurm\]" and try again\.'):
+            resources()
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match=r"needs sbatch and srun and .*, not found here; start it on"):
+        resources()
+
+
+def test_a_folder_of_one_machine_is_refused_where_there_are_others(tmp_path: Path) -> None:
+    home, private = Path("/home/me/runs"), Path("/dev/shm/runs")
+    check_visible([private], {os.uname().nodename})
+    check_visible([home], {os.uname().nodename, "node7"})
+    with pytest.raises(ClusterError, match=r"/dev/shm/runs is in a folder that every machine has for itself"):
+        check_visible([home, private], {"node7"})
+
+
+def test_the_job_in_which_a_launcher_runs_is_hidden_from_the_jobs_that_it_submits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/there/slurm.conf")
+    monkeypatch.setenv("SLURM_CPU_BIND", "none")  # set by a user, outside of a job
+    monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
+    with outside_job():
+        assert os.environ["SLURM_CPU_BIND"] == "none"
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
+    with outside_job():
+        left = {name: value for name, value in os.environ.items() if name.startswith(("SLURM", "SBATCH"))}
+    assert left == {"SLURM_CONF": "/there/slurm.conf", "SBATCH_ACCOUNT": "mine"}
+    assert os.environ["SLURM_CPUS_PER_TASK"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("text", "fewer"),
+    [
+        ("QOSMaxSubmitJobPerUserLimit", True),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
+        ("Invalid account or account/partition combination specified", False),
+    ],
+)
+def test_a_limit_on_the_number_of_jobs_is_told_from_other_refusals(text: str, fewer: bool) -> None:
+    assert Refused(f"Slurm refused the jobs ({text}); change what is asked for.").too_many is fewer
+
+
+def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is not part of a cluster: the words of Slurm, once, and no traceback."""
+    if shutil.which("sinfo") is None:
+        pytest.skip("There is no sinfo here; make slurm installs Debian's Slurm.")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))
+    with pytest.raises(ClusterError, match=r"^sinfo failed \(.+\); is this a login node of a cluster\?$"):
+        _slurm_cluster.partitions()
