@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path, path_text, some_text
 from genie_dg.check import InputError, MissingPackage, printable, writable_folder
+from genie_dg.data.columns import Columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -161,13 +162,18 @@ def usual_size(data: DomainSet, device: str) -> int:
     return suiting_size(data, QUICK if device == "cpu" else SIZES[-1])
 
 
-def read_labelled(what: str, root: str | None, model: Model) -> DomainSet:
-    """Pictures with labels; what a reader should know of them goes to stderr."""
+def read_labelled(
+    what: str,
+    root: str | None,
+    model: Model,
+    columns: Columns = Columns(),  # noqa: B008  # frozen
+) -> DomainSet:
+    """Pictures or rows with labels; what a reader should know of them goes to stderr."""
     from genie_dg.inference.evaluate import open_labelled
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        data = open_labelled(what, model, root)
+        data = open_labelled(what, model, root, columns)
     for warning in caught:
         print(f"Note: {warning.message}", file=sys.stderr)
     return data

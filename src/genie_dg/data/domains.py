@@ -71,11 +71,15 @@ class FileDomain:
 
 @dataclass(frozen=True)
 class TensorDomain:
-    """Samples in memory: ``images`` is uint8 or floating point ``[n, channels, height, width]``."""
+    """Samples in memory: ``images`` is uint8 or floating point ``[n, channels, height, width]``.
+
+    With ``as_is`` they are not pictures: ImageNet's mean and deviation are never applied to their channels.
+    """
 
     name: str
     images: Tensor = field(repr=False)
     labels: Labels = field(repr=False)
+    as_is: bool = False
 
     def __len__(self) -> int:
         return len(self.images)
@@ -85,6 +89,62 @@ class TensorDomain:
 
     def read(self, index: int) -> Tensor:
         return self.images[index]
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The features of a table, the same for all its domains.
+
+    Args:
+        numbers: names of the columns of numbers.
+        words: names of the columns of text, whose values are categories.
+        levels: for each column of text its distinct values, sorted.
+        domain, label: the columns that say domain and class.
+    """
+
+    numbers: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    levels: tuple[tuple[str, ...], ...] = ()
+    domain: str = "domain"
+    label: str = "label"
+
+    @property
+    def width(self) -> int:
+        """The most inputs that a network can get: a number each, and one for each level."""
+        return len(self.numbers) + sum(map(len, self.levels))
+
+
+@dataclass(frozen=True)
+class TableDomain:
+    """Rows of a table, before anything is learnt from them; `genie_dg.data.encoding` makes them inputs.
+
+    Args:
+        name: of the domain.
+        columns: what the features are.
+        numbers: float64 ``[n, len(columns.numbers)]``, NaN where a value is missing.
+        words: ``[n, len(columns.words)]``, the number of the level in ``columns.levels``, -1 where missing.
+        labels: classes by number.
+        rows: the number of each row in the file, from 1.
+    """
+
+    name: str
+    columns: TableColumns
+    numbers: np.ndarray[Any, np.dtype[np.float64]] = field(repr=False)
+    words: np.ndarray[Any, np.dtype[np.int64]] = field(repr=False)
+    labels: Labels = field(repr=False)
+    rows: Labels = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, index: int) -> str:
+        return f"row {self.rows[index]} ({self.name})"
+
+    def read(self, index: int) -> Tensor:
+        """The numbers of a row, then the numbers of its levels."""
+        import torch
+
+        return torch.from_numpy(np.concatenate([self.numbers[index], self.words[index]]))
 
 
 @dataclass(frozen=True)
@@ -137,6 +197,11 @@ class DomainSet:
         """Whether its samples are pictures in files."""
         return isinstance(self.domains[0], FileDomain)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether its samples are rows of a table of numbers and categories."""
+        return isinstance(self.domains[0], TableDomain)
+
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name classes, domains, labels and samples.
 
@@ -150,4 +215,8 @@ class DomainSet:
                 digest.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
             elif isinstance(domain, TensorDomain):
                 digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
+            elif isinstance(domain, TableDomain):
+                digest.update(repr(domain.columns).encode("utf-8"))
+                digest.update(np.ascontiguousarray(domain.numbers).tobytes())
+                digest.update(np.ascontiguousarray(domain.words).tobytes())
         return digest.hexdigest()[:16]

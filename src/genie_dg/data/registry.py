@@ -1,24 +1,30 @@
 """Everything that can be trained on, by name or by path: one registry, one call.
 
 ``open_data("styleshapes")`` is an embedded set, ``open_data("PACS", root)`` a published one,
-``open_data("my/folder")`` and ``open_data("list.csv")`` are the user's own.
+``open_data("my/folder")``, ``open_data("list.csv")`` and ``open_data("table.parquet", columns=...)`` are the
+user's own.
 """
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from genie_dg.check import did_you_mean, folder
+from genie_dg.check import MissingPackage, did_you_mean, folder
 from genie_dg.registry import Registry
 
+from .columns import Columns
 from .domains import DataError, DomainSet
 from .image_folders import open_folder, open_list
 from .published.catalog import PUBLISHED, PublishedSet
 
+TABLES = (".csv", ".tsv", ".parquet")
+"""How the names of tables end."""
 Opener: TypeAlias = "Callable[[Path | None], DomainSet]"
 """Opens a set; called with the folder that holds data sets, where one was given."""
 
@@ -146,19 +152,29 @@ def row_of(name: str) -> SetRow | None:
     return next((row for row in SETS.values() if row.set_name == name), None)
 
 
-def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
+def open_data(
+    what: str | Path,
+    root: str | Path | None = None,
+    columns: Columns = Columns(),  # noqa: B008  # frozen
+) -> DomainSet:
     """A set by its name, or the user's own by its path.
 
     Args:
-        what: a name of `SETS`, or the set's name in runs; a folder ``<domain>/<class>/<picture>``; or
-            a CSV, JSON or JSONL list.
+        what: a name of `SETS`, or the set's name in runs; a folder ``<domain>/<class>/<picture>``; a CSV, JSON
+            or JSONL list of pictures; or a table of numbers, CSV or parquet.
         root: for published sets, the folder that holds them.
+        columns: of a table: which column says what.
 
     >>> [domain.name for domain in open_data("digits").domains][:2]
     ['0 degrees', '15 degrees']
     """
     path = Path(what)
-    if (row := row_of(str(what))) is not None:
+    row = row_of(str(what))
+    if row is None and _is_table(path, columns):
+        return _opened_table(path, columns)
+    if columns.given and (row is not None or path.exists()):
+        raise DataError(f"got a column for {what}, which is not a table; leave the names of columns out.")
+    if row is not None:
         return row.open(None if root is None else Path(root))
     if path.is_dir():
         return open_folder(path)
@@ -168,3 +184,28 @@ def open_data(what: str | Path, root: str | Path | None = None) -> DomainSet:
     raise DataError(
         f"Got {str(what)!r}; expected a folder, a list or the name of a data set ({', '.join(SETS)}){hint}"
     )
+
+
+def _is_table(path: Path, columns: Columns) -> bool:
+    """Whether a path is a table and not a list of pictures, which is a CSV with a column ``path``."""
+    if not path.is_file() or path.suffix.lower() not in TABLES:
+        return False
+    if path.suffix.lower() != ".csv" or columns.given:
+        return True
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False  # whoever reads the list says why
+    return bool(first) and "path" not in first
+
+
+def _opened_table(path: Path, columns: Columns) -> DomainSet:
+    """A table, by a module that needs polars and is imported now and not before."""
+    if importlib.util.find_spec("polars") is None:
+        raise MissingPackage(
+            'A table needs polars, not installed here; run pip install "genie-dg[bench]" and try again.'
+        )
+    from .tables import open_table
+
+    return open_table(path, columns)
