@@ -12,6 +12,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from genie_dg.cli.main import main
+from tests.data.pictures import folder
+from tests.data.test_picture_tables import parquet
 
 FLAGS = ["--domain-column", "site", "--label-column", "diagnosis", "--ignore-column", "number"]
 SHORT = ["--steps", "40", "--every", "20", "--quiet"]
@@ -150,3 +152,35 @@ def test_fit_makes_a_model_of_a_table(cancer: Path, tmp_path: Path, capsys: pyte
     assert main([*words, "--out", str(tmp_path / "fit"), "--workers", "1"]) == 0
     assert main(["predict", str(tmp_path / "fit" / "model.pt"), str(cancer), "--top", "1"]) == 0
     assert capsys.readouterr().out.count(f"{cancer}:") == 569
+
+
+def test_train_and_look_at_a_parquet_of_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Augmented, cached, and with a model that is used on the parquet again."""
+    pictures = folder(tmp_path / "pictures", each=6)
+    labels, domains = [k // 6 % 2 for k in range(24)], [("oil", "ink")[k % 2] for k in range(24)]
+    path = parquet(
+        tmp_path / "hub.parquet", {"label": labels, "style": domains}, pictures, {"label": ["a", "b"]}
+    )
+    assert main(["data", "verify", str(path)]) == 0
+    assert "ink                         12 pictures" in capsys.readouterr().out
+    assert main(["data", "show", str(path), "-o", str(tmp_path / "sheet.png")]) == 0
+    assert (tmp_path / "sheet.png").stat().st_size > 1000
+    given = [
+        "train",
+        str(path),
+        "--test-domain",
+        "ink",
+        "--backbone",
+        "cnn",
+        "--image-size",
+        "16",
+        "--batch-size",
+    ]
+    given += ["4", "--steps", "3", "--every", "2", "--quiet", "--cache", str(tmp_path / "cache")]
+    assert main([*given, "--out", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    capsys.readouterr()
+    assert main(["evaluate", str(run), str(path), "--as-table", "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    records = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    assert numbers["accuracy"] in [record["in_acc"][0] for record in records]

@@ -18,7 +18,7 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
-from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels, TableDomain
+from genie_dg.data.domains import Domain, DomainSet, Labels, PictureDomain, TableDomain
 from genie_dg.data.encoding import Encoding, encoded
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
 from genie_dg.data.place import Place
@@ -345,7 +345,7 @@ def _evaluation(
 ) -> Evaluation | AugmentedEvaluation:
     """The samples of one part of a domain, with the training augmentation where the protocol wants it."""
     augmented = config.eval_augment == "train" or (config.eval_augment == "train-in" and part == "in")
-    if augmented and trained_on and config.augment and isinstance(domain, FileDomain):
+    if augmented and trained_on and config.augment and isinstance(domain, PictureDomain):
         cache = _cache(domain, TrainSpec(), options, progress)
         seed = seed_of("evaluation", config)
         recipe = recipe_of(config)
@@ -372,7 +372,7 @@ def shape_of(data: DomainSet, image_size: int) -> tuple[int, int, bool]:
 def _cache(
     domain: Domain, spec: EvalSpec | TrainSpec, options: RunOptions, progress: Callable[[str, int], None] | None
 ) -> Cache | None:
-    if not options.cache or not isinstance(domain, FileDomain):
+    if not options.cache or not isinstance(domain, PictureDomain):
         return None
     report = silent if progress is None else (lambda done: progress(domain.name, done))
     return open_cache(domain, spec, Path(options.cache), report)

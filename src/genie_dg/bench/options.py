@@ -75,6 +75,9 @@ class RunOptions:
     label_column: str = option(
         "", "of a table, the column whose values are the classes", TABULAR, metavar="NAME", type=some_text
     )
+    image_column: str = option(
+        "", "of a table of pictures, the column that holds them", TABULAR, metavar="NAME", type=some_text
+    )
     ignore_column: tuple[str, ...] = option(
         (), "of a table, a column that is not a feature", TABULAR, metavar="NAME", type=some_text
     )
@@ -91,7 +94,7 @@ class RunOptions:
     @property
     def columns(self) -> Columns:
         """Which column of a table says what."""
-        return Columns(self.domain_column, self.label_column, ignored=self.ignore_column)
+        return Columns(self.domain_column, self.label_column, self.image_column, self.ignore_column)
 
 
 def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -124,11 +127,8 @@ def options_from(arguments: argparse.Namespace) -> RunOptions:
 
 def columns_from(arguments: argparse.Namespace) -> Columns:
     """The columns that were typed, for a command with no other options of runs."""
-    return RunOptions(
-        domain_column=arguments.domain_column or "",
-        label_column=arguments.label_column or "",
-        ignore_column=tuple(arguments.ignore_column),
-    ).columns
+    domain, label, image = (getattr(arguments, f"{kind}_column") or "" for kind in ("domain", "label", "image"))
+    return Columns(domain, label, image, tuple(arguments.ignore_column))
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ def _with_columns(options: RunOptions, said: Mapping[str, Any]) -> RunOptions:
         options,
         domain_column=said.get("domain", ""),
         label_column=said.get("label", ""),
+        image_column=said.get("image", ""),
         ignore_column=tuple(said.get("ignore", ())),
     )
 

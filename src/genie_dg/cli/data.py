@@ -18,6 +18,7 @@ from ._shared import console_of, require, write
 
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
+    from genie_dg.data.published.verify import Verification
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, a CSV or JSON list, or a table"
 SHEET = Path("contact_sheet.png")
@@ -115,24 +116,21 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
 def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.published.verify import verify
-    from genie_dg.data.registry import folder_of, row_of
+    from genie_dg.data.registry import folder_of, is_table, row_of
 
     row = row_of(str(arguments.what))
     facts = PUBLISHED.get(row.name) if row else None
-    if row is not None and facts is None:
+    if row is not None and row.kind == "embedded":
         raise InputError(
             f"{row.name} is made by this package and needs no check; name a published set or folder."
         )
-    if facts is None and Path(arguments.what).is_file():
-        return _verify_opened(_opened(arguments))
-    root = folder_of(facts.name, arguments.root, facts.folders) if facts else Path(arguments.what)
+    place = Path(arguments.what)
+    if facts is None and (row is not None or place.is_file() or is_table(place, columns_from(arguments))):
+        return _verify_opened(_opened(arguments), not arguments.quick)
+    root = folder_of(facts.name, arguments.root, facts.folders) if facts else place
     with _bar("looking at pictures", None) as progress:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)
-    for domain, count in report.counts.items():
-        print(f"{domain:20} {count:>9,} pictures")
-    more = ", ..." if report.classes[10:] else ""
-    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
-    _tell(report.problems)
+    _tell(report)
     if facts is not None:
         verdict = "differ from" if report.splits_differ else "are"
         variant = report.variant or "none of the published ones"
@@ -141,8 +139,13 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0 if report.good else 1
 
 
-def _tell(problems: dict[str, list[str]]) -> None:
-    for kind, things in problems.items():
+def _tell(report: Verification, what: str = "pictures") -> None:
+    """Counts, classes and problems."""
+    for domain, count in report.counts.items():
+        print(f"{domain:20} {count:>9,} {what}")
+    more = ", ..." if report.classes[10:] else ""
+    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
+    for kind, things in report.problems.items():
         for thing in things[:20]:
             print(f"{kind}: {thing}")
         if things[20:]:
@@ -161,25 +164,34 @@ def _opened(arguments: argparse.Namespace) -> DomainSet:
     return data
 
 
-def _verify_opened(data: DomainSet) -> int:
+def _verify_opened(data: DomainSet, deep: bool) -> int:
+    """A set that is not a folder of domains: a list, a table, or files in a layout of their own."""
+    from genie_dg.data.published.verify import Verification, verify_set
     from genie_dg.data.table_summary import summarise
 
-    found = summarise(data)
-    for line in found.domains[1:]:
-        print(f"{line[0]:20} {line[1]:>9} rows")
-    print(f"{len(data.classes)} classes: {', '.join(data.classes[:10])}{', ...' if data.classes[10:] else ''}")
-    _tell(found.problems)
-    print("It can be trained on." if found.good else "Not usable as it is: see above.")
-    return 0 if found.good else 1
+    if data.is_table:
+        found = summarise(data)
+        counts = {domain.name: len(domain) for domain in data.domains}
+        _tell(Verification(counts, data.classes, problems=found.problems), "rows")
+        good = found.good
+    else:
+        with _bar("looking at pictures", len(data)) as progress:
+            report = verify_set(data, deep=deep, progress=progress)
+        _tell(report)
+        good = report.good
+        if report.variant:
+            print(f"Variant: {report.variant}.")
+    print("It can be trained on." if good else "Not usable as it is: see above.")
+    return 0 if good else 1
 
 
 def _cache(arguments: argparse.Namespace) -> int:
     from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
     from genie_dg.data.digests import examine
-    from genie_dg.data.domains import FileDomain
+    from genie_dg.data.domains import PictureDomain
 
     data = _opened(arguments)
-    domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
+    domains = [domain for domain in data.domains if isinstance(domain, PictureDomain)]
     if not domains:
         raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
     caches = cache_folder(arguments.cache)

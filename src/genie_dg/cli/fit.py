@@ -104,18 +104,20 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> Fit:
     """The request as runs."""
     from genie_dg.bench.fit import CANDIDATES, plan_fit
-    from genie_dg.bench.options import RunOptions
+    from genie_dg.bench.options import RunOptions, columns_from
     from genie_dg.bench.request import check_here, full_names, usable_device
     from genie_dg.data.registry import open_data
 
+    columns = columns_from(arguments)
     options = RunOptions(
         out=arguments.out,
         root=arguments.root or "",
         cache=str(Path(arguments.out) / "cache"),
         device=arguments.device or "",
-        domain_column=arguments.domain_column or "",
-        label_column=arguments.label_column or "",
-        ignore_column=tuple(arguments.ignore_column),
+        domain_column=columns.domain,
+        label_column=columns.label,
+        image_column=columns.image,
+        ignore_column=columns.ignored,
     )
     check_here(options)  # what is wrong whatever the data are is refused before they are opened
     algorithm, _, backbone = full_names(arguments.algorithm, "adam", arguments.backbone or PRETRAINED)

@@ -7,6 +7,7 @@ for.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,41 @@ class FileDomain:
         from .decode import decode
 
         return decode(self.root / self.paths[index])
+
+
+@dataclass(frozen=True)
+class BytesDomain:
+    """Pictures in memory as the bytes of their files, as parquet holds them; each is decoded when it is read.
+
+    Args:
+        name: of the domain.
+        files: by sample, the bytes of a JPEG, PNG or the like.
+        labels: classes by number.
+        rows: the number of each picture in the table, from 1.
+        source: the table, for messages.
+    """
+
+    name: str
+    files: Sequence[bytes] = field(repr=False)
+    labels: Labels = field(repr=False)
+    rows: Labels = field(repr=False)
+    source: str = "the table"
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, index: int) -> str:
+        return f"row {self.rows[index]} of {self.source}"
+
+    def read(self, index: int) -> Image.Image:
+        """Decode one picture to RGB, with the same pixels as from a file."""
+        from .decode import decode_bytes
+
+        return decode_bytes(self.files[index], self.where(index), sys.maxsize)
+
+
+PictureDomain: TypeAlias = FileDomain | BytesDomain
+"""Pictures that are decoded when they are read: they can be augmented, resized and cached."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +230,8 @@ class DomainSet:
 
     @property
     def in_files(self) -> bool:
-        """Whether its samples are pictures in files."""
-        return isinstance(self.domains[0], FileDomain)
+        """Whether its samples are pictures in files, be they of their own or in a table."""
+        return isinstance(self.domains[0], PictureDomain)
 
     @property
     def is_table(self) -> bool:
@@ -213,6 +249,9 @@ class DomainSet:
             digest.update(np.ascontiguousarray(domain.labels).tobytes())
             if isinstance(domain, FileDomain):
                 digest.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
+            elif isinstance(domain, BytesDomain):
+                for index in range(len(domain)):
+                    digest.update(hashlib.sha256(domain.files[index]).digest())
             elif isinstance(domain, TensorDomain):
                 digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
             elif isinstance(domain, TableDomain):

@@ -20,7 +20,7 @@ from genie_dg.registry import Registry
 
 from .columns import Columns
 from .domains import DataError, DomainSet
-from .image_folders import open_folder, open_list
+from .image_folders import folders_in, open_folder, open_list
 from .published.catalog import PUBLISHED, PublishedSet
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -161,7 +161,7 @@ def open_data(
 
     Args:
         what: a name of `SETS`, or the set's name in runs; a folder ``<domain>/<class>/<picture>``; a CSV, JSON
-            or JSONL list of pictures; or a table of numbers, CSV or parquet.
+            or JSONL list of pictures; or a table, CSV or parquet, of numbers or (parquet) pictures.
         root: for published sets, the folder that holds them.
         columns: of a table: which column says what.
 
@@ -170,7 +170,7 @@ def open_data(
     """
     path = Path(what)
     row = row_of(str(what))
-    if row is None and _is_table(path, columns):
+    if row is None and is_table(path, columns):
         return _opened_table(path, columns)
     if columns.given and (row is not None or path.exists()):
         raise DataError(f"got a column for {what}, which is not a table; leave the names of columns out.")
@@ -186,8 +186,14 @@ def open_data(
     )
 
 
-def _is_table(path: Path, columns: Columns) -> bool:
-    """Whether a path is a table and not a list of pictures, which is a CSV with a column ``path``."""
+def is_table(path: Path, columns: Columns) -> bool:
+    """Whether a path is a table: parquet, also a folder of it, or a CSV that is not a list of pictures.
+
+    A CSV with a column ``path`` is such a list.
+    """
+    if path.is_dir():
+        inside = any(any(place.glob("*.parquet")) for place in (path, path / "data"))
+        return inside and set(folders_in(path)) <= {"data"}
     if not path.is_file() or path.suffix.lower() not in TABLES:
         return False
     if path.suffix.lower() != ".csv" or columns.given:
@@ -206,6 +212,7 @@ def _opened_table(path: Path, columns: Columns) -> DomainSet:
         raise MissingPackage(
             'A table needs polars, not installed here; run pip install "genie-dg[bench]" and try again.'
         )
+    from .picture_tables import image_columns, open_pictures
     from .tables import open_table
 
-    return open_table(path, columns)
+    return open_pictures(path, columns) if columns.image or image_columns(path) else open_table(path, columns)

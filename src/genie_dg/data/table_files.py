@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,11 +20,16 @@ def parquet_files(path: Path) -> list[Path]:
     return inside or sorted((path / "data").glob("*.parquet"))
 
 
-def read_frame(path: Path) -> pl.DataFrame:
-    """All rows of a table: a CSV file, a parquet file, or the parquet files of a folder one after another."""
+def read_frame(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
+    """All rows of a table: a CSV file, a parquet file, or the parquet files of a folder one after another.
+
+    Args:
+        path: the file or folder.
+        columns: of parquet, those that are read; by default all.
+    """
     try:
         if files := parquet_files(path):
-            frame = pl.concat([pl.read_parquet(file, glob=False) for file in files])
+            frame = pl.concat([pl.read_parquet(file, columns=columns, glob=False) for file in files])
         else:
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
             frame = pl.read_csv(path, separator=separator, infer_schema_length=None, glob=False)
@@ -36,6 +42,27 @@ def read_frame(path: Path) -> pl.DataFrame:
     if not len(frame):
         raise DataError(f"{path} has no row; give a table with at least five rows for each domain.")
     return frame
+
+
+def parquet_kinds(path: Path) -> dict[str, pl.DataType]:
+    """The columns of a parquet file, or of the first one of a folder, with their kinds; empty for a CSV."""
+    files = parquet_files(path)
+    try:
+        return dict(pl.read_parquet_schema(files[0])) if files else {}
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"{files[0]} cannot be read as parquet ({type(error).__name__}); write it again."
+        ) from error
+
+
+def class_names(path: Path) -> dict[str, list[str]]:
+    """By column, the names behind its numbers, where Hugging Face's ``datasets`` has written them."""
+    text = pl.read_parquet_metadata(parquet_files(path)[0]).get("huggingface", "{}")
+    try:
+        features = json.loads(text)["info"]["features"]
+        return {name: list(map(str, one["names"])) for name, one in features.items() if "names" in one}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # a description in another form is no reason to refuse the rows
 
 
 def codes_of(values: pl.Series, where: object, names: Sequence[str] = ()) -> tuple[Labels, tuple[str, ...]]:

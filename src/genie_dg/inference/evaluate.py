@@ -21,7 +21,7 @@ from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels, TableDomain
 from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
 from genie_dg.data.progress import Advance, silent
-from genie_dg.data.registry import open_data, row_of
+from genie_dg.data.registry import is_table, open_data, row_of
 from genie_dg.data.splits import splits
 
 from . import metrics
@@ -142,7 +142,7 @@ def open_labelled(
     path = Path(what)
     if model.encoding is not None:
         return open_rows(path, model.encoding, columns)
-    if row_of(what) is not None or not path.is_dir():
+    if row_of(what) is not None or not path.is_dir() or is_table(path, columns):
         data = open_data(what, root, columns)
         if data.is_table:
             raise DataError(f"{what} is a table of numbers, and the model was trained on pictures; give these.")

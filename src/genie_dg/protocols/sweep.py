@@ -66,7 +66,7 @@ OVERRIDES = {
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
 
-COLUMNS = ("domain", "label", "ignore")
+COLUMNS = ("domain", "label", "image", "ignore")
 """What can be said of the columns of a table."""
 
 MANY = 1_000_000
