@@ -83,7 +83,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from genie_dg.data.registry import SETS
 
     for row in SETS.values():
-        print(f"{row.name:16} {row.kind:10} {row.summary}")
+        print(f"{row.name:20} {row.kind:10} {row.summary}")
     print(
         "A folder <domain>/<class>/<picture>, a list (path, label, domain) or a table of numbers of your own "
         "works everywhere."

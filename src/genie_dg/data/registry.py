@@ -79,6 +79,41 @@ def _published(facts: PublishedSet) -> SetRow:
     return SetRow(facts.name, "published", summary, open_set, domain_names=facts.domains)
 
 
+def _files(
+    name: str, summary: str, function: str, folders: tuple[str, ...], domains: tuple[str, ...] = ()
+) -> SetRow:
+    """A set of pictures in files that are sorted in a way of their own, which one function reads."""
+
+    def open_set(root: Path | None) -> DomainSet:
+        return _call(f"published.{function}", folder_of(name, root, folders))
+
+    return SetRow(name, "files", summary, open_set, domain_names=domains)
+
+
+def _spawrious(name: str) -> SetRow:
+    kind, _, level = name.removeprefix("Spawrious").partition("_")
+    pairs = {"O2O": "one to one", "M2M": "many to many"}[kind]
+
+    def open_set(root: Path | None) -> DomainSet:
+        from .published.spawrious import spawrious
+
+        return spawrious(name, folder_of(name, root, ("spawrious224", "spawrious", "Spawrious")))
+
+    summary = f"four breeds of dogs whose place misleads, {pairs}, {level}"
+    return SetRow(name, "files", summary, open_set, domain_names=_GROUPS)
+
+
+def _open_sviro(root: Path | None) -> DomainSet:
+    data = open_folder(folder_of("SVIRO", root, ("sviro", "SVIRO", "SVIRO_DOMAINBED")), "SVIRO")
+    names = tuple(domain.name for domain in data.domains)
+    if names != _CARS:
+        raise DataError(
+            f"SVIRO has the domains {', '.join(_CARS)}, and what is here has {', '.join(names)}; give the "
+            "folder that holds one folder for each car."
+        )
+    return data
+
+
 def published_variant(facts: PublishedSet, data: DomainSet) -> str:
     """The published version whose domains, classes and counts a set has; empty when it is none of them."""
     names = tuple(domain.name for domain in data.domains)
@@ -91,9 +126,10 @@ def published_variant(facts: PublishedSet, data: DomainSet) -> str:
 def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
     """The folder of a set: ``root`` itself, or one of its known names below ``root``."""
     if root is None:
+        fetch = f", or fetch it with genie-dg data download {name} --root FOLDER" if name in PUBLISHED else ""
         raise DataError(
             f"{name} is read from files, and no folder was given; name the folder that holds it with root "
-            f"(--root), or fetch it with genie-dg data download {name} --root FOLDER."
+            f"(--root){fetch}."
         )
     inside = [root / known for known in folders if (root / known).is_dir()]
     return inside[0] if inside else folder(root, f"give the folder that holds {name}", DataError)
@@ -101,6 +137,11 @@ def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
 
 _TURNS = ("0", "15", "30", "45", "60", "75")
 _COLOURS = ("+90%", "+80%", "-90%")
+_NOISE = ("0", "1", "2")
+_GROUPS = ("Test", "SC_group_1", "SC_group_2")
+_HOSPITALS = tuple(f"hospital_{k}" for k in range(5))
+_CARS = ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")
+_DOGS = tuple(f"Spawrious{kind}_{level}" for kind in ("O2O", "M2M") for level in ("easy", "medium", "hard"))
 
 _ROWS = (
     _embedded(
@@ -134,6 +175,32 @@ _ROWS = (
     _mnist("RotatedMNIST", "MNIST turned by 0 to 75 degrees (idx files)", "rotated_mnist", _TURNS),
     _mnist(
         "ColoredMNIST", "MNIST with colour tied to a noisy label (idx files)", "coloured_mnist_from", _COLOURS
+    ),
+    _files(
+        "WILDSCamelyon",
+        "WILDS's Camelyon17: tumour or not, domains are hospitals",
+        "wilds.camelyon17",
+        ("camelyon17_v1.0", "camelyon17"),
+        _HOSPITALS,
+    ),
+    _files(
+        "WILDSFMoW",
+        "WILDS's FMoW: land use from satellites, domains are regions",
+        "wilds.fmow",
+        ("fmow_v1.1", "fmow"),
+    ),
+    _files(
+        "WILDSiWildCam",
+        "WILDS's iWildCam: animals, domains are camera traps",
+        "wilds.iwildcam",
+        ("iwildcam_v2.0", "iwildcam"),
+    ),
+    SetRow("SVIRO", "files", "who sits where in ten cars", _open_sviro, domain_names=_CARS),
+    *map(_spawrious, _DOGS),
+    _embedded("Debug28", "noise of 28 pixels, to try code with", "debug_sets.debug28", _NOISE),
+    replace(
+        _embedded("Debug224", "noise of 224 pixels, to try code with", "debug_sets.debug224", _NOISE),
+        small_images=False,
     ),
 )
 
