@@ -75,6 +75,12 @@ def test_train_evaluate_and_predict_on_a_csv(
     right = np.mean([one["classes"][0]["class"] for one in said] == frame["diagnosis"].reverse().to_numpy())
     assert right > 0.85
 
+    exported = tmp_path / "model.safetensors"
+    assert main(["export", str(run), "--to", "safetensors", "-o", str(exported)]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(exported), str(tmp_path / "new.csv"), "--json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == said
+
     for words, sentence in (
         (["serve", str(run)], "is of a table"),
         (["evaluate", str(run), str(cancer), "--page", str(tmp_path / "a.html")], "is of a table"),

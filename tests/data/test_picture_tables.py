@@ -80,10 +80,10 @@ def test_the_cache_of_bytes_is_that_of_files(pictures: Path, tmp_path: Path) -> 
 
 def test_a_folder_of_parquet_is_read_file_after_file(pictures: Path, tmp_path: Path) -> None:
     half = {"label": LABELS[:6], "domain": DOMAINS[:6]}
-    parquet(tmp_path / "hub" / "data" / "train-00000-of-00002.parquet", half, pictures)
-    parquet(tmp_path / "hub" / "data" / "train-00001-of-00002.parquet", half, pictures)
-    data = open_data(tmp_path / "hub")
-    assert (data.name, len(data)) == ("hub", 12)
+    parquet(tmp_path / "hub-1.0" / "data" / "train-00000-of-00002.parquet", half, pictures)
+    parquet(tmp_path / "hub-1.0" / "data" / "train-00001-of-00002.parquet", half, pictures)
+    data = open_data(tmp_path / "hub-1.0")
+    assert (data.name, len(data)) == ("hub-1.0", 12)
     assert data.domains[0].labels.tolist() == [LABELS[k] for k in (1, 3, 5)] * 2
     assert data.classes == ("0", "1")
 

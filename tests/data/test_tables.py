@@ -117,7 +117,9 @@ def test_a_kind_that_is_neither_number_nor_text_is_refused(tmp_path: Path) -> No
         open_table(tmp_path / "a.parquet")
 
 
-def test_columns_of_what_is_not_a_table_are_refused() -> None:
+def test_columns_of_what_is_not_a_table_are_refused(csv: Path) -> None:
+    with pytest.raises(InputError, match="has no column of pictures"):
+        open_data(csv, columns=Columns("ward", "outcome", "age"))
     with pytest.raises(InputError, match="digits, which is not a table"):
         open_data("digits", columns=Columns("ward"))
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path, path_text, some_text
 from genie_dg.check import InputError, MissingPackage, printable, writable_folder
-from genie_dg.data.columns import Columns
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from genie_dg.data.columns import Columns
     from genie_dg.data.domains import DomainSet
     from genie_dg.inference.model import Model
 
@@ -166,14 +166,15 @@ def read_labelled(
     what: str,
     root: str | None,
     model: Model,
-    columns: Columns = Columns(),  # noqa: B008  # frozen
+    columns: Columns | None = None,
 ) -> DomainSet:
     """Pictures or rows with labels; what a reader should know of them goes to stderr."""
+    from genie_dg.data.columns import Columns
     from genie_dg.inference.evaluate import open_labelled
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        data = open_labelled(what, model, root, columns)
+        data = open_labelled(what, model, root, columns or Columns())
     for warning in caught:
         print(f"Note: {warning.message}", file=sys.stderr)
     return data

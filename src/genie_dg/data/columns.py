@@ -1,4 +1,7 @@
-"""Which column of a table says what: the domain, the label, the picture; what is not named is guessed."""
+"""Which column of a table says what: the domain, the label, the picture; what is not named is guessed.
+
+The command line imports this before it knows whether anything is asked of data, so NumPy is not imported here.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genie_dg.check import did_you_mean
-
-from .domains import DataError
 
 DOMAIN = ("domain", "env", "environment")
 LABEL = ("label", "class", "target", "y")
@@ -49,6 +50,8 @@ def chosen_column(what: str, given: str, present: Sequence[str], usual: Sequence
     >>> chosen_column("label", "", ["age", "Label"], LABEL, "a.csv")
     'Label'
     """
+    from .domains import DataError
+
     if given:
         check_column(given, f"--{what}-column", present, where)
         return given
@@ -64,6 +67,8 @@ def chosen_column(what: str, given: str, present: Sequence[str], usual: Sequence
 
 def check_column(name: str, flag: str, present: Sequence[str], where: object) -> None:
     """Refuse the name of a column that is not there."""
+    from .domains import DataError
+
     if name not in present:
         hint = did_you_mean(name, present)
         raise DataError(f"got {flag} {name!r}, and {where} has the columns {listed(present)}{hint}")

@@ -16,7 +16,7 @@ import polars as pl
 
 from .columns import DOMAIN, LABEL, Columns, chosen_column, listed
 from .domains import BytesDomain, DataError, Domain, DomainSet, FileDomain
-from .table_files import class_names, codes_of, parquet_kinds, read_frame
+from .table_files import class_names, codes_of, name_of, parquet_kinds, read_frame
 
 
 def image_columns(path: Path) -> list[str]:
@@ -55,7 +55,7 @@ def open_pictures(path: str | Path, columns: Columns = Columns(), name: str | No
             sets.append(FileDomain(one, root, [paths[int(i)] for i in rows], of_class[rows]))
         else:
             sets.append(BytesDomain(one, _Files(files.gather(rows)), of_class[rows], rows + 1, str(path)))
-    return DomainSet(name or path.resolve().stem, classes, tuple(sets))
+    return DomainSet(name or name_of(path), classes, tuple(sets))
 
 
 class _Files(Sequence[bytes]):

@@ -282,4 +282,10 @@ def _opened_table(path: Path, columns: Columns) -> DomainSet:
     from .picture_tables import image_columns, open_pictures
     from .tables import open_table
 
-    return open_pictures(path, columns) if columns.image or image_columns(path) else open_table(path, columns)
+    if image_columns(path):
+        return open_pictures(path, columns)
+    if columns.image:
+        raise DataError(
+            f"got --image-column {columns.image!r}, and {path} has no column of pictures; leave it out."
+        )
+    return open_table(path, columns)

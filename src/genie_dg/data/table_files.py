@@ -20,6 +20,16 @@ def parquet_files(path: Path) -> list[Path]:
     return inside or sorted((path / "data").glob("*.parquet"))
 
 
+def name_of(path: Path) -> str:
+    """What a table is called: its file without the ending, or its folder.
+
+    >>> name_of(Path("wards/a.csv"))
+    'a'
+    """
+    whole = path.resolve()
+    return whole.name if whole.is_dir() else whole.stem
+
+
 def read_frame(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
     """All rows of a table: a CSV file, a parquet file, or the parquet files of a folder one after another.
 

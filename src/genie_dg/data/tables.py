@@ -19,7 +19,7 @@ import polars as pl
 from .columns import DOMAIN, LABEL, Columns, check_column, chosen_column
 from .domains import DataError, DomainSet, TableColumns, TableDomain
 from .image_folders import DataWarning, OneDomainWarning
-from .table_files import codes_of, read_frame
+from .table_files import codes_of, name_of, read_frame
 
 MISSING = ("", "na", "n/a", "null", "none", "nan", "-", "?")
 """Text that stands for a missing number, in any case."""
@@ -40,7 +40,7 @@ def open_table(
         like: the features of a model, which alone are taken, with their kinds.
     """
     path = Path(path)
-    return table_from(read_frame(path), path, columns, name or path.resolve().stem, like)
+    return table_from(read_frame(path), path, columns, name or name_of(path), like)
 
 
 def table_from(
