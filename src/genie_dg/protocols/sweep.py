@@ -1,5 +1,8 @@
 """What a sweep is: many runs in a few lines of TOML, and the runs it stands for.
 
+For a table among the data sets, ``[columns."patients.csv"]`` says which column is the ``domain``, the ``label`` and
+the ``image``, and has a list of those to ``ignore``.
+
 ::
 
     name = "pacs-optimizers"
@@ -12,11 +15,6 @@
     trials = 3                          # trials 0 to 2; or a list
 
     plugins = ["rows.py"]               # files that register rows of your own, seen from this file
-
-    [columns."patients.csv"]            # for a table among the data sets, which column says what
-    domain = "hospital"
-    label = "outcome"
-    ignore = ["number"]
 
     [overrides]                         # instead of the protocol's
     steps = 1001
