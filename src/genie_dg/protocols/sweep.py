@@ -1,7 +1,7 @@
 """What a sweep is: many runs in a few lines of TOML, and the runs it stands for.
 
-For a table among the data sets, ``[columns."patients.csv"]`` says which column is the ``domain``, the ``label`` and
-the ``image``, and has a list of those to ``ignore``.
+For a table among the data sets, ``[columns."patients.csv"]`` says which column is the ``domain``, the ``label``
+and the ``image``, and lists those to ``ignore``.
 
 ::
 
