@@ -15,6 +15,7 @@ from genie_dg.bench.options import Job, RunOptions, job_from
 from genie_dg.bench.watch import GROUPS
 from genie_dg.check import InputError
 from genie_dg.cli.main import main
+from genie_dg.data.columns import Columns
 from genie_dg.runs.folder import WATCH
 from genie_dg.runs.record import RunConfig
 
@@ -30,18 +31,18 @@ def job_in(out: Path, **options: object) -> Job:
 def test_a_set_is_opened_once_for_each_root_and_a_plugin_is_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str | None]] = []
+    asked: list[tuple[object, ...]] = []
     real = module.open_data
-    monkeypatch.setattr(module, "open_data", lambda what, root: asked.append((what, root)) or real(what, root))
+    monkeypatch.setattr(module, "open_data", lambda *words: asked.append(words) or real(*words))
     plugin = tmp_path / "plugin.py"
     plugin.write_text(f"with open({str(tmp_path / 'log')!r}, 'a') as file:\n    file.write('x')\n")
     opened = OpenSets()
     for k in range(2):
         job = job_in(tmp_path / "runs", plugin=(str(plugin),))
         run_job(replace(job, config=replace(job.config, trial_seed=k)), opened)
-    assert opened.open("digits", "") is opened.open("digits", "")
-    opened.open("digits", "elsewhere")
-    assert asked == [("digits", None), ("digits", "elsewhere")]
+    assert opened.open("digits", RunOptions()) is opened.open("digits", RunOptions(out="elsewhere"))
+    opened.open("digits", RunOptions(root="elsewhere"))
+    assert asked == [("digits", None, Columns()), ("digits", "elsewhere", Columns())]
     assert (tmp_path / "log").read_text() == "x"
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.options import Job, RunOptions, add_flags, job_from, option, options_from
+from genie_dg.bench.options import Job, RunOptions, add_flags, columns_from, job_from, option, options_from
 from genie_dg.check import InputError
 from genie_dg.cli.main import build_parser
+from genie_dg.data.columns import Columns
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
 CONFIG = RunConfig(
@@ -64,13 +65,24 @@ def words_for(name: str) -> list[str]:
     return [word for one in values for word in (flag, str(one))]
 
 
-@pytest.mark.parametrize(("verb", "name"), [(verb, name) for name in CHANGED for verb in verbs_of(name)])
+@pytest.mark.parametrize(
+    ("verb", "name"), [(v, name) for name in CHANGED for v in verbs_of(name) if v in COMMANDS]
+)
 def test_every_option_has_a_flag_that_sets_it_and_nothing_else(verb: str, name: str) -> None:
     plain = options_from(build_parser().parse_args(COMMANDS[verb]))
     typed = options_from(build_parser().parse_args([*COMMANDS[verb], *words_for(name)]))
     assert plain == RunOptions()
     expected = tuple(str(Path(x).resolve()) for x in CHANGED[name]) if name == "plugin" else CHANGED[name]
     assert typed == replace(plain, **{name: expected})
+
+
+@pytest.mark.parametrize(
+    "words", [["fit", "a"], ["data", "verify", "a"], ["data", "show", "a"], ["evaluate", "model.pt", "a"]]
+)
+def test_other_commands_take_the_columns_of_a_table(words: list[str]) -> None:
+    assert columns_from(build_parser().parse_args(words)) == Columns()
+    flags = ["--domain-column", "site", "--label-column", "y", "--image-column", "x", "--ignore-column", "id"]
+    assert columns_from(build_parser().parse_args([*words, *flags])) == Columns("site", "y", "x", ("id",))
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

@@ -347,6 +347,31 @@ def test_what_is_refused_before_any_work(changes: dict[str, Any], message: str) 
         runs(**changes)
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"PAC": {}}, r"\[columns.'PAC'\] is not of a data set.*did you mean 'PACS'"),
+        ({"PACS": {"domian": "x"}}, "has no 'domian'.*did you mean 'domain'"),
+        ({"PACS": {"domain": 3}}, "a column = 3, a whole number; it must be a text"),
+        ({"PACS": {"ignore": "id"}}, "ignore = 'id'; it must be a list of names"),
+        ({"PACS": "site"}, "it must be a table"),
+        ("site", "columns = 'site', a text; it must be a table"),
+    ],
+)
+def test_columns_are_of_tables_that_the_sweep_names(columns: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sweep_from({**BASE, "columns": columns})
+
+
+def test_a_table_has_its_own_network_and_the_space_of_small_pictures() -> None:
+    facts = replace(FACTS, tables={"two": "mlp"})
+    (first, *_) = expand(sweep_from({**BASE, "datasets": ["two"]}), DOMAINBED, facts)
+    assert (first.backbone, first.pretrained, first.batch_size, first.fast) == ("mlp", False, 64, False)
+    assert first.optimizer_settings["lr"] == 1e-3
+    changed = sweep_from({**BASE, "datasets": ["two"], "overrides": {"backbone": "cnn"}})
+    assert expand(changed, DOMAINBED, facts)[0].backbone == "cnn"
+
+
 @pytest.mark.parametrize("key", ["name", "protocol", "datasets", "algorithms", "optimizers"])
 def test_what_must_be_said(key: str) -> None:
     with pytest.raises(InputError, match=f"^The sweep does not say '{key}'; add it\\.$"):

@@ -18,12 +18,14 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
-from genie_dg.data.domains import Domain, DomainSet, FileDomain, Labels
+from genie_dg.data.domains import Domain, DomainSet, Labels, PictureDomain, TableDomain
+from genie_dg.data.encoding import Encoding, encoded
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
 from genie_dg.data.place import Place
 from genie_dg.data.progress import silent
 from genie_dg.data.sampling import Sampler
 from genie_dg.data.splits import splits
+from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
@@ -65,6 +67,7 @@ class Parts:
     size: int
     pictures: bool
     world: World = ALONE
+    encoding: Encoding | None = None  # of a table
 
 
 @contextmanager
@@ -168,6 +171,16 @@ def check_sizes(data: DomainSet) -> None:
             )
 
 
+def check_network(config: RunConfig, data: DomainSet) -> None:
+    """Rows of a table need a network that takes them."""
+    if data.is_table and not find_backbone(config.backbone).flat:
+        able = " or ".join(row.name for row in BACKBONES.values() if row.flat)
+        raise InputError(
+            f"got backbone={config.backbone} for {data.name}, a table of numbers; expected a network that "
+            f"takes rows, {able}."
+        )
+
+
 def say_if_degenerate(row: AlgorithmRow, sources: int) -> None:
     """Warn, once a run, of an algorithm that has nothing to compare."""
     if sources == 1 and row.one_source:
@@ -263,12 +276,14 @@ def assemble(
     check_world(config, world)
     sources = source_domains(config, data)
     check_sizes(data)
+    check_network(config, data)
     check_identity(config, data, options)
     say_if_degenerate(ALGORITHMS[config.algorithm], len(sources))
     device = torch.device(options.device or "cpu")
+    parts = splits(data, config.trial_seed)
+    data, encoding = encoded(data, sources, parts)
     channels, size, pictures = shape_of(data, config.image_size)
     algorithm = build_algorithm(config, len(data.classes), channels, size, len(sources), options.weights)
-    parts = splits(data, config.trial_seed)
     labels = [data.domains[k].labels[parts[k].inside] for k in sources]
     set_targets(algorithm, config, labels, len(data.classes))
     algorithm.to(device)
@@ -308,6 +323,7 @@ def assemble(
         size,
         pictures,
         world,
+        encoding,
     )
 
 
@@ -329,7 +345,7 @@ def _evaluation(
 ) -> Evaluation | AugmentedEvaluation:
     """The samples of one part of a domain, with the training augmentation where the protocol wants it."""
     augmented = config.eval_augment == "train" or (config.eval_augment == "train-in" and part == "in")
-    if augmented and trained_on and config.augment and isinstance(domain, FileDomain):
+    if augmented and trained_on and config.augment and isinstance(domain, PictureDomain):
         cache = _cache(domain, TrainSpec(), options, progress)
         seed = seed_of("evaluation", config)
         recipe = recipe_of(config)
@@ -344,7 +360,10 @@ def _evaluation(
 
 def shape_of(data: DomainSet, image_size: int) -> tuple[int, int, bool]:
     """Channels and height of what the network will see, and whether samples are pictures to decode."""
-    sample = data.domains[0].read(0)
+    first = data.domains[0]
+    if isinstance(first, TableDomain):
+        return first.columns.width, 1, False
+    sample = first.read(0)
     if isinstance(sample, torch.Tensor):
         return int(sample.shape[0]), int(sample.shape[-1]), False
     return 3, image_size, True
@@ -353,7 +372,7 @@ def shape_of(data: DomainSet, image_size: int) -> tuple[int, int, bool]:
 def _cache(
     domain: Domain, spec: EvalSpec | TrainSpec, options: RunOptions, progress: Callable[[str, int], None] | None
 ) -> Cache | None:
-    if not options.cache or not isinstance(domain, FileDomain):
+    if not options.cache or not isinstance(domain, PictureDomain):
         return None
     report = silent if progress is None else (lambda done: progress(domain.name, done))
     return open_cache(domain, spec, Path(options.cache), report)

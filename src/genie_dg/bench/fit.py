@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from genie_dg.check import InputError
-from genie_dg.data.domains import DataError, DomainSet, FileDomain
+from genie_dg.data.domains import DataError, DomainSet, PictureDomain
 from genie_dg.runs.record import RunConfig, from_mapping
 
 from .options import Job, RunOptions
@@ -117,7 +117,7 @@ def suiting_size(data: DomainSet, most: int = SIZES[-1]) -> int:
     """
     sides = []
     for domain in data.domains:
-        if not isinstance(domain, FileDomain):
+        if not isinstance(domain, PictureDomain):
             return SIZES[-1]
         for k in np.linspace(0, len(domain) - 1, LOOKED_AT // len(data.domains) + 1).astype(int):
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.runs.record import Record
@@ -21,7 +22,7 @@ from .watch import check_watches, watching
 class OpenSets:
     """Data sets that a process has opened and plugins that it has run; the next job finds them."""
 
-    sets: dict[tuple[str, str], DomainSet] = field(default_factory=dict)
+    sets: dict[tuple[str, str, Columns], DomainSet] = field(default_factory=dict)
     plugins: set[str] = field(default_factory=set)
 
     def load_plugins(self, options: RunOptions) -> None:
@@ -31,18 +32,19 @@ class OpenSets:
                 load_plugin(Path(file))
                 self.plugins.add(file)
 
-    def open(self, what: str, root: str) -> DomainSet:
-        """A set by its name or path."""
-        if (what, root) not in self.sets:
-            self.sets[what, root] = open_data(what, root or None)
-        return self.sets[what, root]
+    def open(self, what: str, options: RunOptions) -> DomainSet:
+        """A set by its name or path, where the options say that it is."""
+        key = what, options.root, options.columns
+        if key not in self.sets:
+            self.sets[key] = open_data(what, options.root or None, options.columns)
+        return self.sets[key]
 
 
 def run_job(job: Job, opened: OpenSets, report: Report | None = None) -> list[Record]:
     """Train one job to its end, from its last checkpoint when there is one."""
     opened.load_plugins(job.options)
     with same_kernels(job.config.threads):  # what is drawn and decoded before the first step, too
-        parts = assemble(job.config, opened.open(job.data, job.options.root), job.options)
+        parts = assemble(job.config, opened.open(job.data, job.options), job.options)
         return run_parts(parts, job.folder, job.options, report)
 
 

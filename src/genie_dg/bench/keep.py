@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import __version__
+from genie_dg.data.loaders import as_is
 from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.files import FileWarning
 from genie_dg.runs import folder as files
@@ -35,7 +36,9 @@ def model_file(
     averaged: bool = False,
 ) -> ModelFile:
     """The weights of a run, or others of the same network, with what must be known to use them."""
-    normalised = parts.channels == len(IMAGENET_MEAN)  # as `genie_dg.data.loaders` does
+    table = None if parts.encoding is None else parts.encoding.to_json()
+    pictures = not as_is(parts.training.domains[0])
+    normalised = parts.channels == len(IMAGENET_MEAN) and pictures  # as `genie_dg.data.loaders` does
     return ModelFile(
         algorithm=parts.algorithm.state_dict() if weights is None else weights,
         config=parts.config if config is None else config,
@@ -49,6 +52,7 @@ def model_file(
         std=tuple(IMAGENET_STD) if normalised else None,
         record=record.to_json(),
         averaged=averaged,
+        table=table,
         versions={"genie_dg": __version__, "torch": str(torch.__version__)},
     )
 

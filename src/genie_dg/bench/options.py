@@ -15,6 +15,7 @@ from typing import Any
 
 from genie_dg.arguments import path_text, some_text
 from genie_dg.check import one_of
+from genie_dg.data.columns import Columns
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import RunConfig, canonical, from_mapping
 
@@ -22,6 +23,8 @@ BOTH = ("train", "sweep")
 ALL = (*BOTH, "diwa")
 OPENING = (*ALL, "lr-find")
 """Commands that open data and build networks."""
+TABULAR = ("train", "lr-find", "diwa", "fit", "data", "evaluate")
+"""Commands that can be told which column of a table says what; a sweep says it in its file."""
 EVALUATE = ("used", "all")
 """Which parts of domains are evaluated: what selection, tables and the report read (the held-back parts of the
 training domains, both parts of the test domains), or every part, as DomainBed does."""
@@ -66,6 +69,19 @@ class RunOptions:
         (), "a Python file that registers your own rows", OPENING, metavar="FILE", type=path_text
     )
 
+    domain_column: str = option(
+        "", "of a table, the column whose values are the domains", TABULAR, metavar="NAME", type=some_text
+    )
+    label_column: str = option(
+        "", "of a table, the column whose values are the classes", TABULAR, metavar="NAME", type=some_text
+    )
+    image_column: str = option(
+        "", "of a table of pictures, the column that holds them", TABULAR, metavar="NAME", type=some_text
+    )
+    ignore_column: tuple[str, ...] = option(
+        (), "of a table, a column that is not a feature", TABULAR, metavar="NAME", type=some_text
+    )
+
     def __post_init__(self) -> None:
         one_of("evaluate", self.evaluate, EVALUATE)
         one_of("keep", self.keep, KEEP)
@@ -74,6 +90,11 @@ class RunOptions:
     def watches(self) -> tuple[str, ...]:
         """What is measured besides the records."""
         return tuple(word.strip() for word in self.watch.split(",") if word.strip())
+
+    @property
+    def columns(self) -> Columns:
+        """Which column of a table says what."""
+        return Columns(self.domain_column, self.label_column, self.image_column, self.ignore_column)
 
 
 def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -100,7 +121,14 @@ def options_from(arguments: argparse.Namespace) -> RunOptions:
     typed = {one.name: getattr(arguments, one.name, None) for one in fields(RunOptions)}
     values = {key: value for key, value in typed.items() if value is not None}
     values["plugin"] = tuple(str(Path(file).resolve()) for file in values.get("plugin", ()))
+    values["ignore_column"] = tuple(values.get("ignore_column", ()))
     return RunOptions(**values)
+
+
+def columns_from(arguments: argparse.Namespace) -> Columns:
+    """The columns that were typed, for a command with no other options of runs."""
+    domain, label, image = (getattr(arguments, f"{kind}_column") or "" for kind in ("domain", "label", "image"))
+    return Columns(domain, label, image, tuple(arguments.ignore_column))
 
 
 @dataclass(frozen=True)
@@ -142,5 +170,7 @@ def job_from(text: str | bytes) -> Job:
     True
     """
     data: Mapping[str, Any] = json.loads(text)
-    options = {**data["options"], "plugin": tuple(data["options"]["plugin"])}
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in data["options"].items()
+    }
     return Job(from_mapping(data["config"]), data["data"], RunOptions(**options))

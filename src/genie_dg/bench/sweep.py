@@ -71,7 +71,8 @@ def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
         if not backbone.lower().startswith(PREFIX):  # those of timm are looked up where they are used
             find_backbone(backbone)
     began = time.perf_counter()
-    opened = {entry: open_data(entry, options.root or None) for entry in sweep.datasets}
+    told = {entry: _with_columns(options, sweep.columns.get(entry, {})) for entry in sweep.datasets}
+    opened = {entry: open_data(entry, one.root or None, one.columns) for entry, one in told.items()}
     opening = time.perf_counter() - began
     entries = {data.name: entry for entry, data in opened.items()}
     if len(entries) != len(opened):
@@ -80,24 +81,41 @@ def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
     facts = facts_of(
         {name: [domain.name for domain in data.domains] for name, data in sets.items()},
         [name for name, data in sets.items() if data.in_files],
+        [name for name, data in sets.items() if data.is_table],
     )
     digests = {name: data.digest() for name, data in sets.items()}
-    configs = expand(replace(sweep, datasets=list(sets)), profile, facts)
+    configs = expand(replace(sweep, datasets=list(sets), columns={}), profile, facts)
     try_out(configs, sets)
     jobs = tuple(
-        Job(replace(config, data_digest=digests[config.dataset]), entries[config.dataset], options)
+        Job(replace(config, data_digest=digests[config.dataset]), entry, told[entry])
         for config in configs
+        if (entry := entries[config.dataset])
     )
     return Plan(sweep, jobs, sets, opening)
 
 
-def facts_of(domains: Mapping[str, Sequence[str]], in_files: Sequence[str] | None = None) -> Facts:
+def _with_columns(options: RunOptions, said: Mapping[str, Any]) -> RunOptions:
+    """The options of the runs on one data set, with what the sweep says of its columns."""
+    return replace(
+        options,
+        domain_column=said.get("domain", ""),
+        label_column=said.get("label", ""),
+        image_column=said.get("image", ""),
+        ignore_column=tuple(said.get("ignore", ())),
+    )
+
+
+def facts_of(
+    domains: Mapping[str, Sequence[str]], in_files: Sequence[str] | None = None, tables: Sequence[str] = ()
+) -> Facts:
     """What a sweep must know of the registries, and of data sets with these domains.
 
     Args:
         domains: for each data set the names of its domains.
         in_files: the sets of pictures in files; by default all but those of small pictures.
+        tables: the sets that are tables of numbers.
     """
+    flat = next(name for name, row in BACKBONES.items() if row.flat)
     small = tuple(name for name in domains if (row := row_of(name)) is not None and row.small_images)
     return Facts(
         domains,
@@ -106,6 +124,7 @@ def facts_of(domains: Mapping[str, Sequence[str]], in_files: Sequence[str] | Non
         small,
         tuple(name for name, row in BACKBONES.items() if not row.pretrained),
         tuple(name for name in domains if name not in small) if in_files is None else tuple(in_files),
+        dict.fromkeys(tables, flat),
     )
 
 

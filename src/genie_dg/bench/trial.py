@@ -25,7 +25,15 @@ from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer
 from genie_dg.runs.record import RunConfig
 
-from .assemble import algorithm_on, check_precision, check_sizes, refusals, shape_of, source_domains
+from .assemble import (
+    algorithm_on,
+    check_network,
+    check_precision,
+    check_sizes,
+    refusals,
+    shape_of,
+    source_domains,
+)
 from .targets import check_targets, targets_of
 
 LEAST = 8
@@ -57,6 +65,7 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
         check_targets(config)
         if network not in tried:
             check_sizes(data)
+            check_network(config, data)
             with _shapes_alone():
                 networks[network] = _network(config, data)
         if network in networks and not {step, settings} <= tried:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from genie_dg.data.columns import Columns
     from genie_dg.data.domains import DomainSet
     from genie_dg.inference.model import Model
 
@@ -161,13 +162,19 @@ def usual_size(data: DomainSet, device: str) -> int:
     return suiting_size(data, QUICK if device == "cpu" else SIZES[-1])
 
 
-def read_labelled(what: str, root: str | None, model: Model) -> DomainSet:
-    """Pictures with labels; what a reader should know of them goes to stderr."""
+def read_labelled(
+    what: str,
+    root: str | None,
+    model: Model,
+    columns: Columns | None = None,
+) -> DomainSet:
+    """Pictures or rows with labels; what a reader should know of them goes to stderr."""
+    from genie_dg.data.columns import Columns
     from genie_dg.inference.evaluate import open_labelled
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        data = open_labelled(what, model, root)
+        data = open_labelled(what, model, root, columns or Columns())
     for warning in caught:
         print(f"Note: {warning.message}", file=sys.stderr)
     return data

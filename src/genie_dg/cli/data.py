@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path, path_text, some_text, whole
+from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import add_out, console_of, require
+from ._shared import console_of, require, write
 
-WHAT = "the name of a set, a folder <domain>/<class>/<picture>, or a CSV or JSON list"
+if TYPE_CHECKING:
+    from genie_dg.data.domains import DomainSet
+    from genie_dg.data.published.verify import Verification
+
+WHAT = "the name of a set, a folder <domain>/<class>/<picture>, a CSV or JSON list, or a table"
+SHEET = Path("contact_sheet.png")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     store.add_argument("--estimate", action="store_true", help="say how large they would be, build nothing")
     store.add_argument("--check", action="store_true", help="compare every block with its checksum")
-    show = verbs.add_parser("show", help="draw a contact sheet: classes by domains")
-    add_out(show, "contact_sheet.png", "the picture", "FILE")
+    show = verbs.add_parser("show", help="draw a contact sheet: classes by domains; of a table, a summary")
+    show.add_argument(
+        "-o",
+        "--out",
+        type=path,
+        metavar="FILE",
+        help=f"the picture (default: {SHEET}), or the summary of a table (default: the screen)",
+    )
     show.add_argument(
         "--per-cell", type=whole(1, 100), default=3, help="samples of a class in a domain (%(default)s)"
     )
@@ -54,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         child.add_argument(
             "--root", type=path, metavar="FOLDER", help="for published sets, the folder that holds them"
         )
+        add_flags(child, "data")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,8 +83,11 @@ def _list(arguments: argparse.Namespace) -> int:
     from genie_dg.data.registry import SETS
 
     for row in SETS.values():
-        print(f"{row.name:16} {row.kind:10} {row.summary}")
-    print("A folder <domain>/<class>/<picture> or a list (path, label, domain) of your own works everywhere.")
+        print(f"{row.name:20} {row.kind:10} {row.summary}")
+    print(
+        "A folder <domain>/<class>/<picture>, a list (path, label, domain) or a table of numbers of your own "
+        "works everywhere."
+    )
     return 0
 
 
@@ -98,26 +116,21 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
 def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.published.verify import verify
-    from genie_dg.data.registry import folder_of, row_of
+    from genie_dg.data.registry import folder_of, is_table, row_of
 
     row = row_of(str(arguments.what))
     facts = PUBLISHED.get(row.name) if row else None
-    if row is not None and facts is None:
+    if row is not None and row.kind == "embedded":
         raise InputError(
             f"{row.name} is made by this package and needs no check; name a published set or folder."
         )
-    root = folder_of(facts.name, arguments.root, facts.folders) if facts else Path(arguments.what)
+    place = Path(arguments.what)
+    if facts is None and (row is not None or place.is_file() or is_table(place, columns_from(arguments))):
+        return _verify_opened(_opened(arguments), not arguments.quick)
+    root = folder_of(facts.name, arguments.root, facts.folders) if facts else place
     with _bar("looking at pictures", None) as progress:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)
-    for domain, count in report.counts.items():
-        print(f"{domain:20} {count:>9,} pictures")
-    more = ", ..." if report.classes[10:] else ""
-    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
-    for kind, things in report.problems.items():
-        for thing in things[:20]:
-            print(f"{kind}: {thing}")
-        if things[20:]:
-            print(f"{kind}: and {len(things) - 20:,} more")
+    _tell(report)
     if facts is not None:
         verdict = "differ from" if report.splits_differ else "are"
         variant = report.variant or "none of the published ones"
@@ -126,14 +139,59 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0 if report.good else 1
 
 
+def _tell(report: Verification, what: str = "pictures") -> None:
+    """Counts, classes and problems."""
+    for domain, count in report.counts.items():
+        print(f"{domain:20} {count:>9,} {what}")
+    more = ", ..." if report.classes[10:] else ""
+    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
+    for kind, things in report.problems.items():
+        for thing in things[:20]:
+            print(f"{kind}: {thing}")
+        if things[20:]:
+            print(f"{kind}: and {len(things) - 20:,} more")
+
+
+def _opened(arguments: argparse.Namespace) -> DomainSet:
+    """What was named; the warnings about it go to stderr."""
+    from genie_dg.data.registry import open_data
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = open_data(arguments.what, arguments.root, columns_from(arguments))
+    for warning in caught:
+        print(f"Note: {warning.message}", file=sys.stderr)
+    return data
+
+
+def _verify_opened(data: DomainSet, deep: bool) -> int:
+    """A set that is not a folder of domains: a list, a table, or files in a layout of their own."""
+    from genie_dg.data.published.verify import Verification, verify_set
+    from genie_dg.data.table_summary import summarise
+
+    if data.is_table:
+        found = summarise(data)
+        counts = {domain.name: len(domain) for domain in data.domains}
+        _tell(Verification(counts, data.classes, problems=found.problems), "rows")
+        good = found.good
+    else:
+        with _bar("looking at pictures", len(data)) as progress:
+            report = verify_set(data, deep=deep, progress=progress)
+        _tell(report)
+        good = report.good
+        if report.variant:
+            print(f"Variant: {report.variant}.")
+    print("It can be trained on." if good else "Not usable as it is: see above.")
+    return 0 if good else 1
+
+
 def _cache(arguments: argparse.Namespace) -> int:
     from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
     from genie_dg.data.digests import examine
-    from genie_dg.data.domains import FileDomain
-    from genie_dg.data.registry import open_data
+    from genie_dg.data.domains import PictureDomain
 
-    data = open_data(arguments.what, arguments.root)
-    domains = [domain for domain in data.domains if isinstance(domain, FileDomain)]
+    data = _opened(arguments)
+    domains = [domain for domain in data.domains if isinstance(domain, PictureDomain)]
     if not domains:
         raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
     caches = cache_folder(arguments.cache)
@@ -161,24 +219,46 @@ def _cache(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     from genie_dg.data.contact_sheet import contact_sheet
-    from genie_dg.data.registry import open_data
 
-    if arguments.out.is_dir():
-        raise InputError(f"{arguments.out} is a folder; name a file for the contact sheet, such as sheet.png.")
-    writable_folder("--out", arguments.out.parent)
-    data = open_data(arguments.what, arguments.root)
+    out = arguments.out or SHEET
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; name a file for the contact sheet, such as sheet.png.")
+    writable_folder("--out", out.parent)
+    data = _opened(arguments)
+    if data.is_table:
+        return _show_table(data, arguments.out)
     sheet = contact_sheet(data, arguments.per_cell, max_classes=arguments.classes)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        sheet.image.save(arguments.out)
+        sheet.image.save(out)
     except (OSError, ValueError) as error:  # an ending that names no kind of picture is a ValueError
-        raise InputError(
-            f"{arguments.out} cannot be written ({error}); name a file such as sheet.png."
-        ) from error
+        raise InputError(f"{out} cannot be written ({error}); name a file such as sheet.png.") from error
     for problem in sheet.problems:
         print(problem)
     print(f"{data.name}: {len(data):,} samples, {len(data.domains)} domains, {len(data.classes)} classes.")
-    print(f"The contact sheet is in {arguments.out}.")
+    print(f"The contact sheet is in {out}.")
+    return 0
+
+
+def _show_table(data: DomainSet, out: Path | None) -> int:
+    """The summary of a table as Markdown."""
+    from genie_dg.data.table_summary import summarise
+    from genie_dg.results.render import markdown_table
+
+    found = summarise(data)
+    title = f"{data.name}: {len(data):,} rows, {len(data.domains)} domains, {len(data.classes)} classes"
+    about = (
+        f"{'; '.join((title, *found.notes))}. Below a domain: how far its mean is from that of all rows, in "
+        "deviations of all rows."
+    )
+    parts = [about] + [markdown_table(table[0], table[1:], 1) for table in (found.domains, found.columns)]
+    text = "\n\n".join(parts) + "\n"
+    if out is None:
+        print(text, end="")
+        return 0
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(out, text.encode("utf-8"))
+    print(f"The summary is in {out}.")
     return 0
 
 

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = replace(options, device=usable_device(options.device))
     opened, console = OpenSets(), console_of()
     opened.load_plugins(options)
-    data = opened.open(arguments.data, options.root)
+    data = opened.open(arguments.data, options)
     names = [domain.name for domain in data.domains]
 
     def report(config: RunConfig, record: Record | None, kept: int, runs: int) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path, path_text, whole
-from genie_dg.check import folder, writable_file
+from genie_dg.bench.options import add_flags, columns_from
+from genie_dg.check import InputError, folder, writable_file
 
 from ._shared import add_model, pictures_bar, read_labelled, read_model, require, write
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         type=path_text,
-        help="a folder <domain>/<class>/<picture> or <class>/<picture>, a list, or the name of a set",
+        help="a folder <domain>/<class>/<picture> or <class>/<picture>, a list, a table, or the name of a set",
     )
     parser.add_argument(
         "--root", type=path_text, metavar="FOLDER", help="for published sets, the folder that holds them"
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=whole(), default=64, help="at a time (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="all numbers as JSON, from 0 to 1")
     parser.add_argument("--page", type=path, metavar="FILE", help="also write a page that opens offline")
+    add_flags(parser, "evaluate")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     model = read_model("Evaluating", arguments)
     from genie_dg.inference.evaluate import evaluate, evaluate_as_table
 
-    data = read_labelled(arguments.data, arguments.root, model)
+    if model.encoding is not None and arguments.page is not None:
+        raise InputError("The page shows pictures, and this model is of a table; leave --page out.")
+    data = read_labelled(arguments.data, arguments.root, model, columns_from(arguments))
     with pictures_bar("evaluating", len(data)) as advance:
         if arguments.as_table:
             found = evaluate_as_table(model, data, advance)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import MANY, path_text, some_text, whole
+from genie_dg.bench.options import add_flags
 from genie_dg.check import InputError, one_of
 
 from ._shared import PRETRAINED, QUICK, console_of, require, usual_size, write
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is tried, how it is chosen, how much work that is."""
     parser.add_argument(
-        "data", type=path_text, help="a folder <domain>/<class>/<picture>, a list, or a set's name"
+        "data", type=path_text, help="a folder <domain>/<class>/<picture>, a list, a table, or a set's name"
     )
     parser.add_argument(
         "-o", "--out", type=path_text, default="fit", metavar="FOLDER", help="(default: %(default)s)"
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backbone",
         type=some_text,
-        help=f"(default: {PRETRAINED} with ImageNet weights for pictures, cnn for samples in memory)",
+        help=f"(default: {PRETRAINED} with ImageNet weights for pictures, mlp for tables, cnn for others)",
     )
     parser.add_argument(
         "--image-size", type=whole(1), default=0, help=f"pixels (default: what suits, on a CPU at most {QUICK})"
@@ -70,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=path_text, metavar="FOLDER", help="where published sets are")
     parser.add_argument("--device", type=some_text, help="cpu, cuda or mps (default: cuda if there is one)")
     parser.add_argument("--quiet", action="store_true", help="print the result alone")
+    add_flags(parser, "fit")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -102,20 +104,26 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> Fit:
     """The request as runs."""
     from genie_dg.bench.fit import CANDIDATES, plan_fit
-    from genie_dg.bench.options import RunOptions
+    from genie_dg.bench.options import RunOptions, columns_from
     from genie_dg.bench.request import check_here, full_names, usable_device
     from genie_dg.data.registry import open_data
 
+    columns = columns_from(arguments)
     options = RunOptions(
         out=arguments.out,
         root=arguments.root or "",
         cache=str(Path(arguments.out) / "cache"),
         device=arguments.device or "",
+        domain_column=columns.domain,
+        label_column=columns.label,
+        image_column=columns.image,
+        ignore_column=columns.ignored,
     )
     check_here(options)  # what is wrong whatever the data are is refused before they are opened
     algorithm, _, backbone = full_names(arguments.algorithm, "adam", arguments.backbone or PRETRAINED)
-    data = open_data(arguments.data, arguments.root or None)
+    data = open_data(arguments.data, arguments.root or None, options.columns)
     pictures = data.in_files
+    in_memory = "mlp" if data.is_table else "cnn"
     size = arguments.image_size or usual_size(data, usable_device(options.device))
     return plan_fit(
         data,
@@ -123,7 +131,7 @@ def plan_of(arguments: argparse.Namespace) -> Fit:
         arguments.candidate or CANDIDATES,
         options,
         algorithm=algorithm,
-        backbone=backbone if pictures or arguments.backbone else "cnn",
+        backbone=backbone if pictures or arguments.backbone else in_memory,
         pretrained=pictures and backbone == PRETRAINED,
         image_size=size,
         batch_size=arguments.batch_size,
@@ -162,7 +170,7 @@ def finish(
     return [
         numbers["sentence"],
         f"The model is {out / 'model.pt'}, the page {out / 'fit.html'}. Next: "
-        f"genie-dg predict {out / 'model.pt'} PICTURES",
+        f"genie-dg predict {out / 'model.pt'} {'TABLE' if planned.data.is_table else 'PICTURES'}",
     ]
 
 

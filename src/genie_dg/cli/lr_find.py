@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     opened = OpenSets()
     opened.load_plugins(options)
     check_config(asked_for(arguments, options))
-    data = opened.open(arguments.data, options.root)
+    data = opened.open(arguments.data, options)
     config = config_of(arguments, data, options, finds_rate=True)
     try_out([config], {data.name: data})
     options = replace(options, device=usable_device(options.device))

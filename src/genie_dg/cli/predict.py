@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import path_text, whole
 from genie_dg.check import InputError
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=path_text,
         metavar="PICTURES",
-        help="files, folders (all pictures below), patterns ('*.png')",
+        help="files, folders (all pictures below), patterns ('*.png'); for a model of a table, tables",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="as CSV: picture, rank, class, probability")
@@ -47,11 +48,18 @@ def run(arguments: argparse.Namespace) -> int:
         )
     model = read_model("Predicting", arguments)
     form = "csv" if arguments.csv else "json" if arguments.json else "text"
+    items: Sequence[Path | str] = paths
+    read: Callable[[Any], Any] = lambda path: path  # noqa: E731
+    if model.encoding is not None:
+        from genie_dg.inference.rows import inputs_of
+
+        rows = inputs_of(paths, model.encoding)
+        items, read = list(rows), rows.__getitem__
     if form == "csv":
         _write(["picture", "rank", "class", "probability"])
     broken = 0
-    with pictures_bar("predicting", len(paths)) as advance:
-        for batch in model.batches(paths, lambda path: path, arguments.batch_size):
+    with pictures_bar("predicting", len(items)) as advance:
+        for batch in model.batches(items, read, arguments.batch_size):
             for _, sentence in batch.problems:
                 print(f"genie-dg: {sentence}", file=sys.stderr)
             for path, prediction in zip(batch.items, model.ranked(batch.logits), strict=True):
@@ -61,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _say(path: Path, prediction: Prediction, form: str, count: int) -> None:
+def _say(path: Path | str, prediction: Prediction, form: str, count: int) -> None:
     top = prediction.top(count)
     if form == "csv":
         for rank, (name, value) in enumerate(top, 1):

@@ -34,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.root is not None and arguments.examples is None:
         raise InputError("--root is where --examples are; give both, or leave it out.")
     model = read_model("Serving", arguments)
+    if model.encoding is not None:
+        raise InputError("The page is for pictures, and this model is of a table; use genie-dg predict.")
     from genie_dg.inference.nearest import MOST, Examples
     from genie_dg.inference.serve import Server
 

@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_task(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Data, algorithm, optimizer and network, as ``lr-find`` has them, too. Returns the group of settings."""
     parser.add_argument(
-        "data", type=path_text, help="the name of a set, a folder <domain>/<class>/<picture>, or a list"
+        "data",
+        type=path_text,
+        help="the name of a set, a folder <domain>/<class>/<picture>, a list, or a table of numbers",
     )
     parser.add_argument(
         "--test-domain",
@@ -90,8 +92,8 @@ def add_task(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     parser.add_argument(
         "--backbone",
         type=some_text,
-        help=f"(default: {PRETRAINED} with ImageNet weights for pictures in files, cnn for samples in memory; "
-        "see genie-dg list backbones)",
+        help=f"(default: {PRETRAINED} with ImageNet weights for pictures in files, cnn for other samples in "
+        "memory, mlp for tables; see genie-dg list backbones)",
     )
     parser.add_argument(
         "--set",
@@ -172,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
     opened = OpenSets()
     opened.load_plugins(options)
     asked_for(arguments, options)  # what is wrong whatever the data are is refused before they are opened
-    data = opened.open(arguments.data, options.root)
+    data = opened.open(arguments.data, options)
     first = config_of(arguments, data, options)
     configs = [replace(first, trial_seed=first.trial_seed + k) for k in range(arguments.trials)]
     try_out(configs, {data.name: data})
@@ -300,6 +302,8 @@ def config_of(
         asked = replace(asked, backbone=PRETRAINED, pretrained=True, image_size=size)
         if asked.optimizer == "genie" and not asked.optimizer_settings and not finds_rate:
             asked = replace(asked, optimizer_settings={"scale_free": True})
+    if data.is_table and arguments.backbone is None:
+        asked = replace(asked, backbone="mlp")
     fast = asked.fast and data.in_files
     return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest(), fast=fast)
 

@@ -32,7 +32,7 @@ from PIL import __version__ as pillow_version
 from genie_dg.files import append_line, lock, read_lines, read_whole, write_json
 
 from .digests import Known, cannot_write, examine
-from .domains import DataError, FileDomain
+from .domains import DataError, PictureDomain
 from .progress import Advance, silent
 from .threads import thread_count
 
@@ -120,7 +120,7 @@ def estimate(known: Sequence[Known], spec: Spec) -> int:
 
 
 def open_cache(
-    domain: FileDomain, spec: Spec, folder: str | Path | None = None, progress: Advance = silent
+    domain: PictureDomain, spec: Spec, folder: str | Path | None = None, progress: Advance = silent
 ) -> Cache:
     """The cache of a domain in a folder of caches (see `cache_folder`); what is missing is built first."""
     root = cache_folder(folder)
@@ -140,7 +140,7 @@ def _key(known: Sequence[Known], spec: Spec) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _build(domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Advance) -> None:
+def _build(domain: PictureDomain, known: Sequence[Known], spec: Spec, place: Path, progress: Advance) -> None:
     offsets = _offsets(known, spec)
     blocks = range(0, len(known), BLOCK)
     part = place / "pixels.part"
@@ -170,7 +170,13 @@ def _build(domain: FileDomain, known: Sequence[Known], spec: Spec, place: Path, 
 
 
 def _write_block(
-    domain: FileDomain, known: Sequence[Known], spec: Spec, offsets: Any, start: int, descriptor: int, pool: Any
+    domain: PictureDomain,
+    known: Sequence[Known],
+    spec: Spec,
+    offsets: Any,
+    start: int,
+    descriptor: int,
+    pool: Any,
 ) -> tuple[int, list[int]]:
     """Write a block of rows; its checksum, and those of the rows."""
     rows = range(start, min(start + BLOCK, len(known)))

@@ -18,7 +18,7 @@ from PIL import Image
 from genie_dg.files import FileError, read_whole, write_whole
 
 from .decode import UNREADABLE, problem_with
-from .domains import DataError, FileDomain
+from .domains import BytesDomain, DataError, FileDomain, PictureDomain
 from .progress import Advance, silent
 from .threads import thread_count
 
@@ -36,11 +36,31 @@ class Known(NamedTuple):
     width: int
 
 
-def examine(domain: FileDomain, cache: Path, progress: Advance = silent) -> list[Known]:
+def examine(domain: PictureDomain, cache: Path, progress: Advance = silent) -> list[Known]:
     """The digest and picture size of every file of a domain, in order.
 
-    Files that cannot be read as a picture raise `DataError`; what was learnt of the others is kept.
+    Files that cannot be read as a picture raise `DataError`; what was learnt of the others is kept. Pictures in
+    memory are examined each time.
     """
+    if isinstance(domain, BytesDomain):
+        return [_examined_bytes(domain, index, progress) for index in range(len(domain))]
+    return _examined_files(domain, cache, progress)
+
+
+def _examined_bytes(domain: BytesDomain, index: int, progress: Advance) -> Known:
+    content = domain.files[index]
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            width, height = picture.size
+    except UNREADABLE as error:
+        raise DataError(
+            f"{domain.where(index)} cannot be decoded as a picture ({error}); remove it."
+        ) from error
+    progress(1)
+    return Known(len(content), 0, hashlib.blake2b(content, digest_size=16).hexdigest(), height, width)
+
+
+def _examined_files(domain: FileDomain, cache: Path, progress: Advance) -> list[Known]:
     place = hashlib.blake2b(str(domain.root.resolve()).encode(), digest_size=12).hexdigest()
     path = cache / "digests" / f"{place}.json"
     before = _remembered(path)

@@ -7,6 +7,7 @@ for.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,12 +71,51 @@ class FileDomain:
 
 
 @dataclass(frozen=True)
+class BytesDomain:
+    """Pictures in memory as the bytes of their files, as parquet holds them; each is decoded when it is read.
+
+    Args:
+        name: of the domain.
+        files: by sample, the bytes of a JPEG, PNG or the like.
+        labels: classes by number.
+        rows: the number of each picture in the table, from 1.
+        source: the table, for messages.
+    """
+
+    name: str
+    files: Sequence[bytes] = field(repr=False)
+    labels: Labels = field(repr=False)
+    rows: Labels = field(repr=False)
+    source: str = "the table"
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, index: int) -> str:
+        return f"row {self.rows[index]} of {self.source}"
+
+    def read(self, index: int) -> Image.Image:
+        """Decode one picture to RGB, with the same pixels as from a file."""
+        from .decode import decode_bytes
+
+        return decode_bytes(self.files[index], self.where(index), sys.maxsize)
+
+
+PictureDomain: TypeAlias = FileDomain | BytesDomain
+"""Pictures that are decoded when they are read: they can be augmented, resized and cached."""
+
+
+@dataclass(frozen=True)
 class TensorDomain:
-    """Samples in memory: ``images`` is uint8 or floating point ``[n, channels, height, width]``."""
+    """Samples in memory: ``images`` is uint8 or floating point ``[n, channels, height, width]``.
+
+    With ``as_is`` they are not pictures: ImageNet's mean and deviation are never applied to their channels.
+    """
 
     name: str
     images: Tensor = field(repr=False)
     labels: Labels = field(repr=False)
+    as_is: bool = False
 
     def __len__(self) -> int:
         return len(self.images)
@@ -85,6 +125,62 @@ class TensorDomain:
 
     def read(self, index: int) -> Tensor:
         return self.images[index]
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The features of a table, the same for all its domains.
+
+    Args:
+        numbers: names of the columns of numbers.
+        words: names of the columns of text, whose values are categories.
+        levels: for each column of text its distinct values, sorted.
+        domain, label: the columns that say domain and class.
+    """
+
+    numbers: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    levels: tuple[tuple[str, ...], ...] = ()
+    domain: str = "domain"
+    label: str = "label"
+
+    @property
+    def width(self) -> int:
+        """The most inputs that a network can get: a number each, and one for each level."""
+        return len(self.numbers) + sum(map(len, self.levels))
+
+
+@dataclass(frozen=True)
+class TableDomain:
+    """Rows of a table, before anything is learnt from them; `genie_dg.data.encoding` makes them inputs.
+
+    Args:
+        name: of the domain.
+        columns: what the features are.
+        numbers: float64 ``[n, len(columns.numbers)]``, NaN where a value is missing.
+        words: ``[n, len(columns.words)]``, the number of the level in ``columns.levels``, -1 where missing.
+        labels: classes by number.
+        rows: the number of each row in the file, from 1.
+    """
+
+    name: str
+    columns: TableColumns
+    numbers: np.ndarray[Any, np.dtype[np.float64]] = field(repr=False)
+    words: np.ndarray[Any, np.dtype[np.int64]] = field(repr=False)
+    labels: Labels = field(repr=False)
+    rows: Labels = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def where(self, index: int) -> str:
+        return f"row {self.rows[index]} ({self.name})"
+
+    def read(self, index: int) -> Tensor:
+        """The numbers of a row, then the numbers of its levels."""
+        import torch
+
+        return torch.from_numpy(np.concatenate([self.numbers[index], self.words[index]]))
 
 
 @dataclass(frozen=True)
@@ -134,8 +230,13 @@ class DomainSet:
 
     @property
     def in_files(self) -> bool:
-        """Whether its samples are pictures in files."""
-        return isinstance(self.domains[0], FileDomain)
+        """Whether its samples are pictures in files, be they of their own or in a table."""
+        return isinstance(self.domains[0], PictureDomain)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its samples are rows of a table of numbers and categories."""
+        return isinstance(self.domains[0], TableDomain)
 
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name classes, domains, labels and samples.
@@ -148,6 +249,13 @@ class DomainSet:
             digest.update(np.ascontiguousarray(domain.labels).tobytes())
             if isinstance(domain, FileDomain):
                 digest.update("\n".join(domain.paths).encode("utf-8", "surrogateescape"))
+            elif isinstance(domain, BytesDomain):
+                for index in range(len(domain)):
+                    digest.update(hashlib.sha256(domain.files[index]).digest())
             elif isinstance(domain, TensorDomain):
                 digest.update(np.ascontiguousarray(domain.images.numpy()).tobytes())
+            elif isinstance(domain, TableDomain):
+                digest.update(repr(domain.columns).encode("utf-8"))
+                digest.update(np.ascontiguousarray(domain.numbers).tobytes())
+                digest.update(np.ascontiguousarray(domain.words).tobytes())
         return digest.hexdigest()[:16]

@@ -64,7 +64,11 @@ class Evaluation:
             )
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
-        self._scale, self._place, self._workers = Scale(normalise), place, shared_workers()
+        self._scale, self._place, self._workers = (
+            Scale(normalise and not as_is(domain)),
+            place,
+            shared_workers(),
+        )
 
     def __len__(self) -> int:
         return -(-len(self.positions) // self.batch_size)
@@ -113,6 +117,11 @@ class Evaluation:
             return self.cache.row(index)
         sample = self.domain.read(index)
         return sample.numpy() if isinstance(sample, Tensor) else self.spec.pixels(sample.convert("RGB"))
+
+
+def as_is(domain: Domain) -> bool:
+    """Whether the samples of a domain are not pictures, so that no mean and deviation of pictures fit them."""
+    return isinstance(domain, TensorDomain) and domain.as_is
 
 
 class Begun(NamedTuple):
@@ -179,7 +188,8 @@ class Training:
         self.step = int(state["step"])
 
     def _begin(self, place: int, rows: Labels, step: int) -> Begun:
-        domain, cache, plain = self.domains[place], self.caches[place], Scale(self._normalise)
+        domain, cache = self.domains[place], self.caches[place]
+        plain = Scale(self._normalise and not as_is(domain))
         labels = torch.from_numpy(domain.labels[rows])
         if isinstance(domain, TensorDomain):
             return Begun(domain.images[torch.from_numpy(rows)], labels, plain)

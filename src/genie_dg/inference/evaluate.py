@@ -17,14 +17,17 @@ import torch
 
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
-from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels
+from genie_dg.data.columns import Columns
+from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels, TableDomain
 from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
 from genie_dg.data.progress import Advance, silent
-from genie_dg.data.registry import open_data, row_of
+from genie_dg.data.registry import is_table, open_data, row_of
 from genie_dg.data.splits import splits
 
 from . import metrics
 from .model import Model
+from .pictures import Picture
+from .rows import open_rows
 
 
 @dataclass(frozen=True)
@@ -125,14 +128,25 @@ class Evaluated:
         return sorted(wrong, key=lambda pair: -pair[0].confidence[pair[1]])[:most]
 
 
-def open_labelled(what: str, model: Model, root: str | Path | None = None) -> DomainSet:
+def open_labelled(
+    what: str,
+    model: Model,
+    root: str | Path | None = None,
+    columns: Columns = Columns(),  # noqa: B008  # frozen
+) -> DomainSet:
     """What a model is evaluated on: anything that can be trained on, or a folder ``<class>/<picture>``.
 
-    A folder whose sub-folders are named as classes of the model, and theirs are not, is one domain.
+    A folder whose sub-folders are named as classes of the model, and theirs are not, is one domain. A model of
+    a table knows its columns; ``columns`` are for those that have other names now.
     """
     path = Path(what)
-    if row_of(what) is not None or not path.is_dir():
-        return open_data(what, root)
+    if model.encoding is not None:
+        return open_rows(path, model.encoding, columns)
+    if row_of(what) is not None or not path.is_dir() or is_table(path, columns):
+        data = open_data(what, root, columns)
+        if data.is_table:
+            raise DataError(f"{what} is a table of numbers, and the model was trained on pictures; give these.")
+        return data
     first = folders_in(path)
     second = {name for one in first for name in folders_in(path / one)}
     if not set(first) & set(model.classes) or second & set(model.classes):
@@ -228,13 +242,21 @@ def _evaluated(
     return Evaluated(model, data, tuple(answers), part, notes, tuple(problems))
 
 
+def seen_by(model: Model, domain: Domain) -> Callable[[int], Picture]:
+    """How the samples of a domain are read for a model: rows of a table as it encodes them."""
+    if model.encoding is None or not isinstance(domain, TableDomain):
+        return domain.read
+    inputs = model.encoding.inputs(domain)
+    return lambda index: inputs[index]
+
+
 def answer(
     model: Model, domain: Domain, positions: Labels, batch_size: int, progress: Callable[[int], object] = silent
 ) -> tuple[Answers, list[str]]:
     """The answers on some samples of a domain, whose own labels they keep, and what cannot be read."""
     kept: list[int] = []
     predicted, confidence, problems = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], []
-    for batch in model.batches(positions.tolist(), domain.read, batch_size):
+    for batch in model.batches(positions.tolist(), seen_by(model, domain), batch_size):
         kept += batch.items
         predicted.append(batch.logits.argmax(1).numpy())
         confidence.append(torch.softmax(batch.logits.double(), 1).amax(1).numpy())

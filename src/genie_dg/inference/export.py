@@ -25,7 +25,7 @@ from genie_dg.files import FileError
 
 from ._file import SAFETENSORS, read_model_file, write_safetensors
 from .model import Model
-from .pictures import Picture, normalised
+from .pictures import Picture
 
 TOLERANCE = 1e-4
 """The largest difference of a logit, relative to the largest logit where that is above 1."""
@@ -84,10 +84,12 @@ def export(model: Model, to: str, path: Path, pictures: Sequence[Picture] = ()) 
 
 def _images(model: Model, pictures: Sequence[Picture]) -> Tensor:
     if pictures:
-        return normalised(torch.stack([model.sample(picture) for picture in pictures]))
+        return model.normalised(torch.stack([model.sample(picture) for picture in pictures]))
     shape = RANDOM, model.stored.channels, model.stored.size, model.stored.size
     generator = torch.Generator().manual_seed(0)
-    return normalised(torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8))
+    if model.stored.table is not None:
+        return torch.randn(shape, generator=generator)
+    return model.normalised(torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8))
 
 
 def _difference(model: Model, run: Run, images: Tensor) -> float:
@@ -114,17 +116,26 @@ def _close(expected: Tensor, got: Tensor) -> bool:
 def description(model: Model) -> dict[str, Any]:
     """What a user of an exported file must know, as plain data."""
     stored = model.stored
+    pictures = (
+        "pictures resized to size x size (bilinear), divided by 255, minus mean, divided by std; where mean is "
+        "null, divided by 255 only"
+    )
+    rows = (
+        "rows of a table; first the numbers, each minus its mean, divided by its std (0 where missing or where "
+        "std is 0), then for each column of words one input for each level, 1 for the row's own"
+    )
+    about = {} if stored.table is None else {"table": stored.table}
     return {
         "classes": list(stored.classes),
         "channels": stored.channels,
         "size": stored.size,
         "mean": stored.mean,
         "std": stored.std,
-        "input": "float32 [batch, channels, size, size]: pictures resized to size x size (bilinear), divided "
-        "by 255, minus mean, divided by std; where mean is null, divided by 255 only",
+        "input": f"float32 [batch, channels, size, size]: {pictures if stored.table is None else rows}",
         "output": "logits [batch, classes]",
         "run": stored.config.run_id,
         "step": model.record.step,
+        **about,
     }
 
 

@@ -22,6 +22,7 @@ from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.bench.assemble import EVALUATION_BATCH, build_algorithm
 from genie_dg.check import whole_number
 from genie_dg.data.domains import DataError
+from genie_dg.data.encoding import encoding_from
 from genie_dg.data.threads import shared_workers
 from genie_dg.files import FileError
 from genie_dg.runs.model_file import ModelFile
@@ -91,12 +92,14 @@ class Model:
         classes: names, in the order of the logits.
         record: the evaluation of these weights during training.
         config: of the run.
+        encoding: of a model of a table, how rows become inputs; ``None`` for one of pictures.
     """
 
     def __init__(self, stored: ModelFile, path: Path, device: torch.device | str = "cpu") -> None:
         self.stored, self.path, self.device = stored, path, torch.device(device)
         self.classes, self.config = stored.classes, stored.config
         self.record: Record = stored.evaluation()
+        self.encoding = None if stored.table is None else encoding_from(stored.table)
         algorithm = _built(stored, path).to(self.device)
         if self.config.fast:
             algorithm.to(memory_format=torch.channels_last)
@@ -105,7 +108,11 @@ class Model:
 
     def preprocess(self, picture: Picture) -> Tensor:
         """One picture as the network sees it: ``[channels, size, size]``, normalised."""
-        return normalised(self.sample(picture)[None])[0]
+        return self.normalised(self.sample(picture)[None])[0]
+
+    def normalised(self, samples: Tensor) -> Tensor:
+        """A batch of samples as the network sees it."""
+        return normalised(samples, as_is=self.stored.mean is None)
 
     def sample(self, picture: Picture) -> Tensor:
         """One picture before it is normalised."""
@@ -175,7 +182,7 @@ class Model:
     def _batch(self, good: Sequence[tuple[Item, Tensor]], problems: Sequence[tuple[Item, str]]) -> Batch[Item]:
         if not good:
             return Batch([], torch.empty(0, len(self.classes)), list(problems))
-        images = normalised(torch.stack([sample for _, sample in good]))
+        images = self.normalised(torch.stack([sample for _, sample in good]))
         return Batch([item for item, _ in good], self.logits(images), list(problems))
 
     def probabilities(self, pictures: Iterable[Picture], batch_size: int = EVALUATION_BATCH) -> Tensor:
@@ -217,6 +224,10 @@ class Model:
         names = stored.domains
         weights = f"run {config.run_id}, {'averaged weights' if stored.averaged else f'step {record.step}'}"
         form = "RGB pictures" if stored.pictures else f"tensors of {stored.channels} channels"
+        seen = f"{form} of {stored.size} x {stored.size} pixels"
+        if self.encoding is not None:
+            columns = len(self.encoding.numbers), len(self.encoding.words)
+            seen = f"rows of a table, {columns[0]} columns of numbers and {columns[1]} of text"
         validated = f"validation {100 * record.validation(config.test_domains):.1f} %"
         left_out = ", ".join(names[k] for k in config.test_domains)
         tested = f", left out {100 * record.test(config.test_domains):.1f} %" if left_out else ""
@@ -227,7 +238,7 @@ class Model:
                 f"{config.dataset}: trained on {', '.join(names[k] for k in stored.sources)}; left out "
                 f"{left_out or 'none'}",
                 f"{len(self.classes)} classes: {shown}",
-                f"sees {form} of {stored.size} x {stored.size} pixels",
+                f"sees {seen}",
                 f"{validated}{tested}",
             ]
         )

@@ -13,7 +13,6 @@ from genie_dg.data.domains import DataError, Domain, DomainSet
 from genie_dg.data.progress import Advance, silent
 
 from .model import Model
-from .pictures import normalised
 
 MOST = 2000
 """Pictures in an index; of a larger set as many are taken, evenly."""
@@ -51,7 +50,7 @@ class Examples:
             some = [every[k] for k in chosen[start : start + BATCH]]
             samples = [sample for one in some if (sample := self._sample(model, *one)) is not None]
             if samples:
-                rows.append(model.logits_and_features(normalised(torch.stack(samples)))[1])
+                rows.append(model.logits_and_features(model.normalised(torch.stack(samples)))[1])
             progress(len(some))
         if not rows:
             raise DataError(f"No picture of {data.name} can be read ({self.problems[0]}); name other examples.")

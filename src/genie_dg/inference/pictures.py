@@ -80,10 +80,15 @@ def image_of(picture: Picture) -> Image.Image:
     )
 
 
-def normalised(samples: Tensor) -> Tensor:
-    """A batch of samples as the network sees it, by the code that evaluates during training."""
+def normalised(samples: Tensor, as_is: bool = False) -> Tensor:
+    """A batch of samples as the network sees it, by the code that evaluates during training.
+
+    Args:
+        samples: what `sample_of` made.
+        as_is: they are not pictures, and are not normalised as such.
+    """
     labels = np.zeros(len(samples), dtype=np.int64)
-    ((images, _),) = Evaluation(TensorDomain("pictures", samples, labels), batch_size=len(samples))
+    ((images, _),) = Evaluation(TensorDomain("pictures", samples, labels, as_is), batch_size=len(samples))
     return images
 
 

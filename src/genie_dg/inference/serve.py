@@ -24,7 +24,7 @@ from genie_dg.data.domains import DataError
 
 from .model import Model
 from .nearest import Examples
-from .pictures import normalised, thumbnail
+from .pictures import thumbnail
 
 HOST = "127.0.0.1"
 MOST_BYTES = 20 * 2**20
@@ -76,7 +76,7 @@ class Server(ThreadingHTTPServer):
         """What the page shows of a picture."""
         picture = decode_bytes(data, "The picture", MOST_PIXELS)
         with self.one_at_a_time:
-            images = normalised(self.model.sample(picture)[None])
+            images = self.model.normalised(self.model.sample(picture)[None])
             logits, features = self.model.logits_and_features(images)
         (prediction,) = self.model.ranked(logits)
         near = [] if self.examples is None else self.examples.nearest(features[0])

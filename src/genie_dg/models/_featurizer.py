@@ -70,6 +70,7 @@ class BackboneRow:
         image_size: what it was designed for, in pixels; 0 when any size is as good.
         extra: of this package, with what it needs; empty when torch is enough.
         pretrained: where its published weights come from; empty when there are none.
+        flat: it also takes samples that are not images, such as rows of a table.
     """
 
     name: str
@@ -79,6 +80,7 @@ class BackboneRow:
     image_size: int = 0
     extra: str = ""
     pretrained: str = ""
+    flat: bool = False
 
 
 class Renormalised(nn.Module):

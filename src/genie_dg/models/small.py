@@ -71,5 +71,5 @@ def _featurizer(
 _PAPER = "Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021"
 ROWS = (
     BackboneRow("cnn", build_cnn, "DomainBed's network for MNIST: 4 convolutions, 128 features", _PAPER),
-    BackboneRow("mlp", build_mlp, "DomainBed's perceptron: 3 linear layers, 256 features", _PAPER),
+    BackboneRow("mlp", build_mlp, "DomainBed's perceptron: 3 linear layers, 256 features", _PAPER, flat=True),
 )

@@ -1,5 +1,8 @@
 """What a sweep is: many runs in a few lines of TOML, and the runs it stands for.
 
+For a table among the data sets, ``[columns."patients.csv"]`` says which column is the ``domain``, the ``label``
+and the ``image``, and lists those to ``ignore``.
+
 ::
 
     name = "pacs-optimizers"
@@ -61,6 +64,9 @@ OVERRIDES = {
 }
 """The fields of a run that a sweep may fix for all its runs, and their kinds."""
 
+COLUMNS = ("domain", "label", "image", "ignore")
+"""What can be said of the columns of a table."""
+
 MANY = 1_000_000
 """Draws or trials that a sweep can have at most."""
 
@@ -84,6 +90,7 @@ class SweepConfig:
             of before, which rounds differently. Part of a run's identity, but no change of the protocol.
         threads: of each run, which changes the last digits; part of its identity, no change of the protocol.
         plugins: files that register rows which the sweep names; paths are seen from the sweep's file.
+        columns: by entry of ``datasets``, for tables, which column says what: `COLUMNS`.
     """
 
     name: str
@@ -100,6 +107,7 @@ class SweepConfig:
     fast: bool = True
     threads: int = 1
     plugins: Sequence[str] = ()
+    columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = "The sweep"
@@ -114,6 +122,7 @@ class SweepConfig:
         for key in ("datasets", "algorithms", "optimizers"):
             _check_names(key, getattr(self, key))
         check_tasks(self.test_domains)
+        _check_columns(self.columns, self.datasets)
         for key in ("hparams", "trials"):
             _check_seeds(key, getattr(self, key))
         check_kind(where, "fast", self.fast, "true or false", InputError)
@@ -140,6 +149,7 @@ class Facts:
         small_images: the data sets whose samples are small pictures.
         without_weights: the networks for which no pretrained weights are published.
         in_files: the data sets whose samples are pictures in files.
+        tables: the data sets whose samples are rows of a table, by name of their network.
     """
 
     domains: Mapping[str, Sequence[str]]
@@ -148,6 +158,7 @@ class Facts:
     small_images: tuple[str, ...] = ()
     without_weights: tuple[str, ...] = ()
     in_files: tuple[str, ...] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_sweep(path: str | Path) -> SweepConfig:
@@ -162,7 +173,7 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
     Traceback (most recent call last):
     genie_dg.check.InputError: The sweep has no 'algorithm'; its keys are name, protocol, datasets, \
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings, \
-fast, threads, plugins; did you mean 'algorithms'?
+fast, threads, plugins, columns; did you mean 'algorithms'?
     """
     check_keys(where, data, [f.name for f in fields(SweepConfig)], InputError)
     for f in fields(SweepConfig):
@@ -183,7 +194,8 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
         facts: of the registries and the data.
     """
     profile = fitted(profile, facts.algorithms, facts.optimizers)
-    profile = replace(profile, small_images=(*profile.small_images, *facts.small_images))
+    small = (*profile.small_images, *facts.small_images, *facts.tables)
+    profile = replace(profile, small_images=small)
     datasets = _known("data set", sweep.datasets, facts.domains)
     algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
     optimizers = _known("optimizer", sweep.optimizers, facts.optimizers)
@@ -239,6 +251,7 @@ def _fixed(
 def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) -> dict[str, Any]:
     """The fields that the protocol fixes for a data set, with the overrides of the sweep put over them."""
     backbone, pretrained = profile.backbone_of(dataset)
+    backbone = facts.tables.get(dataset, backbone)
     values: dict[str, Any] = {
         "protocol": f"{profile.name}/changed" if sweep.overrides else profile.name,
         "backbone": backbone,
@@ -261,6 +274,25 @@ def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) ->
                 "none; add pretrained = false to [overrides]."
             )
     return values
+
+
+def _check_columns(columns: Any, datasets: Sequence[str]) -> None:
+    """Refuse columns of a data set that the sweep does not name, and what cannot be said of a column."""
+    check_kind("The sweep", "columns", columns, "table", InputError)
+    for name, said in columns.items():
+        where = f"[columns.{name!r}]"
+        if name not in datasets:
+            raise InputError(
+                f"{where} is not of a data set of the sweep; its data sets are {', '.join(datasets)}"
+                f"{did_you_mean(name, datasets)}"
+            )
+        check_kind("[columns]", name, said, "table", InputError)
+        check_keys(where, said, COLUMNS, InputError)
+        ignored = said.get("ignore", [])
+        if kind_of(ignored) != "list":
+            raise InputError(f"{where} has ignore = {ignored!r}; it must be a list of names of columns.")
+        for value in (*(said[key] for key in said if key != "ignore"), *ignored):
+            check_kind(where, "a column", value, "text", InputError)
 
 
 def _seeds(asked: int | Sequence[int] | None, usual: int) -> list[int]:

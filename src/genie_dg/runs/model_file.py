@@ -38,6 +38,7 @@ class ModelFile:
         record: the evaluation of these weights, as in ``records.jsonl``; empty in files of before.
         averaged: the weights are a mean (SWAD, DiWA).
         versions: of this package and of torch.
+        table: how rows of a table become inputs (`genie_dg.data.encoding.Encoding`); ``None`` for pictures.
     """
 
     algorithm: Mapping[str, Tensor] = field(repr=False)
@@ -53,6 +54,7 @@ class ModelFile:
     record: Mapping[str, Any] = field(default_factory=dict)
     averaged: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
+    table: Mapping[str, Any] | None = None
 
     @property
     def complete(self) -> bool:
@@ -75,6 +77,8 @@ class ModelFile:
     def facts(self) -> dict[str, Any]:
         """All but the weights, as plain data with the names of the file."""
         known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "algorithm"}
+        if self.table is None:  # files of pictures stay as they were before there were tables
+            del known["table"]
         # a worker has its settings from sorted text, a run in the process of the sweep as they were drawn
         config = json.loads(json.dumps(asdict(self.config), sort_keys=True))
         plain: dict[str, Any] = _plain({**known, "config": config})

@@ -10,17 +10,21 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from genie_dg.check import folder
 
 from ..decode import decode
-from ..domains import DataError
+from ..domains import DataError, Domain, DomainSet, FileDomain
 from ..image_folders import is_picture, is_skipped
 from ..progress import Advance, silent
 from ..threads import thread_count
 from .catalog import PublishedSet
+
+BROKEN = {"empty domain", "missing file", "empty file", "undecodable"}
+"""Problems with which a set cannot be used."""
 
 
 @dataclass
@@ -39,7 +43,7 @@ class Verification:
     @property
     def good(self) -> bool:
         """Usable as it is: nothing broken, and the published splits where there are published ones."""
-        return not self.splits_differ and not {"empty domain", "empty file", "undecodable"} & set(self.problems)
+        return not self.splits_differ and not BROKEN & set(self.problems)
 
 
 def verify(
@@ -80,6 +84,42 @@ def verify(
     if facts is not None:
         _compare(result, facts, root)
     return result
+
+
+def verify_set(data: DomainSet, *, deep: bool = True, progress: Advance = silent) -> Verification:
+    """Look at every sample of a set that was opened, whatever it was opened from.
+
+    Args:
+        data: the set.
+        deep: decode every picture.
+        progress: called with how many more were looked at.
+    """
+    result = Verification(classes=data.classes, variant=data.variant)
+    with ThreadPoolExecutor(thread_count()) as pool:
+        for domain in data.domains:
+            result.counts[domain.name] = len(domain)
+            present = set(domain.labels.tolist())
+            for k, name in enumerate(data.classes):
+                if k not in present:
+                    result.add("missing class", f"{domain.name}: {name}")
+            problems = pool.map(partial(_problem_in, domain, deep, progress), range(len(domain)))
+            for index, problem in enumerate(problems):
+                if problem:
+                    result.add(problem, domain.where(index))
+    return result
+
+
+def _problem_in(domain: Domain, deep: bool, progress: Advance, index: int) -> str:
+    if isinstance(domain, FileDomain):
+        path = domain.root / domain.paths[index]
+        return _problem(path, deep, progress) if path.is_file() else "missing file"
+    progress(1)
+    try:
+        if deep:
+            domain.read(index)
+    except DataError:
+        return "undecodable"
+    return ""
 
 
 def _refuse_layout(root: Path) -> NoReturn:

@@ -1,0 +1,157 @@
+"""From rows of a table to inputs of a network, by what the training rows say and nothing else.
+
+A number x becomes ``(x - mean) / std``, with the mean and the deviation (population) of the rows that train; a
+missing number becomes the mean, so 0, and a column that does not vary in the training rows becomes 0
+everywhere. A category becomes one input for each level that the training rows have, 1 for its own and 0 for the
+others; a level that they do not have, and a missing one, is 0 everywhere. The test domain and the held-back
+rows are never looked at. A model keeps its encoding, so that it can be given a table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .domains import DataError, Domain, DomainSet, Labels, TableColumns, TableDomain, TensorDomain
+from .splits import Split
+
+MOST_INPUTS = 2**16
+"""Inputs of a network at most; a column of names or numbers of persons taken for categories soon has more."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the rows of a table become inputs.
+
+    Args:
+        numbers, mean, std: names of the columns of numbers, and what each is standardised with; ``std`` is 0
+            for a column that does not vary.
+        words, levels: names of the columns of categories, and the levels that each has an input for.
+        domain, label: the columns that say domain and class.
+    """
+
+    numbers: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    words: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    domain: str
+    label: str
+
+    @property
+    def width(self) -> int:
+        """The inputs of the network."""
+        return len(self.numbers) + sum(map(len, self.levels))
+
+    @property
+    def columns(self) -> TableColumns:
+        """The same columns as a table has them."""
+        return TableColumns(self.numbers, self.words, self.levels, self.domain, self.label)
+
+    def inputs(self, table: TableDomain) -> Tensor:
+        """What the network sees of a table: float32 ``[n, width, 1, 1]``; its columns are found by name."""
+        parts = [self._numbers(table)]
+        for name, levels in zip(self.words, self.levels, strict=True):
+            at = _place(name, table.columns.words)
+            known = {level: k for k, level in enumerate(levels)}
+            place = np.array([known.get(level, -1) for level in table.columns.levels[at]] + [-1])
+            parts.append(place[table.words[:, at]][:, None] == np.arange(len(levels)))
+        joined = np.concatenate([part.astype(np.float64) for part in parts], axis=1)
+        return torch.from_numpy(joined.astype(np.float32))[:, :, None, None]
+
+    def _numbers(self, table: TableDomain) -> np.ndarray[Any, Any]:
+        at = [_place(name, table.columns.numbers) for name in self.numbers]
+        std = np.array(self.std)
+        scaled = (table.numbers[:, at] - np.array(self.mean)) / np.where(std > 0, std, 1.0)
+        filled: np.ndarray[Any, Any] = np.where(np.isnan(scaled) | (std == 0), 0.0, scaled)
+        return filled
+
+    def to_json(self) -> dict[str, Any]:
+        """As a model file keeps it."""
+        return asdict(self)
+
+
+def encoding_from(data: Mapping[str, Any]) -> Encoding:
+    """The encoding that `Encoding.to_json` wrote."""
+    try:
+        numbers, words = tuple(map(str, data["numbers"])), tuple(map(str, data["words"]))
+        mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
+        levels = tuple(tuple(map(str, some)) for some in data["levels"])
+        if not len(numbers) == len(mean) == len(std) or len(words) != len(levels):
+            raise ValueError("its lists differ in length")
+        return Encoding(numbers, mean, std, words, levels, str(data["domain"]), str(data["label"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"The model does not say how a table becomes its inputs ({error}); train it again."
+        ) from error
+
+
+def _place(name: str, present: Sequence[str]) -> int:
+    if name not in present:
+        kinds = ", ".join(present) or "none"
+        raise DataError(
+            f"The table has no column {name!r} of the kind that the model was trained with (it has {kinds}); "
+            "add it, or train again."
+        )
+    return list(present).index(name)
+
+
+def fit_encoding(tables: Iterable[TableDomain], rows: Iterable[Labels]) -> Encoding:
+    """The encoding that some rows of some domains give, all rows together.
+
+    Args:
+        tables: the training domains.
+        rows: of each, the positions that train.
+    """
+    pairs = list(zip(tables, rows, strict=True))
+    columns = pairs[0][0].columns
+    numbers = np.concatenate([table.numbers[some] for table, some in pairs])
+    words = np.concatenate([table.words[some] for table, some in pairs])
+    there = ~np.isnan(numbers)
+    count = np.maximum(there.sum(0), 1)
+    mean = np.where(there, numbers, 0.0).sum(0) / count
+    std = np.sqrt((np.where(there, numbers - mean, 0.0) ** 2).sum(0) / count)
+    varies = np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in numbers.T], dtype=bool)
+    levels = tuple(
+        tuple(every[k] for k in np.unique(words[:, at]) if k >= 0) for at, every in enumerate(columns.levels)
+    )
+    encoding = Encoding(
+        columns.numbers,
+        tuple(mean.tolist()),
+        tuple(np.where(varies, std, 0.0).tolist()),
+        columns.words,
+        levels,
+        columns.domain,
+        columns.label,
+    )
+    if not 0 < encoding.width <= MOST_INPUTS:
+        raise DataError(
+            f"The table gives {encoding.width:,} inputs; expected 1 to {MOST_INPUTS:,}, so leave columns of "
+            "names out with --ignore-column NAME."
+        )
+    return encoding
+
+
+def encoded(
+    data: DomainSet, sources: Sequence[int], parts: Sequence[Split]
+) -> tuple[DomainSet, Encoding | None]:
+    """A table as tensors, by what its training rows say; any other set as it is.
+
+    Args:
+        data: the set.
+        sources: the domains that train.
+        parts: the split of every domain.
+    """
+    if not data.is_table:
+        return data, None
+    tables = [domain for domain in data.domains if isinstance(domain, TableDomain)]
+    encoding = fit_encoding([tables[k] for k in sources], [parts[k].inside for k in sources])
+    domains: tuple[Domain, ...] = tuple(
+        TensorDomain(table.name, encoding.inputs(table), table.labels, as_is=True) for table in tables
+    )
+    return DomainSet(data.name, data.classes, domains, data.variant), encoding
