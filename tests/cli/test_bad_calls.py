@@ -64,6 +64,7 @@ MORE = {
     "--workers": (),
     "--device": ("cuda:99", "meta", "cpu:x"),
     "--watch": ("ogsr", "updates,ogsr"),
+    "--track": ("wandbb", "tensorboard,mlfow"),
     "--weights": ("{root}/file",),
     "--plugin": ("{root}/file.py",),
     "--dropout": ("1",),

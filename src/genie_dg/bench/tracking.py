@@ -118,8 +118,8 @@ class Sending:
     def _warn(self, error: Exception) -> None:
         reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
         warnings.warn(
-            f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: {reason[:300]}); the run "
-            "goes on without it, and what is missing is sent later if it works again.",
+            f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: {reason[:300]}); the "
+            "run goes on without it, and what is missing is sent later if it works again.",
             FileWarning,
             stacklevel=5,
         )

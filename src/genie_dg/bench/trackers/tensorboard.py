@@ -7,6 +7,7 @@ they hold is read back when a run goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -55,8 +56,12 @@ def table(parameters: Mapping[str, object]) -> str:
 
 def read_points(folder: str) -> set[tuple[str, int]]:
     """The scalars in all files of a folder; a file ends where it is torn."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+        EventAccumulator,
+    )
 
+    if not Path(folder).is_dir():
+        return set()
     events = EventAccumulator(folder, {"scalars": 0, "tensors": 0}).Reload()  # 0 keeps all
     tags = events.Tags()
     scalars = {(tag, event.step) for tag in tags["scalars"] for event in events.Scalars(tag)}

@@ -1,8 +1,8 @@
 """Weights & Biases: a run of the project ``WANDB_PROJECT``, else ``genie-dg``, with the id of ours.
 
 Online a run that goes on is resumed there, and its server drops what it has already: steps only ever grow.
-Offline (``WANDB_MODE=offline``) every process begins a folder of its own, which ``wandb sync --append`` joins; what the
-earlier ones hold is read back, since a process that was killed loses what W&B had not written yet.
+Offline (``WANDB_MODE=offline``) every process begins a folder of its own, which ``wandb sync --append`` joins;
+what the earlier ones hold is read back, since a process that was killed loses what W&B had not written yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def keeps_files() -> bool:
 
 
 class WandbTracker(Tracker):
-    """A run of a W&B project. Nothing but what it is told is sent: no output, code or measures of the machine."""
+    """A run of a W&B project; output, code and measures of the machine are not sent."""
 
     def __init__(self, run: TrackedRun) -> None:
         import wandb
@@ -75,17 +75,20 @@ class WandbTracker(Tracker):
 
 def read_points(file: Path) -> Iterator[tuple[str, int]]:
     """The points in W&B's own file of a run, up to where it is torn."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
     from wandb.sdk.internal.datastore import DataStore
 
+    messages: Any = wandb_internal_pb2  # its names are made when it is imported
     store: Any = DataStore()
     try:
         store.open_for_scan(str(file))
         while (data := store.scan_data()) is not None:
-            record = Record()
+            record = messages.Record()
             record.ParseFromString(data)
             items = {(item.key or "/".join(item.nested_key)): item.value_json for item in record.history.item}
             if "_step" in items:
                 yield from ((name, int(items["_step"])) for name in items if not name.startswith("_"))
     except AssertionError:  # how it says that the file ends in the middle of a record
         return
+    finally:
+        store.close()
