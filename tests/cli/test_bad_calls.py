@@ -33,6 +33,7 @@ VALID = {
     "model": "{root}/runs",
     "pictures": "{root}/pictures",
     "to": "torchscript",
+    "out": "{root}/packed",
 }
 """A good value of every positional argument and every required option, by name."""
 
