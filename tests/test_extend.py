@@ -1,4 +1,4 @@
-"""The four examples of the guide to extending: short, and trained with from the command line."""
+"""The five examples of the guide to extending: short, and trained with from the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import genie_dg.plugins
 from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.bench.trackers.tracker import TRACKERS
 from genie_dg.cli.main import main
 from genie_dg.data.registry import SETS
 from genie_dg.models.backbones import BACKBONES
@@ -22,6 +23,7 @@ TRAINED_WITH = {
     "Focal": ["digits", "--test-domain", "5", "--algorithm", "Focal", "--set", "gamma=1"],
     "SignSGD": ["digits", "--test-domain", "5", "--optimizer", "signsgd", "--set", "lr=0.002"],
     "open_stripes": ["stripes", "--test-domain", "faint", "--optimizer", "adam", "--set", "lr=1e-3"],
+    "Lines": ["digits", "--test-domain", "5", "--backbone", "mlp", "--set", "lr=1", "--track", "lines"],
     "build": ["digits", "--test-domain", "5", "--backbone", "two-convs", "--set", "lr=1"],
 }
 
@@ -30,7 +32,7 @@ def block_with(word: str) -> str:
     return next(block for block in BLOCKS if re.search(rf"^(class|def) {word}\b", block, flags=re.M))
 
 
-def test_there_are_four_and_they_are_short() -> None:
+def test_there_are_five_and_they_are_short() -> None:
     assert len(BLOCKS) == len(TRAINED_WITH)
     for word in TRAINED_WITH:
         assert len(block_with(word).strip().splitlines()) < 30, word
@@ -39,7 +41,7 @@ def test_there_are_four_and_they_are_short() -> None:
 @pytest.fixture
 def registries_as_before() -> Iterator[None]:
     """What a plugin registers is gone after the test."""
-    registries = (ALGORITHMS, BACKBONES, OPTIMIZERS, SETS)
+    registries = (ALGORITHMS, BACKBONES, OPTIMIZERS, SETS, TRACKERS)
     before = [dict(registry._rows) for registry in registries]
     yield
     for registry, rows in zip(registries, before, strict=True):
@@ -58,6 +60,10 @@ def test_it_trains_from_the_command_line(word: str, tmp_path: Path) -> None:
     first, last = (json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines())
     assert last["loss"] < first["loss"]
     assert (folder / "done").exists()
+    if word == "Lines":
+        lines = (folder / "curves.csv").read_text().splitlines()
+        assert lines[0] == f"loss,0,{first['loss']}"
+        assert len({line.rpartition(",")[0] for line in lines}) == len(lines) == 2 * 10
 
 
 def test_everything_that_is_offered_is_there() -> None:

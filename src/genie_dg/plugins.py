@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from genie_dg.algorithms.algorithm import AlgorithmRow as AlgorithmRow
     from genie_dg.algorithms.gradients import with_gradient as with_gradient
     from genie_dg.algorithms.registry import ALGORITHMS as ALGORITHMS
+    from genie_dg.bench.trackers.tracker import TRACKERS as TRACKERS
+    from genie_dg.bench.trackers.tracker import Tracker as Tracker
+    from genie_dg.bench.trackers.tracker import TrackerRow as TrackerRow
     from genie_dg.data.domains import DomainSet as DomainSet
     from genie_dg.data.domains import TensorDomain as TensorDomain
     from genie_dg.data.registry import SETS as SETS
@@ -40,6 +43,7 @@ _HOME = {
     "algorithms.algorithm": ("Algorithm", "AlgorithmRow"),
     "algorithms.gradients": ("with_gradient",),
     "algorithms.registry": ("ALGORITHMS",),
+    "bench.trackers.tracker": ("TRACKERS", "Tracker", "TrackerRow"),
     "data.domains": ("DomainSet", "TensorDomain"),
     "data.registry": ("SETS", "SetRow"),
     "models.backbones": ("BACKBONES", "BackboneRow", "Featurizer"),

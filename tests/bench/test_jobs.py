@@ -59,13 +59,6 @@ def test_the_threads_are_those_of_the_run_and_afterwards_as_before(threads: int,
         torch.set_num_threads(before)
 
 
-def test_tensorboard_is_written_beside_the_records_when_asked_for(tmp_path: Path) -> None:
-    plain, logged = job_in(tmp_path / "plain"), job_in(tmp_path / "logged", tensorboard=True)
-    assert run_job(plain, OpenSets()) == run_job(logged, OpenSets())
-    assert not (plain.folder / "tensorboard").exists()
-    assert len(list((logged.folder / "tensorboard").glob("events*"))) == 1
-
-
 def test_weights_and_watches_are_checked_before_any_step(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"w\.pth cannot be read"):
         run_job(job_in(tmp_path / "runs", weights=str(tmp_path / "w.pth")), OpenSets())

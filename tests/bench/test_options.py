@@ -91,7 +91,7 @@ def test_the_flags_are_made_from_the_fields_alone(verb: str) -> None:
     add_flags(parser, verb)
     flags = {action.dest for action in parser._actions}
     assert flags == {name for name in CHANGED if verb in verbs_of(name)}
-    trains = {"watch", "tensorboard"} if verb in ("train", "sweep") else set()
+    trains = {"watch", "track"} if verb in ("train", "sweep") else set()
     leaves_runs = set() if verb == "lr-find" else {"out"}
     assert {"root", "cache", "device", "plugin"} | leaves_runs | trains <= flags
     assert all(action.help for action in parser._actions)
@@ -110,9 +110,10 @@ def test_a_new_field_is_a_new_flag() -> None:
     assert "--device" in parser.format_help()
 
 
-def test_watches_are_words_between_commas() -> None:
+def test_watches_and_trackers_are_words_between_commas() -> None:
     assert RunOptions(watch="updates, osgr").watches == ("updates", "osgr")
-    assert RunOptions(watch=" , ").watches == RunOptions().watches == ()
+    assert RunOptions(track="mlflow,wandb").tracks == ("mlflow", "wandb")
+    assert RunOptions(watch=" , ").watches == RunOptions().watches == RunOptions().tracks == ()
 
 
 def test_a_job_knows_its_folder_and_whether_it_is_done(tmp_path: Path) -> None:

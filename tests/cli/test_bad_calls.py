@@ -33,6 +33,7 @@ VALID = {
     "model": "{root}/runs",
     "pictures": "{root}/pictures",
     "to": "torchscript",
+    "out": "{root}/packed",
 }
 """A good value of every positional argument and every required option, by name."""
 
@@ -64,6 +65,7 @@ MORE = {
     "--workers": (),
     "--device": ("cuda:99", "meta", "cpu:x"),
     "--watch": ("ogsr", "updates,ogsr"),
+    "--track": ("wandbb", "tensorboard,mlfow"),
     "--weights": ("{root}/file",),
     "--plugin": ("{root}/file.py",),
     "--dropout": ("1",),

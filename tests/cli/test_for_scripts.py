@@ -125,13 +125,17 @@ def test_flags_are_spelled_alike() -> None:
         assert len({option for option in options if option.startswith("--")}) <= 1, dest
 
 
-def test_tensorboard_is_asked_for_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb", "tensorboard"])
+def test_a_tracker_is_looked_for_before_anything_starts(
+    tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
-    words = ["train", "digits", "--test-domain", "0", "--tensorboard", "--out", str(tmp_path / "runs")]
+    monkeypatch.setitem(sys.modules, tracker, None)  # as if it were not installed
+    words = ["train", "digits", "--test-domain", "0", "--track", tracker, "--out", str(tmp_path / "runs")]
     assert main(words) == 2
-    assert "--tensorboard needs tensorboard, which is not installed here" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        f"genie-dg: --track {tracker} needs {tracker}, not installed here; "
+        f'run pip install "genie-dg[{tracker}]" and try again.\n'
+    )
     assert not (tmp_path / "runs").exists()
 
 

@@ -53,7 +53,7 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
     assert "digits, mlp, 8 a domain, ERM with genie: " in text
     assert "s a step, " in text
     assert not (tmp_path / "runs").exists(), "a dry run starts nothing"
-    assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--tensorboard"]) == 0
+    assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--track", "tensorboard"]) == 0
     assert "8 of 8 runs are done, 0 failed." in shown(capsys)
     assert main(["status", out]) == 0
     assert "small: 8 runs: 8 done" in shown(capsys)

@@ -13,7 +13,7 @@ from genie_dg.runs.record import Record
 from .assemble import Parts, assemble
 from .options import Job, RunOptions
 from .request import load_plugin
-from .tensorboard import logging_to
+from .tracking import train_tracked
 from .train import Report, same_kernels, train
 from .watch import check_watches, watching
 
@@ -54,7 +54,8 @@ def run_parts(
     """Train, with all that the options ask for besides; ``more`` as for `train`."""
     if watches := check_watches(options.watches):
         report = watching(parts, folder, watches, report)
-    if not options.tensorboard:
+
+    def work(report: Report | None) -> list[Record]:
         return train(parts, folder, report, options.keep, more)
-    with logging_to(folder, parts, report) as logged:
-        return train(parts, folder, logged, options.keep, more)
+
+    return train_tracked(parts, folder, options, work, report)

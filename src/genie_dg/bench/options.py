@@ -64,10 +64,12 @@ class RunOptions:
         "best", "weights to keep: best (by validation), last, all (of every record) or none", type=some_text
     )
     watch: str = option("", "also measure updates, osgr, or updates,osgr", type=some_text)
-    tensorboard: bool = option(False, "also write TensorBoard's files")
+    track: str = option("", "also send curves to mlflow, wandb, tensorboard, or several", type=some_text)
     plugin: tuple[str, ...] = option(
         (), "a Python file that registers your own rows", OPENING, metavar="FILE", type=path_text
     )
+    group: str = option("", "", ())
+    """The name of the sweep, by which trackers group its runs."""
 
     domain_column: str = option(
         "", "of a table, the column whose values are the domains", TABULAR, metavar="NAME", type=some_text
@@ -89,7 +91,17 @@ class RunOptions:
     @property
     def watches(self) -> tuple[str, ...]:
         """What is measured besides the records."""
-        return tuple(word.strip() for word in self.watch.split(",") if word.strip())
+        return _words(self.watch)
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """The trackers that get the curves."""
+        return _words(self.track)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
     @property
     def columns(self) -> Columns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import runpy
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.check import InputError, MissingPackage, did_you_mean, folder, writable_folder
+from genie_dg.check import InputError, did_you_mean, folder, writable_folder
 from genie_dg.models.backbones import find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.registry import PluginError
@@ -72,7 +71,7 @@ def sort_settings(
 
 
 def check_here(options: RunOptions) -> None:
-    """Refuse options that cannot be followed on this machine: folders, device, watches, TensorBoard."""
+    """Refuse options that cannot be followed on this machine: folders, device, watches."""
     writable_folder("--out", options.out)
     if options.cache:
         writable_folder("--cache", options.cache)
@@ -80,11 +79,6 @@ def check_here(options: RunOptions) -> None:
         folder(Path(options.root), "give --root the folder that holds the data sets")
     usable_device(options.device)
     check_watches(options.watches)
-    if options.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise MissingPackage(
-            "--tensorboard needs tensorboard, which is not installed here; run pip install tensorboard and try "
-            "again."
-        )
 
 
 def usable_device(text: str) -> str:

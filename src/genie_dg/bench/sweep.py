@@ -32,6 +32,7 @@ from .options import Job, RunOptions
 from .request import check_here
 from .status import makespan
 from .step import batch_of, take_step
+from .trackers.tracker import check_trackers
 from .train import same_kernels, save
 from .trial import try_out
 
@@ -63,7 +64,9 @@ def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
         threads: of each run, instead of what the file says.
     """
     check_here(options)
+    check_trackers(options.tracks)
     sweep = load_sweep(path)
+    options = replace(options, group=sweep.name)
     if threads is not None:
         sweep = replace(sweep, threads=threads)
     profile = find_protocol(sweep.protocol, path.parent)

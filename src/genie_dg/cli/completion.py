@@ -51,6 +51,7 @@ def names() -> dict[str, list[str]]:
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.bench.diwa import CHOICES
     from genie_dg.bench.options import EVALUATE
+    from genie_dg.bench.trackers.tracker import TRACKERS
     from genie_dg.bench.watch import WATCHES
     from genie_dg.data.registry import SETS
     from genie_dg.models.backbones import BACKBONES
@@ -70,6 +71,7 @@ def names() -> dict[str, list[str]]:
         "--precision": list(PRECISIONS),
         "--evaluate": list(EVALUATE),
         "--watch": list(WATCHES),
+        "--track": list(TRACKERS),
         "--engine": list(ENGINES),
         "--select": list(METHODS),
         "--format": list(FORMATS),

@@ -1,4 +1,4 @@
-"""List what can be combined: algorithms, optimizers, backbones, data sets, protocols."""
+"""List what can be combined: algorithms, optimizers, backbones, data sets, protocols, trackers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from genie_dg.algorithms.algorithm import AlgorithmRow
     from genie_dg.search_space import Space
 
-KINDS = ("algorithms", "optimizers", "backbones", "data", "protocols")
+KINDS = ("algorithms", "optimizers", "backbones", "data", "protocols", "trackers")
 DOMAINBED = "domainbed"
 """How each algorithm compares with DomainBed's code: long, and listed only when asked for."""
 
@@ -88,6 +88,7 @@ def documents_of(kind: str) -> list[dict[str, object]]:
 def rows_of(kind: str) -> list[tuple[str, str]]:
     """Names and one line about each of a kind."""
     from genie_dg.algorithms.registry import ALGORITHMS
+    from genie_dg.bench.trackers.tracker import TRACKERS
     from genie_dg.data.registry import SETS
     from genie_dg.models.backbones import listing as list_backbones
     from genie_dg.optim.registry import OPTIMIZERS
@@ -97,6 +98,8 @@ def rows_of(kind: str) -> list[tuple[str, str]]:
         return [(row.name, " ".join(agreement(row))) for row in ALGORITHMS.values()]
     if kind == "protocols":
         return [(row.name, row.summary) for row in PROTOCOLS.values()]
+    if kind == "trackers":
+        return [(row.name, row.summary) for row in TRACKERS.values()]
     if kind == "algorithms":
         return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in ALGORITHMS.values()]
     if kind == "optimizers":

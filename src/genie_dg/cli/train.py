@@ -167,12 +167,14 @@ def run(arguments: argparse.Namespace) -> int:
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.parallel import joined
     from genie_dg.bench.request import check_here, usable_device
+    from genie_dg.bench.trackers.tracker import check_trackers
     from genie_dg.bench.trial import try_out
 
     options = options_from(arguments)
     check_here(options)
     opened = OpenSets()
     opened.load_plugins(options)
+    check_trackers(options.tracks)
     asked_for(arguments, options)  # what is wrong whatever the data are is refused before they are opened
     data = opened.open(arguments.data, options)
     first = config_of(arguments, data, options)

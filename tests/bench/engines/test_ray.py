@@ -354,10 +354,21 @@ def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tm
         launch_ray(jobs_in(tmp_path), **asked)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "value"), [("tensorboard", True), ("watch", "osgr")])
-def test_what_is_not_sent_back_is_refused(name: str, value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=f"The files of --{name} are not sent back from a cluster"):
-        launch_ray([jobs_in(tmp_path)[0].changed(**{name: value})])
+@pytest.mark.parametrize(
+    ("flag", "options"),
+    [
+        ("--watch", {"watch": "osgr"}),
+        ("--track tensorboard", {"track": "tensorboard"}),
+        ("--track wandb", {"track": "wandb"}),
+    ],
+)
+def test_what_is_not_sent_back_is_refused(
+    flag: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    with pytest.raises(ClusterError, match=f"The files of {flag} are not sent back from a cluster"):
+        launch_ray([jobs_in(tmp_path)[0].changed(**options)])
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "lock", "failures.jsonl", "x/done", "", 3])

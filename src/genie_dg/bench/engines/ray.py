@@ -19,6 +19,7 @@ from genie_dg.files import Busy, FileError, remove_parts
 from genie_dg.runs import folder as files
 
 from ..options import Job
+from ..trackers.tracker import check_trackers
 from ._paths import with_whole_paths
 from ._ray_cluster import connection, slots_of
 from ._ray_files import (
@@ -94,9 +95,10 @@ def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: 
         raise ClusterError("got cpus=0 and gpus=0; a run must hold some of one, or all would run at once.")
     if device.startswith("cuda") and gpus == 0:
         raise ClusterError(f"got device={device!r} with gpus=0; give gpus=1, or a fraction to share one.")
-    for name in ("watch", "tensorboard"):
-        if any(getattr(job.options, name) for job in jobs):
-            raise ClusterError(f"The files of --{name} are not sent back from a cluster; leave it out.")
+    trackers = check_trackers(name for job in jobs for name in job.options.tracks)
+    unsent = ["--watch"] if any(job.options.watch for job in jobs) else []
+    for flag in (*unsent, *(f"--track {row.name}" for row in trackers if row.keeps_files())):
+        raise ClusterError(f"The files of {flag} are not sent back from a cluster; leave it out.")
 
 
 @dataclass

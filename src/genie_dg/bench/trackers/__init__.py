@@ -1,0 +1,1 @@
+"""Trackers: programs that collect the curves of many runs."""

@@ -1,0 +1,134 @@
+"""What a tracker is, and the registry of trackers.
+
+A tracker holds one run of its own for each run here. It is opened while the run trains, also when the run goes
+on after it was stopped, and says which points it holds already; `genie_dg.bench.tracking` sends it the others.
+It may fail at any moment: an exception is told once, and training goes on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from genie_dg.check import InputError, MissingPackage
+from genie_dg.registry import Registry
+
+State = Literal["finished", "failed", "stopped"]
+"""How a run ended: complete, by an error, or by the user's Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What a tracker is told of a run when it is opened.
+
+    Args:
+        name: the run's id, which is the same whenever and wherever the run goes on.
+        group: the name of the sweep; empty for a run of ``genie-dg train``.
+        folder: of the run; a tracker that writes files writes them into a folder of its own there.
+        parameters: the configuration and the versions, as plain values by name.
+    """
+
+    name: str
+    group: str
+    folder: Path
+    parameters: Mapping[str, str | int | float | bool]
+
+
+class Tracker(ABC):
+    """One run in a tracker, opened to be written to."""
+
+    @abstractmethod
+    def held(self) -> set[tuple[str, int]]:
+        """The points that are there already, each as (name of the curve, step); asked for once, at first."""
+
+    @abstractmethod
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Add points to curves, all of one step; none of them is held."""
+
+    @abstractmethod
+    def end(self, state: State) -> None:
+        """Mark the run as ended, and let go of everything; a run that is opened again is not ended any more."""
+
+
+@dataclass(frozen=True)
+class TrackerRow:
+    """One tracker.
+
+    Args:
+        name: what it is asked for by.
+        open: begins a run in the tracker, or opens the one that this run has there.
+        summary: one line for listings.
+        module: what must be importable; empty for nothing.
+        install: what ``pip install`` is given for that.
+        problem: says in a sentence why the tracker cannot be used as it is set up; empty when it can.
+        keeps_files: whether it leaves files in the run's folder, which are not sent back from a cluster.
+    """
+
+    name: str
+    open: Callable[[TrackedRun], Tracker]
+    summary: str
+    module: str = ""
+    install: str = ""
+    problem: Callable[[], str] = lambda: ""
+    keeps_files: Callable[[], bool] = lambda: False
+
+
+def _of(module: str, function: str) -> Callable[..., Any]:
+    """A function of a module of this package that is imported when it is called, and not before."""
+
+    def call(*arguments: Any) -> Any:
+        return pkgutil.resolve_name(f"{__package__}.{module}:{function}")(*arguments)
+
+    return call
+
+
+TRACKERS: Registry[TrackerRow] = Registry(
+    "tracker",
+    [
+        TrackerRow(
+            "mlflow",
+            _of("mlflow", "MlflowTracker"),
+            "the MLflow server that MLFLOW_TRACKING_URI names",
+            "mlflow",
+            "genie-dg[mlflow]",
+            problem=_of("mlflow", "problem"),
+        ),
+        TrackerRow(
+            "wandb",
+            _of("wandb", "WandbTracker"),
+            "Weights & Biases, or its files with WANDB_MODE=offline",
+            "wandb",
+            "genie-dg[wandb]",
+            keeps_files=_of("wandb", "keeps_files"),
+        ),
+        TrackerRow(
+            "tensorboard",
+            _of("tensorboard", "TensorBoardTracker"),
+            "TensorBoard's files, in the folder tensorboard of each run",
+            "tensorboard",
+            "genie-dg[tensorboard]",
+            keeps_files=lambda: True,
+        ),
+    ],
+    TrackerRow,
+    "genie_dg.trackers",
+)
+
+
+def check_trackers(names: Iterable[str]) -> list[TrackerRow]:
+    """The rows of some trackers; one that is not known, not installed or not set up is refused."""
+    rows = [TRACKERS[name] for name in dict.fromkeys(names)]
+    for row in rows:
+        if row.module and importlib.util.find_spec(row.module) is None:
+            raise MissingPackage(
+                f"--track {row.name} needs {row.module}, not installed here; "
+                f'run pip install "{row.install or row.module}" and try again.'
+            )
+        if problem := row.problem():
+            raise InputError(problem)
+    return rows

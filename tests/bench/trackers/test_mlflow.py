@@ -1,0 +1,180 @@
+"""MLflow against a real server on this machine: what it holds after runs that were interrupted and killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genie_dg.bench.trackers.mlflow import allowed, original
+from genie_dg.cli.main import main
+
+from .runs import Point, expected, job_in, train_in_two_attempts
+
+for module in ("mlflow", "flask", "flask_cors", "sqlalchemy", "alembic", "gunicorn"):
+    pytest.importorskip(module, reason=f"{module} is not installed: the server of MLflow needs it")
+
+START = 240
+"""Seconds that the server has to start on a busy machine."""
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with a database of its own."""
+    place = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    words = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
+    words += ["--backend-store-uri", f"sqlite:///{place / 'mlflow.db'}", "--gunicorn-opts", "--threads 4"]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**os.environ, **quiet, "HOME": str(place)}
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(
+            words, cwd=place, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        until = time.monotonic() + START
+        while not answers(address):
+            assert process.poll() is None, (place / "log").read_text()
+            assert time.monotonic() < until, (place / "log").read_text()
+            time.sleep(0.2)
+        yield address
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+
+
+@pytest.fixture
+def client(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return MlflowClient(server)
+
+
+def runs_of(client: Any, experiment: str) -> dict[str, Any]:
+    found = client.get_experiment_by_name(experiment)
+    runs = client.search_runs([found.experiment_id])
+    assert len({run.info.run_name for run in runs}) == len(runs), "one run there for each of ours"
+    return {run.info.run_name: run for run in runs}
+
+
+def points_of(client: Any, run: Any) -> list[Point]:
+    return sorted(
+        (name, point.step, point.value)
+        for name in run.data.metrics
+        for point in client.get_metric_history(run.info.run_id, name)
+    )
+
+
+def test_the_server_has_every_point_of_a_run_in_two_attempts_once(
+    client: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = job_in(tmp_path, "mlflow")
+    train_in_two_attempts(job)
+    (run,) = runs_of(client, "some-sweep").values()
+    assert run.info.run_name == job.config.run_id
+    assert run.info.status == "FINISHED"
+    assert points_of(client, run) == expected(job.folder)
+    assert run.data.params["optimizer_settings.lr"] == "0.3"
+    assert run.data.params["test_domains"] == "75 degrees"
+    assert {"version.genie_dg", "version.torch"} <= set(run.data.params)
+    assert run.data.tags["genie_dg.sweep"] == "some-sweep"
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["loss", "unseen/75 degrees/out", "seen/a+b: *c*/out", "seen/日本/in"])
+def test_names_of_curves_come_back(name: str) -> None:
+    from mlflow.utils.validation import _validate_metric_name
+
+    _validate_metric_name(allowed(name))
+    assert original(allowed(name)) == name
+
+
+def test_without_an_address_nothing_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    out = tmp_path / "runs"
+    assert main(["train", "digits", "--test-domain", "0", "--track", "mlflow", "-o", str(out)]) == 2
+    assert "set MLFLOW_TRACKING_URI to it" in capsys.readouterr().err
+    assert not out.exists()
+
+
+SWEEP = """
+name = "killed"
+protocol = "domainbed"
+datasets = ["digits"]
+algorithms = ["ERM"]
+optimizers = ["adam", "genie"]
+test_domains = [["75 degrees"]]
+hparams = 1
+trials = 2
+
+[overrides]
+steps = 401
+checkpoint_every = 20
+backbone = "mlp"
+batch_size = 8
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_the_server_has_every_point_of_a_killed_sweep_once(
+    engine: str, client: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, out, name = tmp_path / "sweep.toml", tmp_path / "runs", f"killed-{engine}"
+    file.write_text(SWEEP.replace("killed", name))
+    words = ["sweep", str(file), "-o", str(out), "--engine", engine, "--device", "cpu", "--track", "mlflow"]
+    command = [sys.executable, "-m", "genie_dg", *words]
+    for kill in range(2):
+        before = [*out.glob("*/records.jsonl")]
+        lines = sum(len(path.read_text().splitlines()) for path in before)
+        process = subprocess.Popen(command, start_new_session=True)
+        until = time.monotonic() + 600
+        while sum(len(path.read_text().splitlines()) for path in out.glob("*/records.jsonl")) < lines + 8:
+            assert process.poll() is None, "the sweep ended before it could be killed"
+            assert time.monotonic() < until, f"no records before kill {kill}"
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert main(words) == 0
+    runs = runs_of(client, name)
+    assert len(runs) == 4
+    for run_id, run in runs.items():
+        assert points_of(client, run) == expected(out / run_id)
+        assert len({step for _, step, _ in points_of(client, run)}) == 21
+        assert run.info.status == "FINISHED"
+    assert "does not track" not in capfd.readouterr().err
