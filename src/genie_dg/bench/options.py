@@ -98,15 +98,15 @@ class RunOptions:
         """The trackers that get the curves."""
         return _words(self.track)
 
-
-def _words(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
     @property
     def columns(self) -> Columns:
         """Which column of a table says what."""
         return Columns(self.domain_column, self.label_column, self.image_column, self.ignore_column)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
