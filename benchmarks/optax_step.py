@@ -4,9 +4,9 @@
 
 The shapes are those of a ResNet-50 as JAX writes them (kernels as height, width, in, out). A step is
 ``update`` and ``apply_updates`` under one ``jit`` that may overwrite its weights and state. Every round times
-one step of each in turn, so that a slow moment of the machine hits both; the ratio is the median over rounds of
-the ratio in a round. XLA takes its threads when it starts, so each number of threads is a process of its own,
-bound to that many cores.
+one step of each in turn, so that a slow moment of the machine hits both; the ratio is the median over rounds
+of the ratio in a round. XLA takes its threads when it starts, so each number of threads is a process of its
+own, bound to that many cores.
 """
 
 from __future__ import annotations
