@@ -116,7 +116,7 @@ def _bar(text: str, total: int | None) -> Iterator[Any]:
 def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.published.verify import verify
-    from genie_dg.data.registry import folder_of, is_table, row_of
+    from genie_dg.data.registry import folder_of, is_table, refuse_columns, row_of
 
     row = row_of(str(arguments.what))
     facts = PUBLISHED.get(row.name) if row else None
@@ -127,6 +127,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     place = Path(arguments.what)
     if facts is None and (row is not None or place.is_file() or is_table(place, columns_from(arguments))):
         return _verify_opened(_opened(arguments), not arguments.quick)
+    refuse_columns(arguments.what, columns_from(arguments))
     root = folder_of(facts.name, arguments.root, facts.folders) if facts else place
     with _bar("looking at pictures", None) as progress:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)

@@ -239,8 +239,8 @@ def open_data(
     row = row_of(str(what))
     if row is None and is_table(path, columns):
         return _opened_table(path, columns)
-    if columns.given and (row is not None or path.exists()):
-        raise DataError(f"got a column for {what}, which is not a table; leave the names of columns out.")
+    if row is not None or path.exists():
+        refuse_columns(what, columns)
     if row is not None:
         return row.open(None if root is None else Path(root))
     if path.is_dir():
@@ -251,6 +251,12 @@ def open_data(
     raise DataError(
         f"Got {str(what)!r}; expected a folder, a list or the name of a data set ({', '.join(SETS)}){hint}"
     )
+
+
+def refuse_columns(what: str | Path, columns: Columns) -> None:
+    """Refuse the names of columns for a set that has none."""
+    if columns.given:
+        raise DataError(f"got a column for {what}, which is not a table; leave the names of columns out.")
 
 
 def is_table(path: Path, columns: Columns) -> bool:

@@ -21,7 +21,7 @@ from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels, TableDomain
 from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
 from genie_dg.data.progress import Advance, silent
-from genie_dg.data.registry import is_table, open_data, row_of
+from genie_dg.data.registry import is_table, open_data, refuse_columns, row_of
 from genie_dg.data.splits import splits
 
 from . import metrics
@@ -147,6 +147,7 @@ def open_labelled(
         if data.is_table:
             raise DataError(f"{what} is a table of numbers, and the model was trained on pictures; give these.")
         return data
+    refuse_columns(path, columns)
     first = folders_in(path)
     second = {name for one in first for name in folders_in(path / one)}
     if not set(first) & set(model.classes) or second & set(model.classes):
