@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,6 +91,7 @@ class Slurm:
         self._daemon(munge)
         self._wait(lambda: (self.folder / "munge.socket").exists(), "munged")
         self._daemon(["slurmctld", "-D", "-i", "-f", str(self.conf)])
+        self.controller = self.daemons[-1]
         self._daemon(["slurmd", "-D", "-f", str(self.conf), "-N", self.host])
         self._wait(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"), "slurmd")
 
@@ -101,7 +102,17 @@ class Slurm:
                 subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, start_new_session=True)
             )
 
-    def _wait(self, ready, name: str, seconds: float = 30.0) -> None:  # type: ignore[no-untyped-def]
+    def without_controller(self, seconds: float) -> None:
+        """Take the controller away for some time; jobs go on."""
+        self.daemons.remove(self.controller)
+        self.controller.terminate()
+        self.controller.wait()
+        time.sleep(seconds)
+        self._daemon(["slurmctld", "-D", "-f", str(self.conf)])
+        self.controller = self.daemons[-1]
+        self._wait(lambda: bool(self.ask("sinfo", "-h")), "slurmctld")
+
+    def _wait(self, ready: Callable[[], bool], name: str, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not ready():
             ended = [one.args[0] for one in self.daemons if one.poll() is not None]  # type: ignore[index]
