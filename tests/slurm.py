@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -163,3 +164,32 @@ def slurm() -> Iterator[Slurm]:
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    """The records and the weights of every run."""
+    paths = [path for name in ("records.jsonl", "model.pt") for path in out.glob(f"*/{name}")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+def wait_for(what: Callable[[], object], seconds: float = 600.0) -> object:
+    """What a call returns, as soon as it is not empty."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.1)
+    return found
+
+
+def until_warned(pid: int) -> None:
+    """Stop a process until Slurm warns it that its time is up, which lets it go on, too."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def awake() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    time.sleep(1)
+    wait_for(awake)
