@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,6 +92,7 @@ class Slurm:
         self._daemon(munge)
         self._wait(lambda: (self.folder / "munge.socket").exists(), "munged")
         self._daemon(["slurmctld", "-D", "-i", "-f", str(self.conf)])
+        self.controller = self.daemons[-1]
         self._daemon(["slurmd", "-D", "-f", str(self.conf), "-N", self.host])
         self._wait(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"), "slurmd")
 
@@ -101,7 +103,17 @@ class Slurm:
                 subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, start_new_session=True)
             )
 
-    def _wait(self, ready, name: str, seconds: float = 30.0) -> None:  # type: ignore[no-untyped-def]
+    def without_controller(self, seconds: float) -> None:
+        """Take the controller away for some time; jobs go on."""
+        self.daemons.remove(self.controller)
+        self.controller.terminate()
+        self.controller.wait()
+        time.sleep(seconds)
+        self._daemon(["slurmctld", "-D", "-f", str(self.conf)])
+        self.controller = self.daemons[-1]
+        self._wait(lambda: bool(self.ask("sinfo", "-h")), "slurmctld")
+
+    def _wait(self, ready: Callable[[], bool], name: str, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not ready():
             ended = [one.args[0] for one in self.daemons if one.poll() is not None]  # type: ignore[index]
@@ -152,3 +164,32 @@ def slurm() -> Iterator[Slurm]:
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    """The records and the weights of every run."""
+    paths = [path for name in ("records.jsonl", "model.pt") for path in out.glob(f"*/{name}")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+def wait_for(what: Callable[[], object], seconds: float = 600.0) -> object:
+    """What a call returns, as soon as it is not empty."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.1)
+    return found
+
+
+def until_warned(pid: int) -> None:
+    """Stop a process until Slurm warns it that its time is up, which lets it go on, too."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def awake() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    time.sleep(1)
+    wait_for(awake)

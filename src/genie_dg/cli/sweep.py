@@ -141,7 +141,8 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
         f"{steps:,} steps ahead, in {options.out}",
         markup=False,
     )
-    workers = arguments.workers or _default_workers(options.device, planned.sweep.threads)
+    workers = arguments.workers or arguments.array_parallelism
+    workers = workers or _default_workers(options.device, planned.sweep.threads)
     if arguments.dry_run:
         return _estimate(planned, 1 if arguments.engine == "here" else workers, options, began, console)
     remember(planned.sweep.name, [job.config for job in planned.jobs], Path(options.out))

@@ -7,12 +7,9 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,11 +25,10 @@ from genie_dg.bench.engines.slurm import launch_slurm, resources
 from genie_dg.bench.engines.slurm_options import Resources
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import remember, state_of, submitted_jobs
-from genie_dg.cli.main import main
 from genie_dg.files import held_by, lock
 from genie_dg.runs.record import RunConfig
 from genie_dg.runs.submissions import Submission, place_of, read_submissions
-from tests.slurm import Slurm
+from tests.slurm import Slurm, bytes_of, until_warned, wait_for
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=24, checkpoint_every=6
@@ -42,21 +38,6 @@ BASE = RunConfig(
 def job_in(out: Path, optimizer: str = "adam", **more: object) -> Job:
     config = replace(BASE, optimizer=optimizer, **more)  # type: ignore[arg-type]
     return Job(config, "digits", RunOptions(out=str(out)))
-
-
-def bytes_of(out: Path) -> dict[str, bytes]:
-    """The records and the weights of every run."""
-    paths = [path for name in ("records.jsonl", "model.pt") for path in out.glob(f"*/{name}")]
-    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
-
-
-def wait_for(what: Callable[[], object], seconds: float = 600.0) -> object:
-    """What a call returns, as soon as it is not empty."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.1)
-    return found
 
 
 def process_of(job: Job) -> int:
@@ -250,20 +231,6 @@ class Trouble:
         return sum(run in one.runs for one in read_submissions(self.out, "hard"))
 
 
-def until_warned(pid: int) -> None:
-    """Stop a process until Slurm warns it that its time is up, which lets it go on, too."""
-    os.kill(pid, signal.SIGSTOP)
-
-    def awake() -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T"
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    time.sleep(1)
-    wait_for(awake)
-
-
 def disturbances(cluster: Slurm, jobs: dict[str, Job]) -> list[Callable[[], object]]:
     """Kill a process, requeue a job, cancel another, and hold a process until its time is up."""
 
@@ -370,118 +337,3 @@ def test_what_cannot_be_done_is_reported_with_its_reason(trouble: Trouble) -> No
     }
     failed_kinds = dict.fromkeys(("cancelled", "hopeless", "no data"), "failed")
     assert states == {**dict.fromkeys(ids, "done"), **failed_kinds}
-
-
-SWEEP = """
-name = "mine"
-protocol = "domainbed"
-datasets = ["digits"]
-algorithms = ["ERM"]
-optimizers = {optimizers}
-test_domains = [[0], [5]]
-hparams = {hparams}
-trials = {trials}
-
-[overrides]
-steps = {steps}
-checkpoint_every = {every}
-backbone = "mlp"
-batch_size = 8
-"""
-
-
-def sweep_words(folder: Path, out: str, **values: object) -> list[str]:
-    file = folder / "mine.toml"
-    file.write_text(SWEEP.format(**values))
-    return ["sweep", str(file), "--out", str(folder / out), "--device", "cpu"]
-
-
-def start(words: list[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "genie_dg.cli.main", *words, "--engine", "slurm"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_the_jobs_and_the_same_command_finds_them(
-    cluster: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Then a launcher that is killed before it could write down the id of what it has submitted."""
-    values = {"optimizers": ["adam", "genie"], "hparams": [0], "trials": 1, "steps": 1000, "every": 50}
-    words, out = sweep_words(tmp_path, "runs", **values), tmp_path / "runs"
-    with start(words) as launcher:
-        wait_for(lambda: list(out.glob("*/checkpoint.pt")))
-        launcher.send_signal(signal.SIGINT)
-        text, errors = launcher.communicate(timeout=60)
-    assert (launcher.returncode, errors.strip()) == (130, "genie-dg: stopped by Ctrl-C.")
-    (made,) = read_submissions(out, "mine")
-    assert f"4 runs are still in the queue: scancel {made.job} cancels them, and the same command" in text
-    assert main(["status", str(out), "--all"]) == 0
-    shown = capsys.readouterr().out
-    assert "submitted" in shown
-    assert f": Slurm job {made.job}_" in shown
-    book = place_of(out, "mine")
-    book.write_text(book.read_text().splitlines()[0] + "\n")
-    assert main([*words, "--engine", "slurm"]) == 0
-    shown = capsys.readouterr().out
-    assert f"already in the queue, in Slurm job {made.job}; squeue" in shown
-    assert "4 of 4 runs are done, 0 failed." in shown
-    assert read_submissions(out, "mine") == [made], "nothing was submitted twice"
-    assert main([*sweep_words(tmp_path, "here", **values), "--engine", "here"]) == 0
-    assert bytes_of(out) == bytes_of(tmp_path / "here")
-
-
-@pytest.mark.slow
-def test_two_launchers_submit_no_run_twice(cluster: Slurm, tmp_path: Path) -> None:
-    values = {"optimizers": ["adam"], "hparams": [0], "trials": 1, "steps": 20, "every": 10}
-    words = sweep_words(tmp_path, "runs", **values)
-    with start(words) as first, start(words) as second:
-        texts = [one.communicate(timeout=300) for one in (first, second)]
-    assert (first.returncode, second.returncode) == (0, 0), texts
-    assert len(read_submissions(tmp_path / "runs", "mine")) == 1
-
-
-def caught_in(out: Path, but: int = 0) -> int:
-    """A process, but for one, that trains a run of a folder and has written a checkpoint; it is stopped."""
-
-    def caught() -> int:
-        for path in out.glob("*/checkpoint.pt"):
-            if (holder := held_by(path.parent / "lock")) and holder.pid != but:
-                with suppress(ProcessLookupError):
-                    os.kill(holder.pid, signal.SIGSTOP)
-                    if path.exists() and held_by(path.parent / "lock") == holder:
-                        return holder.pid
-                    os.kill(holder.pid, signal.SIGCONT)
-        return 0
-
-    pid = wait_for(caught)
-    assert isinstance(pid, int)
-    return pid
-
-
-@pytest.mark.slow
-def test_a_sweep_of_24_runs_with_a_kill_and_a_time_limit_gives_the_table_of_the_local_engine(
-    cluster: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In two arrays, because this cluster allows no more than 21 jobs in one."""
-    values = {"optimizers": ["adam", "sgd", "genie"], "hparams": 2, "trials": 2, "steps": 200, "every": 10}
-    words, out = sweep_words(tmp_path, "slurm", **values), tmp_path / "slurm"
-    with start([*words, "--time", "4"]) as launcher:
-        killed = caught_in(out)
-        os.kill(killed, signal.SIGKILL)
-        until_warned(caught_in(out, killed))
-        text, errors = launcher.communicate(timeout=3600)
-    assert (launcher.returncode, errors) == (0, "")
-    assert "24 of 24 runs are done, 0 failed." in text
-    assert [len(one.runs) for one in read_submissions(out, "mine")] == [21, 3, 1]
-    logs = [path.read_text() for path in out.glob("*/slurm-*.log")]
-    assert len(logs) == 25
-    assert any("Caught signal SIGUSR2" in log and "Requeued job" in log for log in logs)
-    assert main(sweep_words(tmp_path, "local", **values)) == 0
-    assert bytes_of(out) == bytes_of(tmp_path / "local")
-    assert len(bytes_of(out)) == 48
-    capsys.readouterr()
-    tables = []
-    for name in ("slurm", "local"):
-        assert main(["table", str(tmp_path / name), "--format", "csv"]) == 0
-        tables.append(capsys.readouterr().out.replace(str(tmp_path / name), ""))
-    assert tables[0] == tables[1]
