@@ -11,13 +11,24 @@ import pytest
 import torch
 
 from genie_dg.bench import tracking as module
+from genie_dg.bench.engines._ray_files import TO_RESUME, files_at, train_remotely
 from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.tracker import TRACKERS, State, TrackedRun, Tracker, TrackerRow
 from genie_dg.check import InputError
 from genie_dg.files import Busy, FileWarning
 from genie_dg.runs.folder import alone
 
-from .trackers.runs import CONFIG, OPENED, STEPS, Point, expected, job_in, train_in_two_attempts
+from .trackers.runs import (
+    CONFIG,
+    OPENED,
+    STEPS,
+    Interrupted,
+    Point,
+    expected,
+    job_in,
+    stop_at,
+    train_in_two_attempts,
+)
 
 
 @dataclass
@@ -75,6 +86,29 @@ def test_a_run_in_two_attempts_has_every_point_once(memory: Memory, tmp_path: Pa
     assert told["test_domains"] == "75 degrees"
     assert told["version.torch"] == torch.__version__
     assert all(isinstance(value, str | int | float) for value in told.values())
+
+
+class Nobody:
+    """A handle of Ray's whose every call comes to nothing."""
+
+    def __getattr__(self, name: str) -> Nobody:
+        return self
+
+    def __call__(self, *arguments: object) -> Nobody:
+        return self
+
+
+def test_a_run_that_goes_on_on_another_node_has_every_point_once(memory: Memory, tmp_path: Path) -> None:
+    """A node of a cluster trains in a folder of its own, from the files that it is sent."""
+    job = job_in(tmp_path, "memory")
+    with pytest.raises(Interrupted):
+        run_job(job, OPENED, stop_at(4))
+    reason, sent = train_remotely(job.to_json(), files_at(job.folder, TO_RESUME), "1", Nobody())
+    assert reason == ""
+    (job.folder / "records.jsonl").write_bytes(sent["records.jsonl"])
+    assert sorted(memory.points) == expected(job.folder)
+    assert len({run.folder for run in memory.opened}) == 2
+    assert memory.states == ["failed", "finished"]
 
 
 def test_a_finished_run_tells_the_tracker_what_it_missed(memory: Memory, tmp_path: Path) -> None:

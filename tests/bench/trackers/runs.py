@@ -9,6 +9,7 @@ import pytest
 
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
+from genie_dg.bench.train import Report
 from genie_dg.runs.record import Record, RunConfig
 
 CONFIG = RunConfig(
@@ -30,15 +31,20 @@ class Interrupted(Exception):
     """What ends the first attempt."""
 
 
-def train_in_two_attempts(job: Job, at: int = 4) -> None:
-    """Stop right after the record of step 3 was saved, before it is tracked; then go on to the end."""
+def stop_at(steps: int) -> Report:
+    """A report that ends a training after so many steps."""
 
     def stop(done: int, record: Record | None) -> None:
-        if done == at:
+        if done == steps:
             raise Interrupted("the first attempt ends here")
 
+    return stop
+
+
+def train_in_two_attempts(job: Job) -> None:
+    """Stop right after the record of step 3 was saved, before it is tracked; then go on to the end."""
     with pytest.raises(Interrupted):
-        run_job(job, OPENED, stop)
+        run_job(job, OPENED, stop_at(4))
     run_job(job, OPENED)
 
 

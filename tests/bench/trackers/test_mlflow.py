@@ -151,13 +151,12 @@ batch_size = 8
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", "ray"])
 def test_the_server_has_every_point_of_a_killed_sweep_once(
-    engine: str, client: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    client: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file, out, name = tmp_path / "sweep.toml", tmp_path / "runs", f"killed-{engine}"
-    file.write_text(SWEEP.replace("killed", name))
-    words = ["sweep", str(file), "-o", str(out), "--engine", engine, "--device", "cpu", "--track", "mlflow"]
+    file, out = tmp_path / "sweep.toml", tmp_path / "runs"
+    file.write_text(SWEEP)
+    words = ["sweep", str(file), "-o", str(out), "--device", "cpu", "--track", "mlflow"]
     command = [sys.executable, "-m", "genie_dg", *words]
     for kill in range(2):
         before = [*out.glob("*/records.jsonl")]
@@ -171,7 +170,7 @@ def test_the_server_has_every_point_of_a_killed_sweep_once(
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert main(words) == 0
-    runs = runs_of(client, name)
+    runs = runs_of(client, "killed")
     assert len(runs) == 4
     for run_id, run in runs.items():
         assert points_of(client, run) == expected(out / run_id)

@@ -15,6 +15,8 @@ from typing import Any
 from .tracker import State, TrackedRun, Tracker
 
 OFFLINE = ("offline", "dryrun")
+QUIET = {"WANDB_ERROR_REPORTING": "false"}
+"""W&B would report its own errors to its makers."""
 LOGIN = 60
 """Seconds that a question for a key waits for an answer."""
 
@@ -33,6 +35,8 @@ class WandbTracker(Tracker):
     """A run of a W&B project; output, code and measures of the machine are not sent."""
 
     def __init__(self, run: TrackedRun) -> None:
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
         import wandb
 
         self._run = wandb.init(
@@ -69,8 +73,12 @@ class WandbTracker(Tracker):
         self._run.log(dict(values), step=step, commit=True)
 
     def end(self, state: State) -> None:
+        """Also ends W&B's process: it writes the last points after it has said that a run is finished."""
+        import wandb
+
         self._run.summary["state"] = state
         self._run.finish(exit_code=0 if state == "finished" else 1)
+        wandb.teardown()
 
 
 def read_points(file: Path) -> Iterator[tuple[str, int]]:
