@@ -86,9 +86,9 @@ def risk_bounds(model: nn.Module, pool: Pool, draws: int = 5) -> dict[str, float
 def _error_at(model: nn.Module, weights: Tensor, pool: Pool) -> float:
     """The error rate with other weights."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    pieces = torch.split(weights, [p.numel() for p in named.values()])
+    parts = torch.split(weights, [p.numel() for p in named.values()])
     values = {
-        name: piece.reshape(p.shape).to(p.dtype) for (name, p), piece in zip(named.items(), pieces, strict=True)
+        name: piece.reshape(p.shape).to(p.dtype) for (name, p), piece in zip(named.items(), parts, strict=True)
     }
     was = model.training
     model.eval()
