@@ -157,7 +157,7 @@ HEADER = ("In the paper", "What", "Command or code", "State", "Verdict")
 
 def rows(measured: list[Measured]) -> list[tuple[str, ...]]:
     """A row for each item; no cell is empty."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for item in ITEMS:
         cells = (
             item.place,

@@ -32,7 +32,9 @@ SUMMARIES = {
 }
 """Where each table of `make_table` stands in the paper, and what it shows."""
 
-TABLES = tuple(PaperRow(name, *words, partial(make_table, name)) for name, words in SUMMARIES.items())
+TABLES = tuple(
+    PaperRow(name, *words, partial(make_table, name), own_sets=True) for name, words in SUMMARIES.items()
+)
 
 FIGURES = (
     PaperRow(
