@@ -112,7 +112,7 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     config = replace(setup.config, steps=sizes.steps, checkpoint_every=every, data_digest=setup.data.digest())
     runs = ClaimRuns(
         setup.data, config, sizes, request.out / "runs", {one.label: one for one in setup.optimizers},
-        (request.data or "digits", request.root), request.workers, rates=dict(rates or {}),
+        (request.data or "digits", request.root), request.workers, given=dict(rates or {}),
     )  # fmt: skip
     ledger = entries(measure(runs, request))
     blocks = [
@@ -135,7 +135,7 @@ def read_back(request: Request) -> Result:
         blocks.append(markdown(ledger))
     if missing:
         todo = "\n\n".join(f"# {c.says} ({c.where})\n{to_do(c, request)}" for c in missing)
-        how = "What would measure the others (repeat trainings for every test domain and trial):"
+        how = "What would measure what is missing (repeat trainings for every test domain and trial):"
         blocks.append(f"{how}\n\n```\n{todo}\n```")
     text = "\n\n".join(blocks)
     if len(missing) == len(ledger):
@@ -148,7 +148,7 @@ def _note(runs: ClaimRuns, given: bool = False) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
     if given:
-        rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.rates.items())}"
+        rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.given.items())}"
     elif len(sizes.lr_factors) > 1:
         chosen = ", ".join(
             f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")

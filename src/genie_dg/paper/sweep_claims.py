@@ -171,5 +171,5 @@ def to_do(claim: Claim, request: Request) -> str:
         return claim.paper
     experiment = EXPERIMENTS[source.experiment]
     commands = sweep_commands(experiment, request.out.parent / experiment.name, request.root)
-    again = request.command("claims")
+    again = f"{request.command('claims')} --out {request.out.parent.parent}"
     return "\n".join([*(f"{command}  # {count:,} runs" for command, count in commands.items()), again])
