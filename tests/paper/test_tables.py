@@ -37,9 +37,11 @@ COUNTS = {
     "optimizers": 22 * 10 * 60,
     "iterations": 12 * 4,
     "integration": 16 * 3 * 4 * 60,
+    "integration-sam": 16 * 2 * 60,
     "integration-algorithms": 16 * 14 * 60,
     "single-source": 16 * 9 * 60,
     "single-source-sam": 16 * 60,
+    "single-source-adamw": 16 * 60,
     "ablation": 4 * 2 * 60,
     **dict.fromkeys(
         (

@@ -6,11 +6,15 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from genie_dg.arguments import MANY, path, path_text, some_text, whole
 from genie_dg.check import InputError, folder, one_of, writable_folder
 
 from ._shared import add_out, console_of, require
+
+if TYPE_CHECKING:
+    from genie_dg.paper.request import PaperRow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make what was asked for; every part leaves its files in its own folder."""
     require("The paper", "bench", {"numpy": "numpy", "sklearn": "scikit-learn", "rich": "rich"})
     require("The paper", "report", {"matplotlib": "matplotlib"})
-    from genie_dg.paper.request import SCALES, Request
+    from genie_dg.paper.request import SCALES
 
     one_of("--scale", arguments.scale, SCALES)
     if arguments.only and arguments.name != "claims":
@@ -83,25 +87,59 @@ def run(arguments: argparse.Namespace) -> int:
     one_of("name", arguments.name, ["all", "list", *PAPER])
     if arguments.scale == "smoke":
         torch.set_num_threads(1)  # its networks are too small to share
-    rows = list(PAPER.values()) if arguments.name == "all" else [PAPER[arguments.name]]
-    for row in rows:
-        out = arguments.out / arguments.scale / row.name
-        print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
-        try:
-            with _progress() as (say, tick):
-                data, root = arguments.data or "", arguments.root
-                asked = Request(
-                    arguments.scale, out, data, root, arguments.workers, say, tick, tuple(arguments.only),
-                    arguments.clone,
-                )  # fmt: skip
-                result = row.make(asked)
-        except (ValueError, ImportError, OSError) as error:
-            raise InputError(str(error)) from error
-        print(result.text)
-        for file in result.files:
-            print(f"wrote {file}")
-        print()
+    if arguments.name == "all":
+        return make_all(list(PAPER.values()), arguments)
+    _make(PAPER[arguments.name], arguments, arguments.data or "")
     return 0
+
+
+def make_all(rows: list[PaperRow], arguments: argparse.Namespace) -> int:
+    """Make every part; one that cannot be made is told and does not stop the others.
+
+    A figure at scale paper whose data set is not here is no failure: its command is printed, as tables print
+    theirs.
+    """
+    from genie_dg.paper.request import NeedsData
+
+    failed = {}
+    for row in rows:
+        own = row.own_sets and arguments.scale == "paper"
+        try:
+            _make(row, arguments, "" if own else arguments.data or "")
+        except NeedsData as error:
+            command = f"genie-dg paper {row.name} --scale paper --root DATA"
+            print(f"Not made: {error}\nThe command: {command} --out {arguments.out}\n")
+        except InputError as error:
+            failed[row.name] = str(error)
+            print(f"Not made: {error}\n")
+    if failed:
+        first, why = next(iter(failed.items()))
+        names = ", ".join(failed)
+        raise InputError(f"{len(failed)} of {len(rows)} parts could not be made: {names}. {first}: {why}")
+    return 0
+
+
+def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
+    """Make one part, print what it says and name the files that it wrote."""
+    from genie_dg.paper.request import Request
+
+    out = arguments.out / arguments.scale / row.name
+    print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
+    try:
+        with _progress() as (say, tick):
+            asked = Request(
+                arguments.scale, out, data, arguments.root, arguments.workers, say, tick, tuple(arguments.only),
+                arguments.clone,
+            )  # fmt: skip
+            result = row.make(asked)
+    except InputError:
+        raise
+    except (ValueError, ImportError, OSError) as error:
+        raise InputError(str(error)) from error
+    print(result.text)
+    for file in result.files:
+        print(f"wrote {file}")
+    print()
 
 
 EVERY = 60.0

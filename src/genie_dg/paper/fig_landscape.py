@@ -32,7 +32,7 @@ from genie_dg.optim.registry import build_optimizer
 from genie_dg.report.figures import COLOURS, DASHES, Row
 
 from .figure_setup import OptimizerSetup, open_set, panels, samples, save
-from .request import PaperError, Request, Result
+from .request import NeedsData, PaperError, Request, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -234,12 +234,13 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes) -> Axes:
 
 def landscape_set(request: Request) -> DomainSet:
     """FashionMNIST turned by 0 to 60 degrees where its folder was given, else the embedded digits."""
-    if request.data.lower().replace("-", "").replace("_", "") != "fashionmnist":
-        if request.scale == "paper" and not request.data:
-            raise PaperError(
-                "The paper's scale needs FashionMNIST; give --data FashionMNIST and with --root the folder "
-                "that holds its idx files, or choose the scale cpu."
-            )
+    published = request.scale == "paper" and not request.data
+    if published and request.root is None:
+        raise NeedsData(
+            "The paper's scale needs FashionMNIST; name the folder that holds the folder of its idx files with "
+            "--root, or choose the scale cpu."
+        )
+    if not published and request.data.lower().replace("-", "").replace("_", "") != "fashionmnist":
         return open_set(request, "digits")
     folder = folder_of("FashionMNIST", request.root, ("FashionMNIST", "fashion-mnist"))
     angles = (0, 15, 30, 45, 60)

@@ -19,7 +19,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.report.figures import Numbers, write_csv
 from genie_dg.runs.record import RunConfig
 
-from .request import PaperError, Request
+from .request import NeedsData, PaperError, Request
 from .runs import train_in_memory
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def figure_setup(
         pretrained: whether scale ``cpu`` starts from published weights.
     """
     if request.scale == "paper" and not request.data and request.root is None:
-        raise PaperError(
+        raise NeedsData(
             f"The paper's scale needs {paper}; name the folder that holds it with --root, or choose the scale "
             "cpu."
         )

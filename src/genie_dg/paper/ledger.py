@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from genie_dg.check import one_of
 
@@ -17,6 +18,7 @@ from .claims import CLAIMS, Claim
 from .figure_setup import figure_setup
 from .measures import MEASURES
 from .request import Request, Result
+from .sweep_claims import sweep_numbers, to_do
 from .verdict import Judgement, judge
 
 
@@ -90,18 +92,17 @@ def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
 
 
 def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> Result:
-    """Measure every claim and write the ledger; at the paper's scale only print what to run.
+    """Measure every claim and write the ledger; at the paper's scale read finished sweeps back into it.
 
     Args:
         request: what was asked for.
         rates: learning rates by label (SGD, Adam, SAM, GENIE) that are taken as they are and not tuned.
     """
-    if request.scale == "paper":
-        blocks = [f"# {c.says} ({c.where})\n{c.paper}" for c in CLAIMS]
-        return Result("```\n" + "\n\n".join(blocks) + "\n```\nRepeat each for every test domain and trial.")
-    sizes = SIZES[request.scale]
     for name in request.only:
         one_of("--only", name, [c.name for c in CLAIMS])
+    if request.scale == "paper":
+        return read_back(request)
+    sizes = SIZES[request.scale]
     setup = figure_setup(request, "digits", sizes.steps, "PACS", pretrained=True)
     if setup.config.pretrained:
         sizes = SIZES["pretrained"]
@@ -111,7 +112,7 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     config = replace(setup.config, steps=sizes.steps, checkpoint_every=every, data_digest=setup.data.digest())
     runs = ClaimRuns(
         setup.data, config, sizes, request.out / "runs", {one.label: one for one in setup.optimizers},
-        (request.data or "digits", request.root), request.workers, rates=dict(rates or {}),
+        (request.data or "digits", request.root), request.workers, given=dict(rates or {}),
     )  # fmt: skip
     ledger = entries(measure(runs, request))
     blocks = [
@@ -124,11 +125,30 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     return Result(text, _write(request, text, ledger, runs))
 
 
+def read_back(request: Request) -> Result:
+    """The ledger at the paper's scale, from finished sweeps; with none, what would make them."""
+    found = sweep_numbers(request)
+    ledger = [e for e in entries(found.numbers) if not request.only or e.claim.name in request.only]
+    missing = [e.claim for e in ledger if not e.judged.parts]
+    blocks = ["\n".join(found.notes)] if found.notes else []
+    if len(missing) < len(ledger):
+        blocks.append(markdown(ledger))
+    if missing:
+        todo = "\n\n".join(f"# {c.says} ({c.where})\n{to_do(c, request)}" for c in missing)
+        how = "What would measure what is missing (repeat trainings for every test domain and trial):"
+        blocks.append(f"{how}\n\n```\n{todo}\n```")
+    text = "\n\n".join(blocks)
+    if len(missing) == len(ledger):
+        return Result(text)
+    whole = {"seeds": found.trials, "claims": ledger, "runs": found.runs}
+    return Result(text, write_ledger(request, text, whole))
+
+
 def _note(runs: ClaimRuns, given: bool = False) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
     if given:
-        rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.rates.items())}"
+        rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.given.items())}"
     elif len(sizes.lr_factors) > 1:
         chosen = ", ".join(
             f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")
@@ -143,16 +163,23 @@ def _note(runs: ClaimRuns, given: bool = False) -> str:
 
 
 def _write(request: Request, text: str, ledger: list[LedgerEntry], runs: ClaimRuns) -> tuple[Path, ...]:
-    request.out.mkdir(parents=True, exist_ok=True)
-    table, numbers = request.out / "claims.md", request.out / "claims.json"
-    table.write_text(text + "\n", encoding="utf-8")
+    """The ledger of a miniature."""
     whole = {
-        "command": request.command("claims"),
-        "scale": request.scale,
         "seeds": list(runs.seeds),
-        "claims": [asdict(e) | {"result": e.result} for e in ledger],
+        "claims": ledger,
         "tables": {name: table.as_json() for name, table in runs.tables.items()},
         "runs": {run: asdict(config) for run, config in runs.configs.items()},
     }
+    return write_ledger(request, text, whole)
+
+
+def write_ledger(request: Request, text: str, whole: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The page, and as JSON every number behind it."""
+    request.out.mkdir(parents=True, exist_ok=True)
+    table, numbers = request.out / "claims.md", request.out / "claims.json"
+    table.write_text(text + "\n", encoding="utf-8")
+    claims = [asdict(e) | {"result": e.result} for e in whole["claims"]]
+    head = {"command": request.command("claims"), "scale": request.scale}
+    whole = {**head, "tables": {}, **whole, "claims": claims}
     numbers.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return table, numbers

@@ -19,6 +19,10 @@ class PaperError(InputError):
     """A part of the paper cannot be made as asked."""
 
 
+class NeedsData(PaperError):
+    """The scale paper needs a published set, and no folder was named that holds it."""
+
+
 @dataclass(frozen=True)
 class Request:
     """How a part of the paper is to be made.
@@ -76,9 +80,11 @@ class PaperRow:
         where: in the paper: "Table 2", "Figure 4".
         summary: what it shows.
         make: does it.
+        own_sets: at scale ``paper`` it has the paper's data sets and takes no others.
     """
 
     name: str
     where: str
     summary: str
     make: Callable[[Request], Result]
+    own_sets: bool = False

@@ -131,7 +131,7 @@ def read_experiment(experiment: Experiment, out: Path) -> ExperimentRuns:
     """What `genie-dg sweep` left in ``out / "runs"`` for the sweeps of an experiment; runs nothing."""
     started = remembered(out / "runs")
     planned = []
-    for grid in experiment.grids:
+    for grid in (one for one in experiment.grids if "paper" in one.scales):
         configs = started.get(sweep_name(experiment, grid), [])
         ids = [config.run_id for config in configs if _is_published(experiment, config)]
         planned += [(grid, ids)] if ids else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from genie_dg import __version__
 from genie_dg.check import one_of
@@ -65,11 +66,9 @@ def head(experiment: Experiment, runs: ExperimentRuns, request: Request) -> str:
         f"- {LOGGED}: computed from the logs of the authors' runs, {committed().place}; mostly one run a domain"
     ]
     if request.scale == "paper":
-        total, root = 0, request.root or "DATA"
-        for _, sweep in sweeps(experiment, "paper"):
-            total += (count := runs_of(sweep))
-            command = f"genie-dg sweep experiments/{sweep.name}.toml --root {root} --out {request.out / 'runs'}"
-            lines.append(f"- `{command}`: {count:,} runs")
+        counts = sweep_commands(experiment, request.out, request.root)
+        lines += [f"- `{command}`: {count:,} runs" for command, count in counts.items()]
+        total = sum(counts.values())
         lines.append(f"- {total:,} runs in all; this command starts none of them, it shows those that are done")
         differs = len(committed_as_done(experiment.name))
         if differs:
@@ -83,6 +82,13 @@ def head(experiment: Experiment, runs: ExperimentRuns, request: Request) -> str:
         if done < part.planned:
             lines.append(f"- {part.grid.suffix or experiment.name}: {done} of {part.planned} runs are done")
     return "\n".join([*lines, *(f"- {problem}" for problem in runs.problems)]) + "\n"
+
+
+def sweep_commands(experiment: Experiment, out: Path, root: Path | None) -> dict[str, int]:
+    """What runs the sweeps of a table at scale ``paper``, into the folder it is read from, with their runs."""
+    where = f"--root {root or 'DATA'} --out {out / 'runs'}"
+    listed = [sweep for _, sweep in sweeps(experiment, "paper")]
+    return {f"genie-dg sweep experiments/{one.name}.toml {where}": runs_of(one) for one in listed}
 
 
 def row_name(experiment: str, part: GridRuns, algorithm: str, optimizer: str) -> str:

@@ -1,0 +1,61 @@
+"""Learning rates of the ledger: chosen by validation, for each algorithm and for one source by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from genie_dg.data.registry import open_data
+from genie_dg.paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
+from genie_dg.paper.figure_setup import SMALL
+from genie_dg.paper.measures import FOUR, genie_against
+from genie_dg.runs.record import RunConfig
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> ClaimRuns:
+    data = open_data("digits")
+    config = RunConfig(data.name, (0,), backbone="mlp", batch_size=2, steps=3, checkpoint_every=3)
+    sizes = replace(SIZES["smoke"], lr_factors=(0.01, 1.0), tuning=1)
+    return ClaimRuns(data, config, sizes, tmp_path, {one.label: one for one in SMALL})
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"algorithm": "CORAL"}, "SGD with CORAL"), ({"one_source": True}, "SGD with one source")],
+)
+def test_a_rate_is_chosen_by_validation_on_its_own_task(
+    runs: ClaimRuns, options: dict[str, object], name: str
+) -> None:
+    tuned = runs.tuned("SGD", **options)  # type: ignore[arg-type]
+    tried = {config.optimizer_settings["lr"]: config for config in runs.configs.values()}
+    assert sorted(tried) == pytest.approx([0.001, 0.1])
+    for config in tried.values():
+        assert config.trial_seed == TUNING_SEED
+        assert config.algorithm == options.get("algorithm", "ERM")
+        assert len(config.test_domains) == (len(runs.data.domains) - 1 if "one_source" in options else 1)
+    best = max(tried, key=lambda rate: runs.choices[tried[rate].run_id].value)
+    assert runs.rates == {name: best}
+    assert tuned.settings["lr"] == best
+    assert runs.at_edge == {name}  # of two rates both are ends
+
+
+def test_given_rates_serve_every_algorithm_and_nothing_is_tuned(runs: ClaimRuns) -> None:
+    runs.given = {"SGD": 0.05}
+    assert runs.tuned("SGD", "CORAL").settings["lr"] == runs.tuned("SGD").settings["lr"] == 0.05
+    assert runs.configs == {}
+
+
+def test_adamw_starts_from_the_settings_of_adam(runs: ClaimRuns) -> None:
+    adam, adamw = runs.setup("Adam"), runs.setup("AdamW")
+    assert (adamw.optimizer, adamw.label, adamw.settings) == ("adamw", "AdamW", adam.settings)
+
+
+def test_tables_4_and_5_are_compared_with_four_optimizers(runs: ClaimRuns) -> None:
+    runs.sizes = replace(runs.sizes, lr_factors=(1.0,), seeds=1)
+    numbers = genie_against(runs, *FOUR, one_source=True)
+    assert set(numbers) == {"Adam", "AdamW", "SGD", "SAM"}
+    assert {config.optimizer for config in runs.configs.values()} == {"genie", "adam", "adamw", "sgd", "sam"}
+    assert all(len(values) == runs.sizes.seeds for values in numbers.values())
