@@ -147,7 +147,8 @@ def verdicts(item: Item, measured: list[Measured]) -> Iterator[str]:
         yield f"as printed: {here}" if here == item.printed else f"printed: {item.printed}; here: {here}"
     elif item.table is not None:
         count = sum(one.place == item.place for one in INCONSISTENCIES)
-        yield f"its numbers are contradicted in {count} places" if count else "nothing contradicts its numbers"
+        places = f"{count} place{'s' * (count != 1)}"
+        yield f"its numbers are contradicted in {places}" if count else "nothing contradicts its numbers"
     elif not item.claims:
         yield "nothing to judge" if item.reason else "nothing to judge: tests hold the code to the formula"
 
