@@ -36,7 +36,8 @@ from torch import Tensor, nn
 from genie_dg import GENIE
 
 OUT = Path(__file__).with_name("drop_in.jsonl")
-ADAM, PUBLISHED = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (1.5e-3, 1.5e-2, 0.15, 0.5, 1.5, 5.0)
+ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+PUBLISHED = (5e-4, 1.5e-3, 5e-3, 1.5e-2, 5e-2, 0.15, 0.5, 1.5, 5.0)
 SCALES = (0.01, 1.0, 100.0)
 FOLDERS: dict[str, Path] = {}
 

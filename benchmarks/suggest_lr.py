@@ -27,7 +27,7 @@ from genie_dg.optim import suggest_lr
 
 OUT = Path(__file__).with_name("suggest_lr.jsonl")
 RATES = {
-    "genie": (5e-4, 1.5e-3, 5e-3, 1.5e-2, 5e-2, 0.15, 0.5, 1.5, 5.0),
+    "genie": drop_in.PUBLISHED,
     "adam": (*drop_in.ADAM, 0.03),
     "sgd": (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
 }

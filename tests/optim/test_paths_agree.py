@@ -134,7 +134,7 @@ class Case:
         elif chance < 0.4:
             i = self.draw.randrange(len(self.groups))
             j = self.draw.randrange(len(self.params["loop"][i]))
-            change, dtype = self.draw.choice(LAYOUTS), self.draw.choice([None, None, *set(DTYPES)])
+            change, dtype = self.draw.choice(LAYOUTS), self.draw.choice([None, None, *dict.fromkeys(DTYPES)])
             for name in PATHS:
                 p = self.params[name][i][j]
                 p.grad = None

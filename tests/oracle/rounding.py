@@ -57,8 +57,14 @@ class Doubt:
         return Doubt(*(torch.zeros(like.shape, dtype=torch.float64) for _ in range(5)))
 
     def see(self, loop: list[Tensor], others: list[list[Tensor]], exactly: bool) -> None:
-        """Go on from how far p, m and v of the paths are apart; exactly if m and v too, else p alone."""
-        loop = [x.double() for x in loop]
+        """Go on from how far p, m and v of the paths are apart; exactly if m and v too, else p alone.
+
+        A moment that became infinite when a saved state was cast to float16 is the largest number in a step.
+        """
+        most = torch.finfo(loop[0].dtype).max
+        loop, *others = (
+            [x[0].double(), *(y.double().clamp(-most, most) for y in x[1:])] for x in (loop, *others)
+        )
         apart = [torch.zeros_like(x) for x in loop]
         for other in others:
             apart = [torch.maximum(d, (x - y).abs()) for d, x, y in zip(apart, other, loop, strict=True)]
