@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,3 +83,14 @@ def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
     (job.folder / WATCH).unlink()
     assert main(["report", str(out), "-o", str(page)]) == 0
     assert "Which parameters move when" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's")
+def test_a_process_that_trains_keeps_the_memory_that_it_frees() -> None:
+    assert module.keep_memory()
+    torch.ones(2**24)  # 64 MB, which glibc gives back to the system as soon as it is freed
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(2**24)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert faults < 1000, f"{faults} page faults, where 64 MB are 16,384 pages"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +18,25 @@ from .request import load_plugin
 from .tracking import train_tracked
 from .train import Report, same_kernels, train
 from .watch import check_watches, watching
+
+TRIM, TOP_PAD, MMAP_MAX = -1, -2, -4
+"""Numbers of settings of glibc's ``mallopt``, from ``malloc.h``."""
+
+
+def keep_memory() -> bool:
+    """Let this process keep the memory that it frees; says whether that could be set.
+
+    glibc gives every large tensor back to the system, and the next step waits for new pages: on a CPU a fifth
+    of the time of a training step (`benchmarks/memory.py`). For processes that train and end, not for a
+    library's caller: memory stays at its highest. Elsewhere than on glibc nothing is set.
+    """
+    if sys.platform != "linux":
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+    if mallopt is None:
+        return False
+    settings = ((TRIM, 2**31 - 1), (TOP_PAD, 2**26), (MMAP_MAX, 0))
+    return all(mallopt(setting, value) == 1 for setting, value in settings)
 
 
 @dataclass
@@ -42,6 +63,7 @@ class OpenSets:
 
 def run_job(job: Job, opened: OpenSets, report: Report | None = None) -> list[Record]:
     """Train one job to its end, from its last checkpoint when there is one."""
+    keep_memory()
     opened.load_plugins(job.options)
     with same_kernels(job.config.threads):  # what is drawn and decoded before the first step, too
         parts = assemble(job.config, opened.open(job.data, job.options), job.options)

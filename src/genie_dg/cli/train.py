@@ -191,12 +191,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
-    from genie_dg.bench.jobs import run_parts
+    from genie_dg.bench.jobs import keep_memory, run_parts
     from genie_dg.bench.more import go_on
     from genie_dg.bench.outcome import problem_of
     from genie_dg.bench.train import NotFinite, same_kernels
     from genie_dg.runs.folder import is_done
 
+    keep_memory()
     with warnings.catch_warnings(record=True) as caught, same_kernels(config.threads):
         warnings.simplefilter("always", DegenerateWarning)
         parts = assemble(config, data, options, world=world)
