@@ -14,18 +14,15 @@ import json
 import math
 import statistics
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 import polars as pl
 
-from genie_dg.protocols.toml_file import read_toml
+from genie_dg.paper.study import Study, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Candidate, Comparison, Comparisons, compare_all
-from genie_dg.results.frame import load
 from genie_dg.results.render import csv_text, markdown_table, percent, points, render
 from genie_dg.results.select import METHODS
 from genie_dg.results.sensitivity import Width, rate_of, width
@@ -46,45 +43,6 @@ NAMES = {
 """The rows in words."""
 NEAR_END = 0.1
 """Decades: a rate nearer than this to the end of its range counts as at its end."""
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a study is: its folder, its complete runs, and how many each row should have."""
-
-    folder: Path
-    frame: pl.DataFrame
-    names: Mapping[str, str]
-    planned: int
-    ranges: Mapping[str, tuple[float, float]]
-
-    @property
-    def complete(self) -> list[str]:
-        """The rows that have all their runs, in the order of the plan."""
-        counts = Counter(self.frame["row"])
-        return [row for row in self.names if counts[row] == self.planned]
-
-    @property
-    def partial(self) -> dict[str, int]:
-        """The other rows, and how many runs they have."""
-        counts = Counter(self.frame["row"])
-        return {row: counts[row] for row in self.names if counts[row] < self.planned}
-
-
-def read_study(folder: Path) -> Study:
-    """The study in a folder; rows are named as its page names them."""
-    sweep, protocol = (read_toml(folder / f"{name}.toml", ValueError) for name in ("sweep", "protocol"))
-    frame = load(folder).filter(pl.col("done"))
-    names = {f"{a} + {o}": o for a in sweep["algorithms"] for o in sweep["optimizers"]}
-    domains = len(frame["domains"][0])
-    ranges = {key: rule["power"] for key, rule in protocol["search"].items() if key.endswith(".lr")}
-    return Study(
-        folder,
-        frame.filter(pl.col("row").is_in(list(names))),
-        names,
-        domains * sweep["hparams"] * sweep["trials"],
-        {key.removesuffix(".lr"): (low, high) for key, (low, high) in ranges.items()},
-    )
 
 
 def verdict(c: Comparison) -> str:

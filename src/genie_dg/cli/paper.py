@@ -47,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the claims, this one and what is measured with it; may be given several times",
     )
     parser.add_argument(
+        "--study",
+        type=path,
+        metavar="FOLDER",
+        help="read the claims from the packed runs of a study, such as studies/pacs, and train nothing",
+    )
+    parser.add_argument(
         "--clone",
         type=path,
         metavar="FOLDER",
@@ -69,7 +75,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"--clone is for logged, and {arguments.name} reads no clone; leave it out, or ask for logged."
         )
+    if arguments.study is not None and arguments.name != "claims":
+        raise InputError(
+            f"--study is for claims, and {arguments.name} reads no study; leave it out, or ask for claims."
+        )
     writable_folder("--out", arguments.out)
+    if arguments.study is not None:
+        folder(arguments.study, "give --study the folder of a study")
     if arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
     if arguments.data:
@@ -129,7 +141,7 @@ def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
         with _progress() as (say, tick):
             asked = Request(
                 arguments.scale, out, data, arguments.root, arguments.workers, say, tick, tuple(arguments.only),
-                arguments.clone,
+                arguments.clone, arguments.study,
             )  # fmt: skip
             result = row.make(asked)
     except InputError:

@@ -17,7 +17,8 @@ from .claim_runs import SIZES, ClaimNumbers, ClaimRuns
 from .claims import CLAIMS, Claim
 from .figure_setup import figure_setup
 from .measures import MEASURES
-from .request import Request, Result
+from .request import PaperError, Request, Result
+from .study import read_study, runs_of_study, study_judgements, study_note
 from .sweep_claims import sweep_numbers, to_do
 from .verdict import Judgement, judge
 
@@ -100,6 +101,8 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     """
     for name in request.only:
         one_of("--only", name, [c.name for c in CLAIMS])
+    if request.study is not None:
+        return read_from_study(request, request.study)
     if request.scale == "paper":
         return read_back(request)
     sizes = SIZES[request.scale]
@@ -141,6 +144,31 @@ def read_back(request: Request) -> Result:
     if len(missing) == len(ledger):
         return Result(text)
     whole = {"seeds": found.trials, "claims": ledger, "runs": found.runs}
+    return Result(text, write_ledger(request, text, whole))
+
+
+def read_from_study(request: Request, folder: Path) -> Result:
+    """The ledger of the claims that a study's complete rows are about."""
+    study = read_study(folder)
+    judged = study_judgements(study)
+    ledger = [
+        LedgerEntry(claim, *judged[claim.name])
+        for claim in CLAIMS
+        if claim.name in judged and (not request.only or claim.name in request.only)
+    ]
+    if not ledger:
+        asked, complete = ", ".join(request.only) or "any claim", ", ".join(study.complete) or "none"
+        raise PaperError(
+            f"The study in {folder} has too few complete rows for {asked}: {complete}; run the rest of it."
+        )
+    note = study_note(study)
+    whole = {
+        "seeds": sorted(set(study.frame["trial"])),
+        "note": note,
+        "claims": ledger,
+        "runs": runs_of_study(study),
+    }
+    text = f"{note}\n\n{markdown(ledger)}"
     return Result(text, write_ledger(request, text, whole))
 
 

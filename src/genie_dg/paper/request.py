@@ -37,6 +37,7 @@ class Request:
         tick: called with how much is done, of how much, and what is being done.
         only: names of claims, for the ledger; all when empty.
         clone: of the authors' repository, for the part ``logged``; without one, what the package carries.
+        study: a folder of `genie_dg.paper.study`, whose runs the claims are read from.
     """
 
     scale: Scale
@@ -48,6 +49,7 @@ class Request:
     tick: Callable[[float, float, str], None] = lambda done, total, what: None
     only: tuple[str, ...] = ()
     clone: Path | None = None
+    study: Path | None = None
 
     def command(self, name: str) -> str:
         """What a user types to make a part again.
@@ -60,6 +62,8 @@ class Request:
         workers = f" --workers {self.workers}" if self.workers > 1 else ""
         only = "".join(f" --only {claim}" for claim in self.only)
         clone = f" --clone {self.clone}" if self.clone else ""
+        if self.study:
+            return f"genie-dg paper {name} --study {self.study.as_posix()}{only}"
         return f"genie-dg paper {name} --scale {self.scale}{data}{root}{workers}{only}{clone}"
 
 

@@ -96,15 +96,23 @@ def judge(parts: Mapping[str, Sequence[float]], side: Side, threshold: float) ->
     >>> judge({"SGD": [0.3, 0.31, 0.29], "Adam": [0.01, -0.02, 0.03]}, "above", 0.0).part
     'Adam'
     """
-    if not parts:
+    level = 1 - (1 - LEVEL) / len(parts) if parts else LEVEL
+    return judge_intervals({name: interval_of(v, level) for name, v in parts.items()}, side, threshold)
+
+
+def judge_intervals(intervals: Mapping[str, Interval], side: Side, threshold: float) -> Judgement:
+    """The same from the interval of each part, however it was computed.
+
+    >>> judge_intervals({"Adam": Interval(2.0, 1.0, 3.0, 12)}, "above", 0.0).verdict
+    'holds'
+    """
+    if not intervals:
         return Judgement(NOT_MEASURED)
-    level = 1 - (1 - LEVEL) / len(parts)
     sign = 1 if side == "above" else -1
-    intervals = {name: interval_of(values, level) for name, values in parts.items()}
     ordered = sorted(intervals.items(), key=lambda item: sign * item[1].value)
     verdicts = {name: verdict(one, side, threshold) for name, one in ordered}
     failed = [name for name, said in verdicts.items() if said == FAILS]
     undecided = [name for name, said in verdicts.items() if said == UNDECIDED]
     part = (failed or undecided or list(verdicts))[0]
-    every = {name: (intervals[name], verdicts[name]) for name in parts}
+    every = {name: (intervals[name], verdicts[name]) for name in intervals}
     return Judgement(verdicts[part], part, intervals[part], every)

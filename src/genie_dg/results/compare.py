@@ -17,7 +17,7 @@ from genie_dg.check import did_you_mean
 
 from .frame import ResultsError
 from .select import best_records
-from .stats import Budget, Interval, Split, Trial, blocks_of, budget, interval, mean_best_of
+from .stats import LEVEL, Budget, Interval, Split, Trial, blocks_of, budget, interval, mean_best_of
 from .tables import check_protocols
 
 BASELINE = "adam"
@@ -194,7 +194,9 @@ class Comparison:
     dataset: str = ""
 
 
-def compare(grouped: Grouped, row: str, baseline: str, resamples: int = 2000, seed: int = 0) -> Comparison:
+def compare(
+    grouped: Grouped, row: str, baseline: str, resamples: int = 2000, seed: int = 0, level: float = LEVEL
+) -> Comparison:
     """Paired differences of the selected test accuracies, their mean, its interval, and who wins how often.
 
     >>> listed = [Candidate("ERM + adam", "d", (0,), t, 0, 0.9, 0.5) for t in (0, 1)]
@@ -224,7 +226,7 @@ def compare(grouped: Grouped, row: str, baseline: str, resamples: int = 2000, se
         baseline=baseline,
         pairs=pairs,
         mean=sum(pair.difference for pair in pairs) / len(pairs),
-        interval=interval(blocks, resamples, seed),
+        interval=interval(blocks, resamples, seed, level),
         wins=wins,
         ties=len(pairs) - wins - losses,
         losses=losses,

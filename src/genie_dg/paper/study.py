@@ -1,0 +1,144 @@
+"""A finished study's claims: the packed runs of ``studies/<name>``, read into verdicts of the ledger.
+
+A study is a folder with ``sweep.toml``, ``protocol.toml`` and ``runs.tar.xz``. A row counts when it has all the
+runs that the sweep plans for it. A number is the difference of two rows in one split (test domains, trial),
+each with the draw that training-domain validation chose; the interval is that of `genie_dg.results.compare`,
+which resamples trials and draws, so it includes the selection.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from genie_dg.protocols.toml_file import read_toml
+from genie_dg.results.compare import Comparison, candidates, compare, group
+from genie_dg.results.frame import load
+
+from .claim_runs import ClaimNumbers
+from .claims import CLAIMS
+from .request import PaperError
+from .verdict import LEVEL, Interval, Judgement, judge_intervals
+
+FILES = ("sweep.toml", "protocol.toml", "runs.tar.xz")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study is: its folder, its complete runs, and how many each row should have.
+
+    Args:
+        folder: of the study.
+        frame: its complete runs.
+        names: by the name of a row in the frame that of its optimizer in the sweep, in the sweep's order.
+        planned: runs of a row.
+        ranges: by optimizer the powers of ten between which its learning rate was searched.
+    """
+
+    folder: Path
+    frame: pl.DataFrame
+    names: Mapping[str, str]
+    planned: int
+    ranges: Mapping[str, tuple[float, float]]
+
+    @property
+    def complete(self) -> list[str]:
+        """The rows that have all their runs, in the order of the sweep."""
+        counts = Counter(self.frame["row"])
+        return [row for row in self.names if counts[row] == self.planned]
+
+    @property
+    def partial(self) -> dict[str, int]:
+        """The other rows, and how many runs they have."""
+        counts = Counter(self.frame["row"])
+        return {row: counts[row] for row in self.names if counts[row] < self.planned}
+
+
+def read_study(folder: Path) -> Study:
+    """The study in a folder."""
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        raise PaperError(f"Got {folder}, which has no {missing[0]}; a study has {', '.join(FILES)}.")
+    sweep, protocol = (read_toml(folder / name, PaperError) for name in FILES[:2])
+    frame = load(folder).filter(pl.col("done"))
+    several = len(sweep["algorithms"]) > 1
+    names = {
+        f"{a} + {o}": f"{a} {o}" if several else o for a in sweep["algorithms"] for o in sweep["optimizers"]
+    }
+    domains = len(frame["domains"][0]) if len(frame) else 0
+    ranges = {key: rule["power"] for key, rule in protocol["search"].items() if key.endswith(".lr")}
+    return Study(
+        folder,
+        frame.filter(pl.col("row").is_in(list(names))),
+        names,
+        domains * sweep["hparams"] * sweep["trials"],
+        {key.removesuffix(".lr"): (low, high) for key, (low, high) in ranges.items()},
+    )
+
+
+OTHERS = {"SGD": "sgd", "Adam": "adam", "SAM around SGD": "sam-sgd", "SAM around Adam": "sam-adam"}
+
+FROM_STUDY: dict[str, dict[str, tuple[str, str]]] = {
+    "accuracy": {label: ("ERM + genie", f"ERM + {name}") for label, name in OTHERS.items()},
+    "preconditioning": {"Adam": ("ERM + genie-precondition", "ERM + adam")},
+    "noise-and-mask": {"preconditioning alone": ("ERM + genie", "ERM + genie-precondition")},
+    "algorithms": {
+        f"{algorithm} against Adam": (f"{algorithm} + genie", f"{algorithm} + adam")
+        for algorithm in ("CORAL", "RSC")
+    },
+}
+"""By claim and part of it our row and theirs; a part of which a row is not complete is left out."""
+
+
+def study_judgements(study: Study) -> dict[str, tuple[ClaimNumbers, Judgement]]:
+    """By claim its numbers in points and its verdict; with k parts each interval has level 1 - 0.05/k."""
+    rows = study.complete
+    grouped = group(candidates(study.frame.filter(pl.col("row").is_in(rows))))
+    found = {}
+    for claim in CLAIMS:
+        listed = FROM_STUDY.get(claim.name, {})
+        parts = {part: pair for part, pair in listed.items() if set(pair) <= set(rows)}
+        if not parts:
+            continue
+        level = 1 - (1 - LEVEL) / len(parts)
+        compared = {part: compare(grouped, *pair, level=level) for part, pair in parts.items()}
+        numbers = {part: [100 * p.difference for p in c.pairs] for part, c in compared.items()}
+        intervals = {part: in_points(c) for part, c in compared.items() if c.interval is not None}
+        if intervals:
+            found[claim.name] = numbers, judge_intervals(intervals, claim.side, claim.threshold)
+    return found
+
+
+def in_points(compared: Comparison) -> Interval:
+    """The interval of a comparison, as the ledger has it."""
+    if compared.interval is None:
+        raise PaperError(f"{compared.row} has one trial and one draw, and so no interval; run more of either.")
+    ends = 100 * compared.interval.low, 100 * compared.interval.high
+    return Interval(100 * compared.mean, *ends, len(compared.pairs), compared.interval.level)
+
+
+def runs_of_study(study: Study) -> dict[str, dict[str, Any]]:
+    """What identifies the runs of the complete rows."""
+    own = study.frame.filter(pl.col("row").is_in(study.complete))
+    wanted = ("dataset", "test_domains", "trial", "algorithm", "optimizer")
+    return {
+        values["run"]: {name: values[name] for name in wanted}
+        for values in own.select("run", *wanted).iter_rows(named=True)
+    }
+
+
+def study_note(study: Study) -> str:
+    """What was trained, in a sentence."""
+    first = study.frame.row(0, named=True)
+    trials, draws = study.frame["trial"].n_unique(), study.frame["draw"].n_unique()
+    return (
+        f"{first['dataset']}, {first['backbone']}, {first['steps']} steps; {len(study.complete)} of "
+        f"{len(study.names)} rows complete, each with {draws} draws for each of {trials} trials; every domain "
+        "was left out in turn; draws chosen by validation on the training domains, intervals from a bootstrap "
+        "over trials and draws."
+    )
