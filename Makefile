@@ -13,7 +13,7 @@ help: ## show this list
 
 setup: $(STAMP) ## create .venv and install genie-dg with all extras and the tools (once)
 
-demo: $(STAMP) ## four optimizers on rotated digits, from a sweep to a report (two minutes)
+demo: $(STAMP) ## four optimizers fine-tune a pretrained network, from a sweep to a report (two to three minutes)
 	@$(BIN)/genie-dg demo
 
 test: $(STAMP) browser ## run the tests, except the slow ones
