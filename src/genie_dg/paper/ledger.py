@@ -116,7 +116,7 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     )  # fmt: skip
     ledger = entries(measure(runs, request))
     blocks = [
-        _note(runs, given=rates is not None),
+        _note(runs),
         markdown(ledger),
         *runs.notes,
         *(table.markdown() for table in runs.tables.values()),
@@ -140,14 +140,14 @@ def read_back(request: Request) -> Result:
     text = "\n\n".join(blocks)
     if len(missing) == len(ledger):
         return Result(text)
-    whole = {"seeds": found.trials, "claims": ledger, "runs": found.runs}
+    whole = {"pretrained": True, "seeds": found.trials, "claims": ledger, "runs": found.runs}
     return Result(text, write_ledger(request, text, whole))
 
 
-def _note(runs: ClaimRuns, given: bool = False) -> str:
+def _note(runs: ClaimRuns) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
-    if given:
+    if runs.given:
         rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.given.items())}"
     elif len(sizes.lr_factors) > 1:
         chosen = ", ".join(
@@ -165,8 +165,12 @@ def _note(runs: ClaimRuns, given: bool = False) -> str:
 def _write(request: Request, text: str, ledger: list[LedgerEntry], runs: ClaimRuns) -> tuple[Path, ...]:
     """The ledger of a miniature."""
     whole = {
+        "setting": _note(runs),
+        "data": runs.data.name,
+        "pretrained": runs.config.pretrained,
         "seeds": list(runs.seeds),
         "claims": ledger,
+        "notes": runs.notes,
         "tables": {name: table.as_json() for name, table in runs.tables.items()},
         "runs": {run: asdict(config) for run, config in runs.configs.items()},
     }
