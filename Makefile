@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs study bench browser slurm clean
+.PHONY: help setup demo test test-slow check docs study claims-page bench browser slurm clean
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## create .venv and install genie-dg with all extras and the tools (once)
 
@@ -43,6 +43,10 @@ docs: $(STAMP) ## build the documentation into site/
 
 study: $(STAMP) ## make the pages of the studies anew from their records (under a minute)
 	$(BIN)/python studies/page.py $(patsubst %/runs.tar.xz,%,$(wildcard studies/*/runs.tar.xz))
+	$(BIN)/python -m genie_dg.paper.claims_pages .
+
+claims-page: $(STAMP) ## make the pages of the claims anew from the numbers that were kept (seconds)
+	$(BIN)/python -m genie_dg.paper.claims_pages .
 
 bench: $(STAMP) ## measure the time of an optimizer step, of measuring and of a training step
 	$(BIN)/python benchmarks/step_time.py

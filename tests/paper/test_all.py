@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from genie_dg.paper.fig_landscape import STEPS
+from genie_dg.paper.kept_ledgers import kept_ledger
 from genie_dg.paper.ledger import CLAIMS
 from genie_dg.paper.published import PRINTED
 from genie_dg.paper.registry import PAPER
@@ -104,5 +105,7 @@ def ledger(out: Path) -> None:
         assert judge(row["numbers"], claim["side"], claim["threshold"]).verdict == row["judged"]["verdict"]
         assert row["judged"]["interval"]["count"] >= 2
         assert all(part in table for part in row["numbers"])
+    kept = kept_ledger("claims-smoke.json", whole)
+    assert (kept.markdown() + "\n", kept.otherwise) == (table, ())  # what is kept makes the same page again
     assert whole["seeds"] == [0, 1]
     assert {path.name for path in (out / "claims" / "runs").iterdir()} == set(whole["runs"])

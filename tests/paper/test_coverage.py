@@ -48,7 +48,7 @@ def test_every_label_of_the_latex_is_listed() -> None:
 
 def test_the_page_is_that_of_the_code_and_of_the_kept_numbers() -> None:
     kept = read_measured(ROOT / "docs" / "figures" / "paper")
-    assert carried() == kept, "run python -m genie_dg.paper.measured docs/figures/paper"
+    assert carried() == kept, "run make claims-page"
     assert (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == page(kept) + "\n"
     assert "coverage.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
@@ -122,10 +122,13 @@ def test_a_setting_that_differs_says_both() -> None:
     assert list(verdicts(setting, [])) == ["printed: 7; here: 5000"]
 
 
+CLEAR = [1.0, 1.1, 0.9]
+
+
 def ledger(folder: Path, how: str, **more: Any) -> None:
     claims = [
-        {"claim": {"name": name, "how": how or claim.how}, "judged": {"verdict": verdict}}
-        for name, verdict in (("accuracy", "holds"), ("osgr", "holds"), ("cost", "not measured"))
+        {"claim": {"name": name, "how": how or claim.how}, "numbers": numbers}
+        for name, numbers in (("accuracy", {"SGD": CLEAR}), ("osgr", {"SGD": CLEAR}), ("cost", {}))
         for claim in CLAIMS
         if claim.name == name
     ]
@@ -138,12 +141,14 @@ def test_kept_ledgers_count_as_long_as_the_claim_is_measured_so(tmp_path: Path) 
         read_measured(tmp_path)
     (tmp_path / "umap.csv").touch()
     (tmp_path / "unknown.csv").touch()
-    accuracy = Measured("claim", "accuracy", "holds", "digits, 3 trials", "claims-x.json")
+    result = "SGD +1.0 (+0.8 to +1.2); 95 % interval"
+    accuracy = Measured("claim", "accuracy", "holds", "digits, 3 trials", "claims-x.json", "random", result)
     umap = Measured("part", "umap", "", "", "umap.csv")
     ledger(tmp_path, "", tables={})
     assert [one.name for one in read_measured(tmp_path)] == ["accuracy", "osgr", "umap"]
     ledger(tmp_path, "")  # before the measurements at the same weights
     assert read_measured(tmp_path) == [accuracy, umap]
-    assert text_of([accuracy]).splitlines()[1] == 'claim,accuracy,holds,"digits, 3 trials",claims-x.json'
+    line = f'claim,accuracy,holds,"digits, 3 trials",claims-x.json,random,{result}'
+    assert text_of([accuracy]).splitlines()[1] == line
     ledger(tmp_path, "otherwise", tables={})
     assert read_measured(tmp_path) == [umap]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from .published import lines_of
 from .verdict import Side
+
+About = Literal["theory", "dynamics", "training", "time"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Claim:
         unit: of the number.
         paper: the command that measures it at the paper's scale.
         change: what would change the verdict, in one line.
+        about: theory (exact, or on a toy problem), dynamics (of small networks), training or time (of a step).
     """
 
     name: str
@@ -40,6 +43,7 @@ class Claim:
     unit: str
     paper: str
     change: str
+    about: About
 
 
 TRAIN = "genie-dg train {data} --root ROOT --test-domain {test} --optimizer {optimizer} --backbone resnet50 \

@@ -18,7 +18,7 @@ from .claims import CLAIMS, Claim
 from .figure_setup import figure_setup
 from .measures import MEASURES
 from .request import PaperError, Request, Result
-from .study import read_study, runs_of_study, study_judgements, study_note
+from .study import Study, read_study, runs_of_study, study_judgements, study_note
 from .sweep_claims import sweep_numbers, to_do
 from .verdict import Judgement, judge
 
@@ -119,7 +119,7 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     )  # fmt: skip
     ledger = entries(measure(runs, request))
     blocks = [
-        _note(runs, given=rates is not None),
+        _note(runs),
         markdown(ledger),
         *runs.notes,
         *(table.markdown() for table in runs.tables.values()),
@@ -143,39 +143,34 @@ def read_back(request: Request) -> Result:
     text = "\n\n".join(blocks)
     if len(missing) == len(ledger):
         return Result(text)
-    whole = {"seeds": found.trials, "claims": ledger, "runs": found.runs}
+    whole = {"pretrained": True, "seeds": found.trials, "claims": ledger, "runs": found.runs}
     return Result(text, write_ledger(request, text, whole))
 
 
-def read_from_study(request: Request, folder: Path) -> Result:
-    """The ledger of the claims that a study's complete rows are about."""
-    study = read_study(folder)
+def study_entries(study: Study) -> list[LedgerEntry]:
+    """The claims that a study's complete rows are about."""
     judged = study_judgements(study)
-    ledger = [
-        LedgerEntry(claim, *judged[claim.name])
-        for claim in CLAIMS
-        if claim.name in judged and (not request.only or claim.name in request.only)
-    ]
+    return [LedgerEntry(claim, *judged[claim.name]) for claim in CLAIMS if claim.name in judged]
+
+
+def read_from_study(request: Request, folder: Path) -> Result:
+    """The ledger of a study, from its packed runs."""
+    study = read_study(folder)
+    ledger = [e for e in study_entries(study) if not request.only or e.claim.name in request.only]
     if not ledger:
         asked, complete = ", ".join(request.only) or "any claim", ", ".join(study.complete) or "none"
         raise PaperError(
             f"The study in {folder} has too few complete rows for {asked}: {complete}; run the rest of it."
         )
-    note = study_note(study)
-    whole = {
-        "seeds": sorted(set(study.frame["trial"])),
-        "note": note,
-        "claims": ledger,
-        "runs": runs_of_study(study),
-    }
-    text = f"{note}\n\n{markdown(ledger)}"
-    return Result(text, write_ledger(request, text, whole))
+    text = f"{study_note(study)}\n\n{markdown(ledger)}"
+    whole = {"setting": study_note(study), "pretrained": study.pretrained, "claims": ledger}
+    return Result(text, write_ledger(request, text, {**whole, "runs": runs_of_study(study)}))
 
 
-def _note(runs: ClaimRuns, given: bool = False) -> str:
+def _note(runs: ClaimRuns) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
-    if given:
+    if runs.given:
         rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.given.items())}"
     elif len(sizes.lr_factors) > 1:
         chosen = ", ".join(
@@ -193,8 +188,12 @@ def _note(runs: ClaimRuns, given: bool = False) -> str:
 def _write(request: Request, text: str, ledger: list[LedgerEntry], runs: ClaimRuns) -> tuple[Path, ...]:
     """The ledger of a miniature."""
     whole = {
+        "setting": _note(runs),
+        "data": runs.data.name,
+        "pretrained": runs.config.pretrained,
         "seeds": list(runs.seeds),
         "claims": ledger,
+        "notes": runs.notes,
         "tables": {name: table.as_json() for name, table in runs.tables.items()},
         "runs": {run: asdict(config) for run, config in runs.configs.items()},
     }

@@ -1,30 +1,24 @@
 """Which parts and claims of the paper have numbers that were measured and kept in the repository.
 
-``python -m genie_dg.paper.measured docs/figures/paper`` reads the ledgers (``claims-*.json``) and the numbers
-of figures and tables (``<part>.csv``) of that folder into ``measured.csv`` beside this module, which an
-installed package carries and `coverage` shows.
+They are read from the ledgers (``claims-*.json``) and the numbers of figures and tables (``<part>.csv``) of
+``docs/figures/paper``. ``measured.csv`` beside this module, which `claims_pages` writes, has them for an
+installed package; `coverage` and `summary` show them.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from .claims import CLAIMS
-from .request import PaperError
-from .trajectory_claims import NAMES
-from .verdict import NOT_MEASURED
+from .kept_ledgers import KeptLedger, read_kept
+from .ledger import LedgerEntry
 
 NAME = "measured.csv"
-AT_THE_SAME_WEIGHTS = frozenset((*NAMES, "rate"))
-"""Claims that ledgers without tables measured otherwise: each optimizer at its own weights, one formulation."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +28,11 @@ class Measured:
     Args:
         kind: ``claim`` or ``part``.
         name: of the claim or part.
-        verdict: of a claim; empty for a part.
-        data: what it was measured on, and with how many trials; empty for a part.
+        verdict: of a claim; empty for a part, like all that follows except for the file.
+        data: what it was measured on, and with how many trials.
         file: where the numbers are.
+        regime: where the verdict applies, a name in `REGIMES`.
+        result: the number and interval of each part of the claim, in words.
     """
 
     kind: str
@@ -44,34 +40,60 @@ class Measured:
     verdict: str
     data: str
     file: str
+    regime: str = ""
+    result: str = ""
 
 
-def read_measured(folder: Path) -> list[Measured]:
-    """What a folder of kept numbers holds, in the order of claims and parts."""
+def read_measured(folder: Path, ledgers: Sequence[KeptLedger] = ()) -> list[Measured]:
+    """What a folder of kept numbers holds, in the order of claims and parts.
+
+    Args:
+        folder: ``docs/figures/paper``.
+        ledgers: that are kept elsewhere.
+    """
     from .registry import PAPER  # which lists the part that shows what is carried
 
-    ledgers = sorted(folder.glob("claims-*.json"))
-    if not ledgers:
-        raise PaperError(f"Got {folder}, which has no claims-*.json; name the folder of kept ledgers.")
-    judged = [one for path in ledgers for one in _judged(path)]
+    judged = [one for ledger in (*read_kept(folder), *ledgers) for one in _judged(ledger)]
     order = {claim.name: at for at, claim in enumerate(CLAIMS)}
     judged.sort(key=lambda one: order[one.name])
     parts = [name for name in PAPER if (folder / f"{name}.csv").is_file()]
     return [*judged, *(Measured("part", name, "", "", f"{name}.csv") for name in parts)]
 
 
-def _judged(path: Path) -> Iterator[Measured]:
+def _judged(ledger: KeptLedger) -> Iterator[Measured]:
     """The claims of a ledger that have a verdict and were measured as the claim is measured now."""
-    whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    sets = sorted({config["dataset"] for config in whole["runs"].values()})
-    data = f"{' and '.join(sets) or 'no data'}, {len(whole['seeds'])} trials"
-    how = {claim.name: claim.how for claim in CLAIMS}
-    before = frozenset() if "tables" in whole else AT_THE_SAME_WEIGHTS
-    for entry in whole["claims"]:
-        name, verdict = entry["claim"]["name"], entry["judged"]["verdict"]
-        current = how.get(name) == entry["claim"]["how"] and name not in before
-        if current and verdict != NOT_MEASURED:
-            yield Measured("claim", name, verdict, data, path.name)
+    for entry in ledger.judged:
+        yield Measured(
+            "claim", entry.claim.name, entry.judged.verdict, ledger.measured_on(entry), ledger.file,
+            ledger.regime(entry), told(entry),
+        )  # fmt: skip
+
+
+DIGITS = {"points": 1, "times": 2, "exponent": 2, "log10": 1}
+"""Behind the point, by the unit of a claim; 3 for all others."""
+
+
+def told(entry: LedgerEntry) -> str:
+    """Each part of a claim with its number and interval, in words, in the order in which they were measured.
+
+    >>> from .ledger import entries
+    >>> accuracy, *_ = entries({"accuracy": {"SGD": [1.0, 2.0], "Adam": [0.5, 0.5]}})
+    >>> told(accuracy)
+    'SGD +1.5 (-11.2 to +14.2), Adam +0.5 (exact); 97.5 % intervals'
+    """
+    digits = DIGITS.get(entry.claim.unit, 3)
+
+    def number(value: float) -> str:
+        shown = round(value, digits) + 0.0  # no minus zero
+        return f"{shown:.{digits}f}" if entry.claim.unit == "times" else f"{shown:+.{digits}f}"
+
+    parts = []
+    for part, (one, _) in entry.judged.parts.items():
+        ends = "exact" if one.low == one.high else f"{number(one.low)} to {number(one.high)}"
+        parts.append(f"{part} {number(one.value)} ({ends})")
+    first, _ = next(iter(entry.judged.parts.values()))
+    level = f"; {100 * first.level:.3g} % interval{'s' * (len(parts) > 1)}"
+    return ", ".join(parts) + level * any(one.low < one.high for one, _ in entry.judged.parts.values())
 
 
 def text_of(rows: list[Measured]) -> str:
@@ -87,18 +109,3 @@ def carried() -> list[Measured]:
     """What the package carries."""
     text = (files(__package__) / NAME).read_text(encoding="utf-8")
     return [Measured(**line) for line in csv.DictReader(text.splitlines())]
-
-
-def main(arguments: list[str]) -> int:
-    """Write ``measured.csv`` from the folder that is named."""
-    if len(arguments) != 1:
-        print(f"Got {len(arguments)} arguments; expected one, the folder of kept numbers.", file=sys.stderr)
-        return 2
-    target = Path(__file__).with_name(NAME)
-    target.write_text(text_of(read_measured(Path(arguments[0]))), encoding="utf-8")
-    print(f"wrote {target}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

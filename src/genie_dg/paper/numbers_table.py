@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .verdict import interval_of
 
@@ -32,6 +33,19 @@ class NumbersTable:
             for name, cells in self.rows.items()
         }
         return {"title": self.title, "columns": list(self.columns), "rows": rows}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> NumbersTable:
+        """What `as_json` gave; null is a number that does not exist."""
+
+        def number(x: float | None) -> float:
+            return math.nan if x is None else x
+
+        rows = {
+            name: [(number(mean), number(half)) for mean, half in cells]
+            for name, cells in plain["rows"].items()
+        }
+        return cls(plain["title"], tuple(plain["columns"]), rows)
 
 
 def cell(numbers: Sequence[float]) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from .fig_umap import make_umap
 from .ledger import make_claims
 from .logged_page import make_logged
 from .request import PaperRow
+from .summary import make_summary
 from .tables import make_table
 
 SUMMARIES = {
@@ -74,7 +75,17 @@ COVERAGE_ROW = PaperRow(
     make_coverage,
 )
 
+SUMMARY_ROW = PaperRow(
+    "summary",
+    "all claims",
+    "how many claims hold in each regime, and the answers that are asked for first",
+    make_summary,
+)
+
 PAPER = Registry(
-    "part of the paper", (*TABLES, *FIGURES, CLAIMS_ROW, LOGGED_ROW, COVERAGE_ROW), PaperRow, "genie_dg.paper"
+    "part of the paper",
+    (*TABLES, *FIGURES, CLAIMS_ROW, SUMMARY_ROW, LOGGED_ROW, COVERAGE_ROW),
+    PaperRow,
+    "genie_dg.paper",
 )
 """By name, in the order of the paper."""

@@ -53,6 +53,11 @@ class Study:
         return [row for row in self.names if counts[row] == self.planned]
 
     @property
+    def pretrained(self) -> bool:
+        """Whether training started from pretrained weights."""
+        return bool(self.frame["config"].str.contains('"pretrained": ?true').all())
+
+    @property
     def partial(self) -> dict[str, int]:
         """The other rows, and how many runs they have."""
         counts = Counter(self.frame["row"])

@@ -1,0 +1,133 @@
+"""Ledgers that were measured and kept, ``claims-*.json``: read back, and judged anew from their numbers.
+
+A kept ledger is what `ledger.write_ledger` wrote. ``setting`` (what was trained, in a sentence), ``data``,
+``pretrained``, ``notes`` and ``tables`` may be missing; ``claims`` with their ``numbers`` and ``runs`` may not.
+The packed runs of a study (`study`) are a ledger, too; its intervals include the selection of draws.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .claims import CLAIMS
+from .ledger import LedgerEntry, entries, markdown, study_entries
+from .numbers_table import NumbersTable
+from .request import PaperError
+from .study import read_study, study_note
+from .trajectory_claims import NAMES
+
+AT_THE_SAME_WEIGHTS = frozenset((*NAMES, "rate"))
+"""Claims that ledgers without tables measured otherwise: each optimizer at its own weights, one formulation."""
+
+RANDOM, PRETRAINED = "training from random weights", "training from pretrained weights"
+REGIMES = {
+    "theory": "theory, exact or on a toy problem",
+    "dynamics": "dynamics of a small network",
+    "random": RANDOM,
+    "pretrained": PRETRAINED,
+    "time": "time of a step",
+}
+"""Where a verdict applies, in words. Claims about training have two: the weights that training starts from."""
+
+
+@dataclass(frozen=True)
+class KeptLedger:
+    """One file.
+
+    Args:
+        file: its name.
+        setting: what was trained, in a sentence; may be empty.
+        data: the sets.
+        pretrained: whether training started from pretrained weights.
+        judged: the claims with numbers that are measured so today.
+        otherwise: names of those that are measured otherwise today, and so do not count.
+        notes: sentences under the table.
+        tables: of what was measured along training.
+        pairs: what a number is measured in.
+    """
+
+    file: str
+    setting: str
+    data: str
+    pretrained: bool
+    judged: tuple[LedgerEntry, ...]
+    otherwise: tuple[str, ...]
+    notes: tuple[str, ...]
+    tables: tuple[NumbersTable, ...]
+    pairs: str = "trials"
+
+    def regime(self, entry: LedgerEntry) -> str:
+        """A name in `REGIMES`."""
+        about = entry.claim.about
+        return ("pretrained" if self.pretrained else "random") if about == "training" else about
+
+    def measured_on(self, entry: LedgerEntry) -> str:
+        """The data and the number of trials, in words."""
+        if all(interval.low == interval.high for interval, _ in entry.judged.parts.values()):
+            return "exact"
+        count = max(map(len, entry.numbers.values()))
+        if entry.claim.about == "time" and not self.pretrained:
+            return f"one machine, {count} repeats"
+        return f"{'no data' if entry.claim.about == 'theory' else self.data}, {count} {self.pairs}"
+
+    def markdown(self) -> str:
+        """What a page shows of it."""
+        blocks = [self.setting, markdown(list(self.judged)) if self.judged else "", *self.notes]
+        if self.otherwise:
+            names = ", ".join(self.otherwise)
+            blocks.append(f"Not shown, as these claims are measured otherwise now: {names}.")
+        return "\n\n".join([*filter(None, blocks), *(table.markdown() for table in self.tables)])
+
+
+def read_kept(folder: Path) -> list[KeptLedger]:
+    """All ledgers of a folder, by name."""
+    paths = sorted(folder.glob("claims-*.json"))
+    if not paths:
+        raise PaperError(f"Got {folder}, which has no claims-*.json; name the folder of kept ledgers.")
+    return [kept_ledger(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def kept_ledger(file: str, whole: Mapping[str, Any]) -> KeptLedger:
+    """A ledger from its JSON; verdicts follow from the numbers, not from what the file says about them."""
+    how = {claim.name: claim.how for claim in CLAIMS}
+    before = frozenset() if "tables" in whole else AT_THE_SAME_WEIGHTS
+    measured = {row["claim"]["name"]: row for row in whole["claims"] if row["numbers"]}
+    current = {
+        name: row["numbers"]
+        for name, row in measured.items()
+        if how.get(name) == row["claim"]["how"] and name not in before
+    }
+    runs = whole["runs"].values()
+    sets = sorted({run["dataset"] for run in runs})
+    return KeptLedger(
+        file,
+        whole.get("setting", ""),
+        whole.get("data") or " and ".join(sets) or "no data",
+        whole.get("pretrained", any(run.get("pretrained") for run in runs)),
+        tuple(entry for entry in entries(current) if entry.judged.parts),
+        tuple(name for name in measured if name not in current),
+        tuple(whole.get("notes", ())),
+        tuple(map(NumbersTable.from_json, whole.get("tables", {}).values())),
+    )
+
+
+def study_ledger(folder: Path) -> KeptLedger:
+    """The ledger of a study, from its packed runs."""
+    study = read_study(folder)
+    ledger = study_entries(study)
+    none = f"No two rows are complete: {len(study.frame)} of {study.planned * len(study.names)} runs are done."
+    return KeptLedger(
+        f"{folder.parent.name}/{folder.name}",
+        study_note(study) if ledger else none,
+        str(study.frame["dataset"][0]),
+        study.pretrained,
+        tuple(ledger),
+        (),
+        (),
+        (),
+        pairs="splits",
+    )
