@@ -5,6 +5,8 @@ optimizers in turn, so that a slow minute of the machine hits all of them; the t
 
     python benchmarks/train_step.py                        # ResNet-18 and ResNet-50, 3 x 8 images of 96 pixels
     python benchmarks/train_step.py --networks resnet18 --rounds 9 --batch 32 --pixels 224
+    python benchmarks/train_step.py --networks efficientnet_lite0 --batch 16 --pixels 64 --threads 1 \\
+        --plugin studies/pacs/rows.py --csv studies/pacs/step_times.csv --optimizers sgd genie sam-adam
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from pathlib import Path
 
 import torch
 
 from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.erm import ERM
+from genie_dg.bench.jobs import keep_memory
+from genie_dg.bench.request import load_plugin
 from genie_dg.bench.step import take_step
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
@@ -66,20 +71,35 @@ def table(seconds: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def csv_of(seconds: dict[str, list[float]]) -> str:
+    """A line for each step: optimizer, round, seconds."""
+    lines = [f"{name},{k},{s:.4f}" for name, times in seconds.items() for k, s in enumerate(times)]
+    return "\n".join(["optimizer,round,seconds", *lines]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", default=["resnet18", "resnet50"])
-    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS))
+    parser.add_argument("--optimizers", nargs="+", help="(default: all)")
+    parser.add_argument("--plugin", type=Path, help="a file that registers more optimizers")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--csv", type=Path, help="write the seconds of the last network's steps to this file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=8, help="images of each of three domains")
     parser.add_argument("--pixels", type=int, default=96)
     given = parser.parse_args()
-    names = list(dict.fromkeys(["adam", *given.optimizers]))
+    if given.plugin is not None:
+        load_plugin(given.plugin)
+    keep_memory()  # as processes that train do
+    torch.set_num_threads(given.threads)
+    names = list(dict.fromkeys(["adam", *(given.optimizers or OPTIMIZERS)]))
     shape = f"3 x {given.batch} images of {given.pixels} pixels"
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {shape}")
     for network in given.networks:
         seconds = measure(network, names, given.rounds, given.batch, given.pixels)
         print(f"\n{network}, median of {given.rounds}\n\n{table(seconds)}\n")
+        if given.csv is not None:
+            given.csv.write_text(csv_of(seconds), encoding="utf-8")
 
 
 if __name__ == "__main__":

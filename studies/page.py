@@ -27,7 +27,7 @@ from genie_dg.results.render import csv_text, markdown_table, percent, points, r
 from genie_dg.results.select import METHODS
 from genie_dg.results.sensitivity import Width, rate_of, width
 from genie_dg.results.tables import tables
-from genie_dg.runs.read import seconds_per_step, watched
+from genie_dg.runs.read import watched
 
 BASELINES = ("adam", "msvag")
 NAMES = {
@@ -41,6 +41,8 @@ NAMES = {
     "genie-scale-free": "GENIE with scale_free",
 }
 """The rows in words."""
+TIMES = "step_times.csv"
+"""Written by ``benchmarks/train_step.py``."""
 NEAR_END = 0.1
 """Decades: a rate nearer than this to the end of its range counts as at its end."""
 
@@ -120,13 +122,16 @@ def balance_table(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> st
 
 
 def pace_table(study: Study, rows: Sequence[str]) -> str:
-    """Median seconds of a step, with its part of the evaluations, over all runs of a row."""
-    medians = {}
-    for row in rows:
-        folders = study.frame.filter(pl.col("row") == row)["folder"]
-        medians[row] = statistics.median(s for s in map(seconds_per_step, folders) if s is not None)
-    base = medians.get("ERM + adam", math.nan)
-    lines = [[study.names[row], f"{m:.2f}", f"{m / base:.2f}"] for row, m in medians.items()]
+    """Median seconds of a step and its ratio to Adam's, from ``step_times.csv``; empty without that file.
+
+    The runs' own times are not used: they were made beside other work and with pauses.
+    """
+    file = study.folder / TIMES
+    if not file.is_file():
+        return ""
+    medians = dict(pl.read_csv(file).group_by("optimizer").agg(pl.col("seconds").median()).iter_rows())
+    shown = [study.names[row] for row in rows if study.names[row] in medians]
+    lines = [[name, f"{medians[name]:.3f}", f"{medians[name] / medians['adam']:.2f}"] for name in shown]
     return markdown_table(["row", "seconds a step", "over Adam's"], lines)
 
 

@@ -44,9 +44,9 @@ def small_study(studies: Path, rows: dict[str, float], missing: int = 0, name: s
             optimizer=optimizer,
             optimizer_settings={"lr": RATES[draw]},
         )
-        path = write(folder / "runs", one)
-        (path / "timings.jsonl").write_text('{"step": 0, "seconds": 1.0}\n{"step": 10, "seconds": 10.0}\n')
-        seal(path)
+        seal(write(folder / "runs", one))
+    times = "optimizer,round,seconds\nadam,0,0.2\nadam,1,0.4\nadam,2,0.3\ngenie,0,0.33\n"
+    (folder / "step_times.csv").write_text(times)
     pack(folder / "runs", folder / NAME)
     shutil.rmtree(folder / "runs")
     return folder
@@ -73,6 +73,7 @@ def test_a_finished_study(tmp_path: Path) -> None:
     assert dict(widths).keys() == ROWS.keys()
     assert len(set(dict(widths).values())) == 1  # all rows have the same curve
     assert "No chosen rate lies within a tenth of a decade" in page
+    assert re.search(r"\| genie +\| 0\.330 +\| 1\.10 ", page)
     for name in ("budget", "rates"):
         assert (folder / "figures" / f"{name}.png").stat().st_size > 5000
         assert (folder / "figures" / f"{name}.csv").read_text().count("\n") > 10
