@@ -20,9 +20,10 @@ from pathlib import Path
 import jinja2
 import polars as pl
 
-from genie_dg.paper.study import Study, read_study
+from genie_dg.paper.study import Study, chosen_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Candidate, Comparison, Comparisons, compare_all
+from genie_dg.results.frame import load
 from genie_dg.results.render import csv_text, markdown_table, percent, points, render
 from genie_dg.results.select import METHODS
 from genie_dg.results.sensitivity import Width, rate_of, width
@@ -41,6 +42,8 @@ NAMES = {
     "genie-scale-free": "GENIE with scale_free",
 }
 """The rows in words."""
+MEASURES = {"osgr": "OSGR, by the definition", "update_gini": "Gini coefficient of weight changes"}
+"""What is drawn over training, and its axis."""
 TIMES = "step_times.csv"
 """Written by ``benchmarks/train_step.py``."""
 NEAR_END = 0.1
@@ -100,11 +103,6 @@ def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
     return markdown_table(["row", "decades within a point", "95 % interval", "rate at the top"], lines)
 
 
-def chosen_of(found: Comparisons) -> dict[str, list[Candidate]]:
-    """By row the run that validation chose in each split."""
-    return {row: [draws[-1] for draws in found.grouped[row].values()] for row in found.rows}
-
-
 def balance_table(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> str:
     """How evenly the chosen runs moved their weights between records: the mean Gini coefficient by step."""
     lines, steps = [], set[int]()
@@ -140,10 +138,11 @@ def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
     figure = new_figure(6.4, 4.0)
     ax = figure.subplots()
     for place, (row, values) in enumerate(best_of.items()):
-        style = {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS)]}
-        ax.plot(range(1, len(values) + 1), [100 * v for v in values], marker="o", **style)
+        colour, dashes = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS)]
+        shown = [100 * v for v in values]
+        ax.plot(range(1, len(values) + 1), shown, marker="o", color=colour, linestyle=dashes)
         ax.annotate(study.names[row], (len(values), 100 * values[-1]), xytext=(6, 0), fontsize=8,
-                    textcoords="offset points", va="center", color=style["color"])  # fmt: skip
+                    textcoords="offset points", va="center", color=colour)  # fmt: skip
     ax.set_xlabel("draws tried")
     ax.set_ylabel("accuracy on the domain left out (%)")
     ax.set_xticks(range(1, max(map(len, best_of.values())) + 1))
@@ -151,6 +150,50 @@ def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     numbers = [[study.names[r], k, v] for r, values in best_of.items() for k, v in enumerate(values, 1)]
     save(study, figure, "budget", ["row", "k", "accuracy"], numbers)
+
+
+def watched_curves(study: Study) -> dict[str, dict[str, dict[int, list[float]]]]:
+    """By measure, row and step the values of the chosen draws that were trained again, one for each domain."""
+    curves: dict[str, dict[str, dict[int, list[float]]]] = {name: {} for name in MEASURES}
+    if not (study.folder / "chosen").is_dir():
+        return curves
+    again = load(study.folder / "chosen").filter(pl.col("done"))
+    for row in (row for row in study.complete if row in set(again["row"])):
+        for folder in again.filter(pl.col("row") == row)["folder"]:
+            for line in watched(folder):
+                for name in MEASURES:
+                    if name in line and line["step"]:
+                        by_step = curves[name].setdefault(row, {})
+                        by_step.setdefault(line["step"], []).append(line[name])
+    return curves
+
+
+def draw_watched(study: Study) -> bool:
+    """OSGR and balance over training, mean and standard error over the domains left out, if there are any."""
+    curves = watched_curves(study)
+    if not any(curves.values()):
+        return False
+    figure = new_figure(9.0, 3.6)
+    numbers: list[list[object]] = []
+    for ax, (name, words) in zip(figure.subplots(1, 2), MEASURES.items(), strict=True):
+        for place, (row, by_step) in enumerate(curves[name].items()):
+            steps = sorted(by_step)
+            means = [statistics.fmean(by_step[step]) for step in steps]
+            errors = [
+                statistics.stdev(v) / math.sqrt(len(v)) if len(v := by_step[step]) > 1 else 0.0
+                for step in steps
+            ]
+            colour = COLOURS[place % len(COLOURS)]
+            ax.plot(steps, means, color=colour, marker=".", label=study.names[row])
+            low, high = zip(*((m - e, m + e) for m, e in zip(means, errors, strict=True)), strict=True)
+            ax.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+            numbers += [[name, study.names[row], *point] for point in zip(steps, means, errors, strict=True)]
+        ax.set_xlabel("step")
+        ax.set_ylabel(words)
+        ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, frameon=False)
+    save(study, figure, "watched", ["measure", "row", "step", "mean", "standard_error"], numbers)
+    return True
 
 
 def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) -> None:
@@ -202,7 +245,7 @@ def page_values(study: Study) -> dict[str, object]:
     if len(rows) < 2:
         return values
     found = compare_all(own, rows)
-    chosen = chosen_of(found)
+    chosen = chosen_draws(study)
     widths = {row: width(found.grouped[row]) for row in rows}
     against = {
         base: compare_all(own, rows, f"ERM + {base}").differences
@@ -224,6 +267,7 @@ def page_values(study: Study) -> dict[str, object]:
         "ends": at_ends(study, chosen),
         "balance": balance_table(study, chosen),
         "pace": pace_table(study, rows),
+        "watched": draw_watched(study),
     }
     means = {study.names[row]: found.best_of[row][-1] for row in rows}
     values["verdict"] = three_sentences(means, values["verdicts"])  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shutil
@@ -50,6 +51,34 @@ def small_study(studies: Path, rows: dict[str, float], missing: int = 0, name: s
     pack(folder / "runs", folder / NAME)
     shutil.rmtree(folder / "runs")
     return folder
+
+
+def watch_again(folder: Path) -> None:
+    """The chosen draws of two rows, trained again and watched at two steps, two domains left out."""
+    for optimizer, osgr in {"adam": 0.5, "genie": 0.25}.items():
+        for domain in range(2):
+            path = write(
+                folder / "again", run([domain], [record(10, [0.5] * 4, [0.5] * 4)], optimizer=optimizer)
+            )
+            lines = [{"step": s, "osgr": osgr + 0.1 * domain + s / 100, "update_gini": 0.8} for s in (5, 10)]
+            (path / "watch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            seal(path)
+    (folder / "chosen").mkdir()
+    pack(folder / "again", folder / "chosen" / NAME)
+    shutil.rmtree(folder / "again")
+
+
+def test_curves_of_the_chosen_draws(tmp_path: Path) -> None:
+    folder = small_study(tmp_path / "studies", ROWS)
+    assert "OSGR and balance" not in made(folder)
+    watch_again(folder)
+    assert "![OSGR and balance over training](figures/watched.png)" in made(folder)
+    lines = (folder / "figures" / "watched.csv").read_text().splitlines()
+    assert lines[0] == "measure,row,step,mean,standard_error"
+    osgr = {tuple(line.split(",")[1:3]): line.split(",")[3:] for line in lines if line.startswith("osgr")}
+    assert set(osgr) == {(row, step) for row in ("adam", "genie") for step in ("5", "10")}
+    mean, error = map(float, osgr["genie", "10"])
+    assert (mean, error) == (pytest.approx(0.40), pytest.approx(0.05))  # of 0.35 and 0.45
 
 
 def made(folder: Path) -> str:

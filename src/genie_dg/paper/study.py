@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from genie_dg.protocols.toml_file import read_toml
-from genie_dg.results.compare import Comparison, candidates, compare, group
+from genie_dg.results.compare import Candidate, Comparison, Grouped, candidates, compare, group
 from genie_dg.results.frame import load
 
 from .claim_runs import ClaimNumbers
@@ -86,6 +86,17 @@ def read_study(folder: Path) -> Study:
     )
 
 
+def grouped_draws(study: Study) -> Grouped:
+    """By complete row and split the draws, the chosen one last."""
+    return group(candidates(study.frame.filter(pl.col("row").is_in(study.complete))))
+
+
+def chosen_draws(study: Study) -> dict[str, list[Candidate]]:
+    """By complete row the draw that validation chose in each split."""
+    grouped = grouped_draws(study)
+    return {row: [draws[-1] for draws in grouped[row].values()] for row in study.complete}
+
+
 OTHERS = {"SGD": "sgd", "Adam": "adam", "SAM around SGD": "sam-sgd", "SAM around Adam": "sam-adam"}
 
 FROM_STUDY: dict[str, dict[str, tuple[str, str]]] = {
@@ -102,8 +113,7 @@ FROM_STUDY: dict[str, dict[str, tuple[str, str]]] = {
 
 def study_judgements(study: Study) -> dict[str, tuple[ClaimNumbers, Judgement]]:
     """By claim its numbers in points and its verdict; with k parts each interval has level 1 - 0.05/k."""
-    rows = study.complete
-    grouped = group(candidates(study.frame.filter(pl.col("row").is_in(rows))))
+    rows, grouped = study.complete, grouped_draws(study)
     found = {}
     for claim in CLAIMS:
         listed = FROM_STUDY.get(claim.name, {})
