@@ -32,19 +32,27 @@ AT_ONCE: dict[str, Any] = {
     **dict.fromkeys(("irm_penalty_anneal_iters", "vrex_penalty_anneal_iters", "ib_penalty_anneal_iters"), 2),
     **dict.fromkeys(("penalty_anneal_iters", "rdm_penalty_anneal_iters", "eqrm_burnin_iters", "iters"), 2),
     **dict.fromkeys(("irm_lambda", "lambda_", "penalty"), 1.0),
-    **{"linear_steps": 1, "sma_start_iter": 3, "mlp_dropout": 0.5, "grad_penalty": 0.1, "mlp_depth": 3},
-    **{"d_steps_per_g_step": 1, "mixstyle_p": 1.0, "mldg_inner_lr": 0.1, "is_project": True, "rdm_lr": 0.01},
-    **{"eqrm_lr": 0.01, "tau": 0.3, "urm_discriminator_label_smoothing": 0.2, "miro_lr_mult": 2.0},
+    **dict.fromkeys(("linear_steps", "d_steps_per_g_step", "mixstyle_p"), 1),
+    **dict.fromkeys(("grad_penalty", "mldg_inner_lr"), 0.1),
+    **dict.fromkeys(("eqrm_lr", "rdm_lr"), 0.01),
+    **dict.fromkeys(("sma_start_iter", "mlp_depth"), 3),
+    "mlp_dropout": 0.5,
+    "is_project": True,
+    "tau": 0.3,
+    "urm_discriminator_label_smoothing": 0.2,
 }
 """Settings, by their names, with which everything that an algorithm does happens within the steps."""
 
 
 class Smooth(nn.Module):
-    """Two convolutions with tanh and a batch norm, whose statistics move; then the mean over space."""
+    """Two convolutions with tanh and a batch norm, whose statistics move; then the mean over space.
+
+    No weight has a gradient that is 0 but for rounding, whose sign an algorithm could ask for.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.early, self.norm = nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4)
+        self.early, self.norm = nn.Conv2d(channels, 4, 3, bias=False), nn.BatchNorm2d(4)
         self.first, self.late, self.second = nn.Tanh(), nn.Conv2d(4, 6, 3), nn.Tanh()
 
     def forward(self, images: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.parallel import World
+from genie_dg.bench.train import same_kernels
 
 from .shared_steps import trajectory
 
@@ -18,7 +19,13 @@ ROOT = Path(__file__).parents[2]
 SHAREABLE = [row.name for row in ALGORITHMS.values() if not row.one_process]
 DIFFERENT = ["CORAL", "Fish", "MixStyle", "CDANN/sam"]
 """A penalty on features, gradients of its own, an edit inside the network, and two roles in several passes."""
-MORE = ["SagNet/sag_point=first", "ERM/adahessian", "MLDG/adahessian", "GSNRDropout/domains=1", "CORAL/domains=1"]
+MORE = [
+    "SagNet/sag_point=first",
+    "ERM/adahessian",
+    "GroupDRO/adahessian",
+    "GSNRDropout/domains=1",
+    "CORAL/domains=1",
+]
 MORE += ["PCGrad/surgery=agr-rand", "ERM/genie"]
 
 
@@ -29,7 +36,8 @@ def differences(cases: list[str], folder: Path, size: int = 2) -> dict[str, floa
         subprocess.Popen([*command, str(rank), str(size), *cases], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for rank in range(size)
     ]
-    alone = {case: trajectory(case, World()) for case in cases}
+    with same_kernels(1):
+        alone = {case: trajectory(case, World()) for case in cases}
     for process in processes:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors[-3000:]

@@ -40,7 +40,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, world: World, factor: float) -> Tensor:
         ctx.world, ctx.samples, ctx.factor = world, len(x), factor
-        return factor * x[world.rows(len(x))]
+        return factor * x[world.rows(len(x))]  # never a view, which layers that work in place would refuse
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
@@ -54,7 +54,8 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, world: World, samples: int, factor: float) -> Tensor:
         ctx.world, ctx.factor = world, factor
-        return factor * world.gather(own.contiguous(), samples)
+        gathered = world.gather(own, samples)
+        return gathered if factor == 1 else factor * gathered
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
@@ -104,8 +105,8 @@ class Shares(Sharing):
     def features(self, featurizer: nn.Module, images: Tensor) -> Tensor:
         if len(images) < self.world.size:
             raise InputError(
-                f"got {len(images)} samples in a pass through the network for {self.world.size} processes; each "
-                "needs one, so raise the batch size or start fewer processes."
+                f"got {len(images)} samples in a pass through the network for {self.world.size} processes; "
+                "each needs one, so raise the batch size or start fewer processes."
             )
         rows = self._rows(images)
         with own_randomness(self.world.rank, images.device), joint_statistics(featurizer, self.world):
