@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import torch
 from genie_dg.algorithms.algorithm import AlgorithmRow
 from genie_dg.algorithms.erm import ERM
 from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.bench import parallel
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.parallel import World
 from genie_dg.check import InputError
@@ -102,6 +104,12 @@ def until(happened: Callable[[], bool]) -> None:
             return
         time.sleep(0.2)
     raise AssertionError("it did not happen in two minutes")
+
+
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(parallel)
+    assert tried > 0
+    assert failed == 0
 
 
 def test_what_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ another through a file in the folder, where each leaves what it saw.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from genie_dg._types import DomainBatch, StepContext
+from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.assemble import build_optimizers, create_graph, whole_gradients
@@ -28,6 +29,7 @@ from genie_dg.runs.record import RunConfig
 from genie_dg.search_space import defaults
 
 STEPS, DOMAINS, SAMPLES, CLASSES = 4, 3, 7, 3
+SAMPLES_SEEN = "samples that went through featurizers"
 AT_ONCE: dict[str, Any] = {
     **dict.fromkeys(("irm_penalty_anneal_iters", "vrex_penalty_anneal_iters", "ib_penalty_anneal_iters"), 2),
     **dict.fromkeys(("penalty_anneal_iters", "rdm_penalty_anneal_iters", "eqrm_burnin_iters", "iters"), 2),
@@ -84,8 +86,12 @@ def batch_at(step: int, domains: int) -> DomainBatch:
     return DomainBatch(tuple(images), tuple(labels))
 
 
+def _count(total: Tensor, featurizer: nn.Module, inputs: tuple[Tensor]) -> None:
+    total += len(inputs[0])
+
+
 def trajectory(case: str, world: World) -> dict[str, Tensor]:
-    """The losses and the gradients of all steps, and the state after them.
+    """The losses and the gradients of all steps, the state after them, and how many samples were computed.
 
     Args:
         case: an algorithm, then words that follow a slash: an optimizer (``sgd`` where none is named) and
@@ -99,7 +105,10 @@ def trajectory(case: str, world: World) -> dict[str, Tensor]:
     algorithm = build(name, domains, more)
     config = RunConfig("mine", (9,), name, optimizer, optimizer_settings={"lr": 0.05})
     optimizers = build_optimizers(config, algorithm)
-    seen: dict[str, Tensor] = {}
+    seen: dict[str, Tensor] = {SAMPLES_SEEN: torch.zeros(())}
+    for network in algorithm.modules():
+        if isinstance(network, Network):
+            network.featurizer.register_forward_pre_hook(partial(_count, seen[SAMPLES_SEEN]))
     for step in range(STEPS):
         torch.manual_seed(100 + step)
         context = StepContext(step, 7, create_graph(config))

@@ -13,7 +13,7 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.parallel import World
 from genie_dg.bench.train import same_kernels
 
-from .shared_steps import trajectory
+from .shared_steps import SAMPLES_SEEN, trajectory
 
 ROOT = Path(__file__).parents[2]
 SHAREABLE = [row.name for row in ALGORITHMS.values() if not row.one_process]
@@ -42,9 +42,11 @@ def differences(cases: list[str], folder: Path, size: int = 2) -> dict[str, floa
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors[-3000:]
     found: dict[str, float] = dict.fromkeys(cases, 0.0)
-    for rank in range(size):
-        together = torch.load(folder / f"{rank}.pt", weights_only=True)
-        for case in cases:
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+    for case in cases:
+        samples = sum(together[case].pop(SAMPLES_SEEN) for together in ranks)
+        assert samples == alone[case].pop(SAMPLES_SEEN), f"{case}: each process computes its rows only"
+        for together in ranks:
             assert together[case].keys() == alone[case].keys()
             for name, value in alone[case].items():
                 apart = (together[case][name].double() - value.double()).abs().max()
