@@ -146,6 +146,17 @@ def test_relative_links_lead_somewhere(file: str) -> None:
             assert (here.parent / target).exists(), target
 
 
+def test_the_pages_say_which_algorithms_several_processes_share() -> None:
+    from genie_dg.algorithms.registry import ALGORITHMS
+
+    alone = [row.name for row in ALGORITHMS.values() if row.one_process]
+    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    said = f"All of them but {', '.join(alone)} can be shared by" if alone else "All of them can be shared by"
+    assert said in page
+    if alone:
+        assert "of those here none has one" not in (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+
+
 def test_the_page_on_domainbed_has_every_algorithm_as_its_row_says() -> None:
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.cli.list import agreement

@@ -135,6 +135,18 @@ Edit = Callable[[Tensor], Tensor]
 """Sees an activation at a feature point and returns what takes its place (itself, when it only looks)."""
 
 
+class Sharing(ABC):
+    """How several processes share the samples that go through a network; see `genie_dg.bench.sharing`."""
+
+    @abstractmethod
+    def features(self, featurizer: nn.Module, images: Tensor) -> Tensor:
+        """What the featurizer makes of all images, of which this process computes its rows only."""
+
+    @abstractmethod
+    def edit(self, edit: Edit, samples: int) -> Edit:
+        """The edit for the rows of this process, which is shown the activations of all ``samples``."""
+
+
 class Network(nn.Module, ABC):
     """A classifier in two parts. ``forward(images)`` is ``head(features(images))``.
 
@@ -143,6 +155,7 @@ class Network(nn.Module, ABC):
         head: features to ``classes`` logits.
         points: names of the feature points inside the featurizer, in the order of the forward pass.
         point_channels: the channels of the activation at each point (its dimension 1).
+        sharing: the other processes of the run during a step, with which `features` shares its samples.
     """
 
     featurizer: nn.Module
@@ -151,6 +164,7 @@ class Network(nn.Module, ABC):
     classes: int
     points: tuple[str, ...]
     point_channels: Mapping[str, int]
+    sharing: Sharing | None = None
 
     @abstractmethod
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:

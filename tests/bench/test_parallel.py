@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import signal
@@ -16,6 +17,10 @@ from typing import Any
 import pytest
 import torch
 
+from genie_dg.algorithms.algorithm import AlgorithmRow
+from genie_dg.algorithms.erm import ERM
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.bench import parallel
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.parallel import World
 from genie_dg.check import InputError
@@ -45,7 +50,10 @@ def run(out: Path, *more: str, processes: int = 1) -> tuple[list[dict[str, Any]]
     "more",
     [
         pytest.param(["--optimizer", "adam", "--set", "lr=1e-3"], marks=pytest.mark.slow),
-        ["--optimizer", "sam", "--set", "base=genie"],
+        [
+            *("--algorithm", "CORAL", "--optimizer", "sam", "--set", "base=genie", "--batch-size", "7"),
+            *("--dropout", "0.2", "--class-weights", "balanced"),
+        ],
     ],
 )
 def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) -> None:
@@ -98,9 +106,19 @@ def until(happened: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen in two minutes")
 
 
-def test_what_cannot_be_shared_is_refused() -> None:
+def test_docstring_examples() -> None:
+    failed, tried = doctest.testmod(parallel)
+    assert tried > 0
+    assert failed == 0
+
+
+def test_what_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ALGORITHMS, "_rows", dict(ALGORITHMS._rows))
+    ALGORITHMS.register(AlgorithmRow("Own", ERM, "none", one_process="it counts its calls"))
     digits = open_data("digits")
-    with pytest.raises(InputError, match=r"got 2 processes for CORAL.*train it with one process"):
-        assemble(RunConfig("digits", (5,), algorithm="CORAL", backbone="mlp"), digits, world=World(0, 2))
-    with pytest.raises(InputError, match="must be divisible among them"):
-        assemble(RunConfig("digits", (5,), backbone="mlp", batch_size=7), digits, world=World(0, 2))
+    with pytest.raises(
+        InputError, match=r"2 processes for Own, which needs one, because it counts its calls; "
+    ):
+        assemble(RunConfig("digits", (5,), algorithm="Own", backbone="mlp"), digits, world=World(0, 2))
+    with pytest.raises(InputError, match="got batch_size=3 for 4 processes; expected 4 samples of each domain"):
+        assemble(RunConfig("digits", (5,), backbone="mlp", batch_size=3), digits, world=World(0, 4))

@@ -121,7 +121,10 @@ class AlgorithmRow:
             batch_size and weight_decay, which all algorithms share.
         domainbed: how its update compares with DomainBed's; ``None`` when DomainBed does not have it.
         one_source: what becomes of it with a single training domain; empty when nothing special happens.
-        sample_mean: its loss is a mean over samples, so several processes can share a batch.
+        one_process: why several processes cannot share its step, as the end of "because ..."; empty when they
+            can, which is so when samples go through networks only by `Network.features`, whose weights it
+            differentiates itself only if it says so by ``inner_gradients``, and when random numbers are those
+            of the context.
         inner_gradients: it computes gradients of its own, besides those of its objectives.
         extra_channels: channels that the network's input has besides the image's.
         adversarial: it trains an adversary with a learning rate ``lr_d`` of its own, and public code calls the
@@ -139,7 +142,7 @@ class AlgorithmRow:
     by_set: Mapping[str, Space] = field(default_factory=dict)
     domainbed: Agreement | None = None
     one_source: str = ""
-    sample_mean: bool = False
+    one_process: str = ""
     inner_gradients: bool = False
     extra_channels: int = 0
     adversarial: bool = False

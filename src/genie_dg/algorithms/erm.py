@@ -16,6 +16,4 @@ class ERM(OneLoss):
         return self.classification_loss(self.network(batch.all_images), batch.all_labels)
 
 
-ROW = AlgorithmRow(
-    "ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998", sample_mean=True, domainbed=Agreement(1e-10)
-)
+ROW = AlgorithmRow("ERM", ERM, paper="Vapnik, Statistical Learning Theory, 1998", domainbed=Agreement(1e-10))

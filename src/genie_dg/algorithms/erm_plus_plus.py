@@ -136,5 +136,4 @@ ROW = AlgorithmRow(
             "here it is linear_steps, as the name says, and with one more here the updates agree.",
         ),
     ),
-    sample_mean=True,
 )

@@ -129,5 +129,4 @@ ROW = AlgorithmRow(
     paper="Cha et al., Domain Generalization by Mutual-Information Regularization with Pre-trained Models, "
     "ECCV 2022",
     space={"miro_ld": Setting(0.1, None, "MIRO"), "miro_lr_mult": Setting(10.0, None, "MIRO")},
-    sample_mean=True,
 )

@@ -45,5 +45,4 @@ ROW = AlgorithmRow(
     paper="Pezeshki et al., Gradient Starvation: A Learning Proclivity in Neural Networks, NeurIPS 2021",
     space={"sd_reg": Setting(0.1, LogUniform(-5, -1), "DomainBed")},
     domainbed=Agreement(tolerance=1e-10),
-    sample_mean=True,
 )

@@ -143,21 +143,15 @@ def check_world(config: RunConfig, world: World) -> None:
     if world.size == 1:
         return
     row = ALGORITHMS[config.algorithm]
-    if not row.sample_mean:
-        able = ", ".join(r.name for r in ALGORITHMS.values() if r.sample_mean)
+    if row.one_process:
         raise InputError(
-            f"got {world.size} processes for {row.name}, whose loss is not a mean over samples, so shares of a "
-            f"batch do not add up to it; train it with one process (these can be shared: {able})."
+            f"got {world.size} processes for {row.name}, which needs one, because {row.one_process}; train it "
+            "without torchrun."
         )
-    if OPTIMIZERS[config.optimizer].create_graph or config.batch_size % world.size:
+    if config.batch_size < world.size:
         raise InputError(
-            f"got {world.size} processes for batch_size={config.batch_size} and {config.optimizer}; the batch "
-            "must be divisible among them, and the optimizer must not differentiate the gradient."
-        )
-    if config.class_weights:
-        raise InputError(
-            f"got {world.size} processes with class_weights={config.class_weights}, whose mean is divided by "
-            "the weights of the whole batch; train with one process, or without them."
+            f"got batch_size={config.batch_size} for {world.size} processes; expected {world.size} samples of "
+            "each domain or more, one for each process."
         )
 
 
@@ -255,6 +249,11 @@ def usual_lr(config: RunConfig) -> float:
 
 def create_graph(config: RunConfig) -> bool:
     return OPTIMIZERS[config.optimizer].create_graph
+
+
+def whole_gradients(config: RunConfig) -> bool:
+    """Whether gradients are used before the loop has averaged them over processes."""
+    return ALGORITHMS[config.algorithm].inner_gradients or create_graph(config)
 
 
 def assemble(

@@ -42,7 +42,7 @@ def take_step(
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
     The code of an algorithm after a ``yield`` runs after the step of that objective. Losses stay on their
-    device, because to read one is to wait for it; in a world of several processes they are of this one's share.
+    device, because to read one is to wait for it.
 
     Args:
         algorithm: yields the objectives.
@@ -51,7 +51,8 @@ def take_step(
         context: of this step.
         autocast: the type of the forward pass; ``None`` computes in the type of the weights.
         scaler: for float16: scales losses before, and gradients after, the backward pass.
-        world: the processes among which the batch is shared; its gradients are averaged over them.
+        world: the processes that share the step (`genie_dg.bench.sharing.shared`); gradients are averaged over
+            them.
         default_lr: the default learning rate of the run's optimizer.
         lr_factor: on the learning rates of all roles, in this step.
         clip: the largest norm of the gradient that a role is stepped with; 0 for any.
@@ -102,7 +103,8 @@ def step_objective(
         with torch.autocast(device, autocast, enabled=autocast is not None):
             loss = objective.loss()
         backward(loss if scaler is None else scaler.scale(loss), optimizer, context.create_graph)
-        world.average_gradients(optimizer)
+        if not context.create_graph:  # gradients with a graph are whole as they are
+            world.average_gradients(optimizer)
         if clip and scaler is None and not isinstance(optimizer, Passes):
             clip_gradients(optimizer, clip)
         return loss

@@ -29,7 +29,7 @@ from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, seal
 from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 
-from .assemble import Parts, usual_lr
+from .assemble import Parts, usual_lr, whole_gradients
 from .evaluate import score
 from .keep import Kept, model_file
 from .more import remove_checkpoints, set_model_aside
@@ -37,6 +37,7 @@ from .options import KEEP
 from .outcome import has_stalled
 from .schedule import lr_factor_of
 from .seeds import seed_of
+from .sharing import shared
 from .step import batch_of, take_step
 
 Report = Callable[[int, Record | None], None]
@@ -140,13 +141,14 @@ def take_steps(
     parts.algorithm.train()
     with ahead(parts.training, config.steps) as batches:
         for step in range(start, config.steps):
-            batch = world.share(batch_of(batches(step)))
-            torch.manual_seed((seed + step + world.rank * 2**40) % 2**63)  # dropout
+            batch = batch_of(batches(step))
+            torch.manual_seed((seed + step) % 2**63)  # dropout
             context = StepContext(step, seed, parts.create_graph)
-            stepped = take_step(
-                parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr,
-                lr_factor_of(config, step), config.clip,
-            )  # fmt: skip
+            with shared(parts.algorithm, world, whole_gradients(config)):
+                stepped = take_step(
+                    parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr,
+                    lr_factor_of(config, step), config.clip,
+                )  # fmt: skip
             losses.add(step, stepped.get(MAIN))
             yield step
     losses.read()
@@ -157,7 +159,7 @@ class Losses:
 
     To read a number from a device is to wait for it, so they are read together when a record is made, and one
     that is not finite is refused then, by the number of its step. On the CPU there is nothing to wait for, and
-    it is refused at once. Several processes have the losses of their shares, and add them up at a record.
+    it is refused at once. Several processes have the same losses, and take their mean when a record is made.
     """
 
     def __init__(self, parts: Parts) -> None:

@@ -81,6 +81,8 @@ def documents_of(kind: str) -> list[dict[str, object]]:
                 }
                 for key, setting in spaces[name].items()
             }
+        if kind == "algorithms":
+            document["one_process"] = ALGORITHMS[name].one_process
         documents.append(document)
     return documents
 

@@ -65,16 +65,26 @@ class Classifier(Network):
     def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
         """The feature vectors ``[n, feature_size]``, with dropout while training.
 
+        Where processes share the samples, features and activations at points are those of all samples, and
+        dropout is that of one process.
+
         Args:
             images: ``[n, channels, height, width]``.
             edits: for names of points a function of the activation there; what it returns takes its place.
         """
         with ExitStack() as hooks:
             for point, edit in (edits or {}).items():
-                hook = self._module_at(point).register_forward_hook(_replacing(point, edit))
+                checked = _checked(point, edit)
+                if self.sharing is not None:
+                    checked = self.sharing.edit(checked, len(images))
+                hook = self._module_at(point).register_forward_hook(_replacing(checked))
                 hooks.callback(hook.remove)
-            features: Tensor = self.dropout(self.featurizer(images))
-        return features
+            if self.sharing is None:
+                features: Tensor = self.featurizer(images)
+            else:
+                features = self.sharing.features(self.featurizer, images)
+        dropped: Tensor = self.dropout(features)
+        return dropped
 
     def train(self, mode: bool = True) -> Classifier:
         """Training or evaluation mode, except for frozen statistics."""
@@ -137,15 +147,22 @@ class Classifier(Network):
         return self.featurizer.get_submodule(self._paths[point])
 
 
-def _replacing(point: str, edit: Edit) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        edited: object = edit(output)
+def _checked(point: str, edit: Edit) -> Edit:
+    def checked(x: Tensor) -> Tensor:
+        edited: object = edit(x)
         if not isinstance(edited, Tensor):
             raise TypeError(
                 f"The edit at {point!r} returned {type(edited).__name__}; "
                 "it must return the activation, changed or not."
             )
         return edited
+
+    return checked
+
+
+def _replacing(edit: Edit) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return edit(output)
 
     return hook
 

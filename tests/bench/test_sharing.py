@@ -1,0 +1,64 @@
+"""What a process does by itself when it shares a pass; real processes are in ``contracts/test_sharing.py``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from genie_dg.bench.parallel import World
+from genie_dg.bench.sharing import Shares, own_randomness, shared
+from genie_dg.check import InputError
+from genie_dg.models.classifier import build_network
+
+CPU = torch.device("cpu")
+
+
+def drawn(rank: int, inside: int) -> tuple[Tensor, Tensor]:
+    """Random numbers inside and after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        with own_randomness(rank, CPU):
+            within = torch.rand(inside)
+        return within, torch.rand(3)
+
+
+def test_processes_differ_inside_a_pass_and_agree_after_it() -> None:
+    (first, then), (second, also) = drawn(0, 4), drawn(1, 4)
+    assert not torch.equal(first, second)
+    assert torch.equal(then, also)
+    assert torch.equal(drawn(0, 4)[1], drawn(1, 5)[1]), "rows of different number"
+
+
+def test_a_pass_that_draws_nothing_leaves_the_stream_of_one_process() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        expected = torch.rand(3)
+    assert torch.equal(drawn(1, 0)[1], expected)
+    assert not torch.equal(drawn(1, 2)[1], expected), "the next pass draws anew"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_rows_are_all_samples_once_and_nearly_equal(size: int) -> None:
+    for samples in range(size, 12):
+        rows = [range(samples)[World(rank, size).rows(samples)] for rank in range(size)]
+        assert [k for part in rows for k in part] == list(range(samples))
+        assert max(map(len, rows)) - min(map(len, rows)) <= 1
+
+
+def test_networks_share_inside_only_and_with_others_only() -> None:
+    model = nn.ModuleList([build_network("mlp", 2, 1, 4), build_network("mlp", 2, 1, 4)])
+    with shared(model, World(0, 1)):
+        assert [part.sharing for part in model] == [None, None]
+    with shared(model, World(1, 2), whole_gradients=True):
+        assert [part.sharing for part in model] == [Shares(World(1, 2), True)] * 2
+    assert [part.sharing for part in model] == [None, None]
+
+
+def test_a_pass_with_fewer_samples_than_processes_is_refused() -> None:
+    network = build_network("mlp", 2, 1, 4)
+    with (
+        shared(network, World(0, 3)),
+        pytest.raises(InputError, match=r"got 2 samples in a pass .* 3 processes"),
+    ):
+        network(torch.zeros(2, 1, 4, 4))
