@@ -107,7 +107,7 @@ def test_the_guides_to_the_registries_run(
 
 
 def test_other_libraries_find_genie_by_name() -> None:
-    """timm and pytorch_optimizer are the real ones; what they registered here is taken out again."""
+    """The real timm and pytorch_optimizer; what they registered here is taken out again."""
     text = (ROOT / "docs" / "use_in_your_loop.md").read_text()
     section = text[text.index("## By name") : text.index("## An existing DomainBed")]
     in_timm, in_pytorch_optimizer = re.findall(r"```python\n(.*?)```", section, flags=re.S)
