@@ -4,9 +4,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# make test TORCH=2.5.1 VENV=.venv-other: another torch than that of constraints.txt, in a folder of its own.
+TORCH :=
+# make test TESTS=tests/optim PROCESSES=1: a part of the tests, one after the other.
+TESTS := tests
+PROCESSES := 2
+# What `make matrix` runs the tests on: an interpreter for each name, and a torch where it is not the newest.
+MATRIX := torch25 py310 py313
+PYTHON_torch25 ?= python3.11
+TORCH_torch25 ?= 2.5.1
+PYTHON_py310 ?= python3.10
+PYTHON_py313 ?= python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs study claims-page bench browser slurm clean
+.PHONY: help setup demo test test-slow check docs wheel matrix study claims-page bench browser slurm clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -17,7 +28,7 @@ demo: $(STAMP) ## four optimizers fine-tune a pretrained network, from a sweep t
 	@$(BIN)/genie-dg demo
 
 test: $(STAMP) browser ## run the tests, except the slow ones
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "not slow" $(TESTS)
 
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/python -m pytest -m slow
@@ -41,6 +52,27 @@ check: $(STAMP) ## lint, formatting, types, documentation
 docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Needs no .venv: the tool that builds and the wheel get folders of their own under build/.
+wheel: ## build the sdist and the wheel into dist/, install the wheel in a clean venv and start it
+	rm -rf dist build/tool build/clean
+	$(PYTHON) -m venv build/tool && build/tool/bin/python -m pip install -q --disable-pip-version-check build
+	build/tool/bin/python -m build --outdir dist
+	$(PYTHON) -m venv build/clean && build/clean/bin/python -m pip install -q --disable-pip-version-check dist/*.whl
+	cd build && clean/bin/genie-dg --version && clean/bin/python -c "import genie_dg; print(genie_dg.GENIE)"
+
+matrix: ## run the tests on the oldest torch, on Python 3.10 and on 3.13, each in a .venv-NAME of its own
+	@for name in $(MATRIX); do $(MAKE) --no-print-directory matrix-$$name || true; done
+	@for name in $(MATRIX); do printf '%-8s %s\n' $$name "$$(tail -n 1 .venv-$$name.log)"; done
+	@for name in $(MATRIX); do tail -n 1 .venv-$$name.log | grep -q '^passed' || exit 1; done
+
+# The log's last line is the verdict: passed or failed, the versions, and what pytest counted.
+matrix-%:
+	@$(MAKE) --no-print-directory test VENV=.venv-$* PYTHON=$(PYTHON_$*) TORCH=$(TORCH_$*) >.venv-$*.log 2>&1 \
+	&& state=passed || state=failed; \
+	versions=$$(.venv-$*/bin/python -c 'import platform, torch; print("Python", platform.python_version() + ", torch", torch.__version__)' 2>/dev/null || echo '$(PYTHON_$*), not installed: see .venv-$*.log'); \
+	echo "$$state on $$versions: $$(grep -E '^=+ .* in [0-9.]+s' .venv-$*.log | tail -n 1 | tr -d =)" | tee -a .venv-$*.log; \
+	[ $$state = passed ]
+
 study: $(STAMP) ## make the pages of the studies anew from their records (under a minute)
 	$(BIN)/python studies/page.py $(patsubst %/runs.tar.xz,%,$(wildcard studies/*/runs.tar.xz))
 	$(BIN)/python -m genie_dg.paper.claims_pages .
@@ -55,7 +87,7 @@ bench: $(STAMP) ## measure the time of an optimizer step, of measuring and of a 
 
 clean: ## remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache
-	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last: a setup that was interrupted is taken up again, and a .venv without a stamp
 # is installed over. ensurepip is asked for because Debian ships venv without it.
@@ -66,5 +98,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
 	|| $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing genie-dg and its extras into $(VENV) (torch is large; a few minutes)…"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all,dev]" -c constraints.txt
+	@sed $(if $(TORCH),-E -e '/^torch(vision)?==/d' -e '$$a torch==$(TORCH)') -e '' constraints.txt >$(VENV)/constraints.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[all,dev]" -c $(VENV)/constraints.txt
 	@touch $@

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,6 +104,25 @@ def test_the_guides_to_the_registries_run(
     with own_randomness(0):
         for block in blocks:
             exec(compile(block, file, "exec"), space)
+
+
+def test_other_libraries_find_genie_by_name() -> None:
+    """The real timm and pytorch_optimizer; what they registered here is taken out again."""
+    text = (ROOT / "docs" / "use_in_your_loop.md").read_text()
+    section = text[text.index("## By name") : text.index("## An existing DomainBed")]
+    in_timm, in_pytorch_optimizer = re.findall(r"```python\n(.*?)```", section, flags=re.S)
+    space: dict[str, Any] = {}
+    exec(compile(in_timm, "use_in_your_loop.md", "exec"), space)
+    try:
+        assert "genie" in space["timm"].optim.list_optimizers()
+        decays = [(len(group["params"]), group["weight_decay"]) for group in space["optimizer"].param_groups]
+        assert decays == [(4, 0.0), (2, 1e-4)]  # biases and the norm first, without decay
+        exec(compile(in_pytorch_optimizer, "use_in_your_loop.md", "exec"), space)
+        assert isinstance(space["optimizer"], genie_dg.GENIE)
+        assert space["optimizer"].defaults["lr"] == 0.015
+    finally:
+        space["default_registry"]._optimizers.pop("genie")
+        space.get("OPTIMIZERS", {}).pop("genie", None)
 
 
 def test_the_files_in_the_guide_to_sweeps_are_accepted(tmp_path: Path) -> None:

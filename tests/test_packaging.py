@@ -1,0 +1,134 @@
+"""The files around the package say what is there: Dockerfile, workflows, Makefile, mkdocs.yml."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from genie_dg.cli.main import build_parser, check_verb
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, flags=re.M))
+VARIABLES = dict(re.findall(r"^(\w+) [?:]= *(.*)$", MAKEFILE, flags=re.M))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+OLDEST_TORCH = next(
+    text.removeprefix("torch>=") for text in PROJECT["dependencies"] if text.startswith("torch>=")
+)
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(word, rest) of every instruction of the Dockerfile, with comments left out and lines joined."""
+    kept = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
+    joined = "\n".join(kept).replace("\\\n", " ")
+    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in joined.splitlines() if line.strip()]
+
+
+def test_what_the_dockerfile_copies_exists_and_is_sent() -> None:
+    rows = (ROOT / ".dockerignore").read_text().splitlines()
+    sent = {line.removeprefix("!") for line in rows if line.startswith("!")}
+    copied = {source for word, rest in instructions() if word == "COPY" for source in rest.split()[:-1]}
+    assert "*" in rows
+    assert copied == sent
+    assert all((ROOT / name).exists() for name in copied)
+    # the build reads these of pyproject.toml
+    assert {"pyproject.toml", "src", PROJECT["readme"], PROJECT["license"]["file"]} <= copied
+
+
+def test_the_dockerfile_starts_the_demo_as_a_user_without_rights() -> None:
+    last = dict(instructions())
+    (program,), words = json.loads(last["ENTRYPOINT"]), json.loads(last["CMD"])
+    assert program in PROJECT["scripts"]
+    assert words == ["demo"]
+    check_verb(words)
+    build_parser().parse_args(words)
+    assert last["USER"] != "root"
+
+
+def test_the_arguments_of_the_dockerfile_fit_the_project() -> None:
+    arguments = dict(rest.split("=", 1) for word, rest in instructions() if word == "ARG")
+    assert set(arguments) == {"PYTHON", "TORCH_OPTIONS", "EXTRAS"}
+    assert set(arguments["EXTRAS"].strip('"').split(",")) <= set(PROJECT["optional-dependencies"])
+    assert f"Programming Language :: Python :: {arguments['PYTHON']}" in PROJECT["classifiers"]
+    assert arguments["TORCH_OPTIONS"] == '""'  # the builder names an index, the tree does not
+    page = (ROOT / "docs" / "installation.md").read_text()
+    assert all(f"| `{name}` |" in page for name in arguments)
+
+
+def jobs() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, job) for path in WORKFLOWS for name, job in yaml.safe_load(path.read_text())["jobs"].items()]
+
+
+def test_the_workflows_run_make_targets_only() -> None:
+    assert [name for name, _ in jobs()] == ["check", "test", "docs", "wheel"]
+    for name, job in jobs():
+        runs = [step["run"] for step in job["steps"] if "run" in step]
+        uses = [step["uses"] for step in job["steps"] if "uses" in step]
+        assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", text) for text in uses)
+        assert [step["with"]["cache"] for step in job["steps"] if "setup-python" in step.get("uses", "")] == [
+            "pip"
+        ]
+        assert len(runs) == 1
+        make, target, *settings = shlex.split(re.sub(r"\$\{\{.*?\}\}", "", runs[0]))
+        assert (make, target) == ("make", name)
+        assert target in TARGETS
+        assert {text.split("=")[0] for text in settings} <= set(VARIABLES)
+
+
+def test_the_workflows_test_the_oldest_torch_and_known_pythons() -> None:
+    matrix = dict(jobs())["test"]["strategy"]["matrix"]
+    assert matrix["torch"] == [VARIABLES["TORCH_torch25"], ""]
+    pythons = [*matrix["python"], *(row["python"] for row in matrix["include"])]
+    assert len(matrix["python"]) == 2
+    assert all(f"Programming Language :: Python :: {version}" in PROJECT["classifiers"] for version in pythons)
+    assert f">={pythons[0]}" == PROJECT["requires-python"]
+
+
+def test_the_matrix_has_the_oldest_torch_and_an_interpreter_for_each_name() -> None:
+    assert VARIABLES["TORCH_torch25"].startswith(f"{OLDEST_TORCH}.")
+    assert {"torch25", "py310", "py313"} == set(VARIABLES["MATRIX"].split())
+    assert all(VARIABLES[f"PYTHON_{name}"].startswith("python3.") for name in VARIABLES["MATRIX"].split())
+
+
+@pytest.mark.parametrize("torch", ["", "2.5.1"])
+def test_make_takes_another_torch_in_place_of_the_pinned_one(torch: str, tmp_path: Path) -> None:
+    """The line that writes the constraints is run as make prints it."""
+    words = ["make", "-n", "setup", f"VENV={tmp_path}", f"TORCH={torch}"]
+    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("sed ")]
+    subprocess.run(line, shell=True, cwd=ROOT, check=True)
+    before = (ROOT / "constraints.txt").read_text().splitlines()
+    after = (tmp_path / "constraints.txt").read_text().splitlines()
+    pinned = [line for line in before if line.startswith(("torch==", "torchvision=="))]
+    assert len(pinned) == 2
+    assert after == ([line for line in before if line not in pinned] + ["torch==2.5.1"] if torch else before)
+
+
+def test_the_site_needs_no_network() -> None:
+    """Search, previous and next, light and dark: tests/test_site.py tries them in a browser."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    plugins = [next(iter(row)) if isinstance(row, dict) else row for row in site["plugins"]]
+    assert plugins.index("search") < plugins.index("offline")
+    assert not site["use_directory_urls"]
+    (worker,) = site["extra"]["polyfills"]
+    assert "iframe-worker" in worker  # by this word the plugin knows that it need not fetch its own
+    assert (ROOT / "docs" / worker).is_file()
+    theme = site["theme"]
+    assert theme["font"] is False
+    assert "navigation.footer" in theme["features"]
+    assert [row["scheme"] for row in theme["palette"]] == ["default", "slate"]
+    assert all("toggle" in row for row in theme["palette"])
