@@ -26,8 +26,8 @@ FEWEST = 5
 OTHER = "Other"
 """The region of a country that FMoW's table of countries does not name."""
 # Public projects that read the released files report these totals, and they agree with the official splits as
-# such projects list them. Camelyon17: train 302,436, id_val 33,560, val 34,904, test 85,054. iWildCam v2.0: train
-# 129,809, id_test 8,154, val 14,961, test 42,791, which leaves 7,314 for id_val. The paper was not at hand.
+# such projects list them. Camelyon17: train 302,436, id_val 33,560, val 34,904, test 85,054. iWildCam v2.0:
+# train 129,809, id_test 8,154, val 14,961, test 42,791, which leaves 7,314 for id_val. The paper is not cited.
 PUBLISHED_COUNTS = {"WILDSCamelyon": 455_954, "WILDSiWildCam": 203_029}
 """Pictures in all, where that is known."""
 
