@@ -246,7 +246,8 @@ def _edges(bins: int | Sequence[int], n: int) -> tuple[int, ...]:
     edges = tuple(bins)
     if len(edges) < 2 or (edges[0], edges[-1]) != (0, n) or any(a >= b for a, b in pairwise(edges)):
         raise MeasurementError(
-            f"got {len(edges)} edges of groups; expected them in order, each once, from 0 to the {n} parameters."
+            f"got {len(edges)} edges of groups; expected them in order, each once, from 0 to the {n} "
+            "parameters."
         )
     return edges
 

@@ -99,16 +99,14 @@ class Patch:
     """The bilinear patch through four networks of one form."""
 
     def __init__(self, model: nn.Module, corners: list[dict[str, Tensor]]) -> None:
-        self.model, self.corners = model, corners
+        self.model = model
+        self.corners = {name: torch.stack([one[name] for one in corners]) for name in corners[0]}
 
     def loss(self, place: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The mean loss of the network at a place, differentiable in the place."""
         u, v = (place / CORNER + 1) / 2
-        shares = ((1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v)
-        weights = {
-            name: torch.stack([s * c[name] for s, c in zip(shares, self.corners, strict=True)]).sum(0)
-            for name in self.corners[0]
-        }
+        shares = torch.stack([(1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v])
+        weights = {name: torch.tensordot(shares, four, 1) for name, four in self.corners.items()}
         return F.cross_entropy(functional_call(self.model, weights, (x,)), y)
 
 

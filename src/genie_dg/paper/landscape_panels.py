@@ -1,4 +1,4 @@
-"""The pictures of `fig_landscape`: all trajectories over both losses (Figure 5), and a panel for each (Figure 6).
+"""The pictures of `fig_landscape`: all trajectories in one panel (Figure 5), and a panel for each (Figure 6).
 
 Every panel of one loss has the same axes, contour levels and colours. Levels are quantiles of the loss on the
 grid, so that lines are dense in the basin, where the trajectories are, however steep its walls are.
@@ -67,7 +67,7 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes, only: str = "") ->
     for name, x, y in data.corners:
         ax.plot(x, y, "*", color="black", markersize=9)
         ax.annotate(
-            name, (x, y), (0, 6 if y > 0 else -15), textcoords="offset points", ha="center",
+            name, (x, y), (0, 9 if y > 0 else -17), textcoords="offset points", ha="center",
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
         )  # fmt: skip
     ax.set(xlabel="x", ylabel="y", aspect="equal")
@@ -87,7 +87,11 @@ def _plot_path(path: Path2D, colour: str, marker: str, ax: Axes) -> None:
 
 def name_of(data: LandscapeData, which: str) -> str:
     """What a panel shows."""
-    return "mean loss of the source domains" if which == "source" else f"loss of the unseen {data.unseen_name}"
+    return (
+        "mean loss of the source domains"
+        if which == "source"
+        else f"loss of the unseen domain, {data.unseen_name}"
+    )
 
 
 def _add_bar(filled: Any, axes: Axes | list[Axes], name: str) -> Colorbar:
@@ -117,13 +121,13 @@ def draw_landscape(data: LandscapeData, folder: Path) -> tuple[Path, ...]:
 
 def _draw_large(data: LandscapeData, title: str, folder: Path) -> tuple[Path, ...]:
     """A row for each optimizer, a column for each loss."""
-    figure, axes = panels(len(data.paths), 2, 8.3, 11.7, sharex=True, sharey=True)
+    figure, axes = panels(len(data.paths), 2, 8.3, 11, sharex=True, sharey=True)
     for n, path in enumerate(data.paths):
         for k, which in enumerate(SURFACES):
             ax = axes[2 * n + k]
             filled = plot_landscape(data, which, ax, only=path.label)
             loss = (path.source if which == "source" else path.unseen)[-1]
-            ax.set_title(f"{path.label}: ends at {loss:.3f}", fontsize="medium")
+            ax.set_title(f"{path.label}: ends at a loss of {loss:.3f}", fontsize="medium")
             ax.set_ylabel("" if k else "y")
             ax.set_xlabel("x" if n == len(data.paths) - 1 else "")
             if n == len(data.paths) - 1:
