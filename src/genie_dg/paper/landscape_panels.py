@@ -81,7 +81,13 @@ def _plot_path(path: Path2D, colour: str, marker: str, ax: Axes) -> None:
     xs, ys = zip(*path.places, strict=True)
     ax.plot(xs, ys, "-", color="white", linewidth=3.6, zorder=3)
     ax.plot(xs, ys, "-", color=colour, linewidth=1.5, marker=".", markersize=4.5, zorder=4)
-    style = {"color": colour, "markersize": 10, "markeredgecolor": "black", "zorder": 6, "linestyle": "-"}
+    style: dict[str, Any] = {
+        "color": colour,
+        "markersize": 10,
+        "markeredgecolor": "black",
+        "zorder": 6,
+        "linestyle": "-",
+    }
     ax.plot(xs[-1], ys[-1], marker=marker, label=path.label, **style)
 
 
