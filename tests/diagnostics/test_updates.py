@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from genie_dg.diagnostics import MeasurementError, updates
-from genie_dg.diagnostics.updates import UpdateRecorder, effective_number, gini, top_share
+from genie_dg.diagnostics.updates import GradientChanges, UpdateRecorder, effective_number, gini, top_share
 from tests.diagnostics.models import CASES, loss
 
 # -- brute-force twins ---
@@ -320,3 +320,30 @@ def test_recording_leaves_weights_and_gradients_alone() -> None:
 def test_docstring_examples() -> None:
     failed, tried = doctest.testmod(updates, extraglobs={"torch": torch})
     assert (failed, tried > 6) == (0, True)
+
+
+def test_groups_by_edges() -> None:
+    weights = torch.zeros(4, requires_grad=True)
+    recorder = UpdateRecorder([("w", weights)], bins=[0, 3, 4])
+    with torch.no_grad():
+        weights.add_(torch.tensor([3.0, 0.0, -3.0, 5.0]))
+    recorder.record(1)
+    assert recorder.heatmap().values == ((2.0, 5.0),)
+    assert recorder.heatmap().edges == (0, 3, 4)
+
+
+@pytest.mark.parametrize("edges", [[0], [1, 4], [0, 3], [0, 3, 3, 4], [0, 5]])
+def test_edges_that_do_not_cover_the_parameters_are_refused(edges: list[int]) -> None:
+    with pytest.raises(MeasurementError, match="from 0 to the 4 parameters"):
+        UpdateRecorder([("w", torch.zeros(4, requires_grad=True))], bins=edges)
+
+
+def test_changes_of_raw_gradients_are_added_up() -> None:
+    weights = torch.zeros(3, requires_grad=True)
+    changes = GradientChanges([("w", weights), ("frozen", torch.zeros(2))])
+    recorder = UpdateRecorder(changes.named_sums(), bins=3)
+    for step, gradient in enumerate(([1.0, 2.0, 0.0], [4.0, 2.0, -1.0], None), 1):
+        weights.grad = None if gradient is None else torch.tensor(gradient)
+        changes.add()
+        recorder.record(step)
+    assert recorder.heatmap().values == ((0.0, 0.0, 0.0), (3.0, 0.0, 1.0), (4.0, 2.0, 1.0))

@@ -56,7 +56,7 @@ def tables(out: Path) -> None:
         assert "failed" not in page
     assert {row for row, _ in measured(out, "optimizers")} == set(PRINTED.values())
     assert {row for row, _ in measured(out, "integration")} >= {"RSC+AdamW", "CORAL+GENIE"}
-    grid = {"GENIE p=0.0", "GENIE p=0.4", "GENIE beta=0.9", "GENIE beta=0.95"}
+    grid = {"GENIE p=0.0", "GENIE p=0.4", "GENIE beta=0.9", "GENIE beta=0.95", "GENIE p=0.0 beta=0.9"}
     assert {row for row, _ in measured(out, "sensitivity")} == {"SGD", "Adam", "SAM"} | grid
     one_source = measured(out, "single-source")
     assert {row for row, _ in one_source} >= {"Adam", "SAM", "RSC+GENIE", "CORAL+GENIE"}
@@ -65,7 +65,7 @@ def tables(out: Path) -> None:
 
 def osgr(out: Path) -> None:
     cells = rows_of(out / "osgr" / "osgr.csv")
-    assert len({(cell["form"], cell["optimizer"]) for cell in cells}) == 4 + 3  # SAM has no preconditioner
+    assert len({(cell["form"], cell["optimizer"]) for cell in cells}) == 4 + 3 + 4  # SAM has no preconditioner
     ordered = [float(c["low"]) <= float(c["osgr"]) <= float(c["high"]) for c in cells if c["osgr"] != "nan"]
     assert all(ordered)
     assert len(ordered) > len(cells) / 2
@@ -74,13 +74,18 @@ def osgr(out: Path) -> None:
 def heatmap(out: Path) -> None:
     cells = rows_of(out / "heatmap" / "heatmap.csv")
     assert {cell["optimizer"] for cell in cells} == {"SGD", "Adam", "SAM", "GENIE"}
-    assert max(float(cell["share_of_largest_update"]) for cell in cells) == 1
+    assert {cell["kind"] for cell in cells} == {"weights", "gradients"}
+    assert max(float(cell["share_of_largest"]) for cell in cells) == 1
+    assert (out / "heatmap" / "heatmap-large.png").is_file()
 
 
 def landscape(out: Path) -> None:
     cells = rows_of(out / "landscape" / "landscape.csv")
-    assert [(float(c["x"]), float(c["y"])) for c in cells if c["step"] == "0"] == [(-1.0, 3.0)] * 3
-    assert {c["step"] for c in cells if c["label"] != "grid"} == {str(t) for t in range(STEPS + 1)}
+    assert [(float(c["x"]), float(c["y"])) for c in cells if c["step"] == "0" and c["x"]] == [(-1.0, 3.0)] * 3
+    for name in ("SGD", "Adam", "GENIE"):
+        steps = [c["step"] for c in cells if c["label"].startswith(name)]
+        assert steps == [str(t) for t in range(STEPS + 1)]
+    assert (out / "landscape" / "landscape-large.png").is_file()
 
 
 def features(out: Path) -> None:

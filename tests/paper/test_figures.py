@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from genie_dg.cli.main import main
 from genie_dg.data.domains import TensorDomain
 from genie_dg.data.registry import open_data
 from genie_dg.paper import fig_landscape
@@ -129,6 +130,23 @@ def test_a_landscape_needs_five_domains(tmp_path: Path) -> None:
     data = open_data("digits")
     with pytest.raises(PaperError, match="five or more"):
         landscape_data(replace(data, domains=data.domains[:4]))
+
+
+def test_the_command_knows_fashion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "paper",
+        "landscape",
+        "--data",
+        "FashionMNIST",
+        "--root",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(words) != 0  # the folder is empty, and that is what it says
+    said = capsys.readouterr().err
+    assert "FashionMNIST" in said
+    assert "the name of a data set" not in said
 
 
 def test_fashion_is_read_from_its_folder(tmp_path: Path) -> None:

@@ -84,14 +84,15 @@ def run(arguments: argparse.Namespace) -> int:
         folder(arguments.study, "give --study the folder of a study")
     if arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
-    if arguments.data:
-        from genie_dg.data.registry import open_data
-
-        open_data(arguments.data, arguments.root)  # what is not there is refused before anything is made
     import torch
 
     from genie_dg.paper.registry import PAPER
 
+    own = arguments.name in PAPER and arguments.data in PAPER[arguments.name].extra_sets
+    if arguments.data and not own:
+        from genie_dg.data.registry import open_data
+
+        open_data(arguments.data, arguments.root)  # what is not there is refused before anything is made
     if arguments.name == "list":
         for row in PAPER.values():
             print(f"{row.name:15} {row.where:24} {row.summary}")

@@ -16,7 +16,7 @@ so that optimizers with different learning rates can be compared. Sums are accum
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -101,7 +101,7 @@ class UpdateRecorder:
             without ``requires_grad`` are left out.
         bins: the IDs are cut into this many groups of consecutive IDs for the heatmap, group b starting at ID
             ``b n // bins``, so that sizes differ by one at most. With fewer parameters than bins, each
-            parameter is a group.
+            parameter is a group. Or the edges themselves: ``[0, 3, 4]`` makes two groups of four parameters.
 
     >>> layer = torch.nn.Linear(3, 1)
     >>> recorder = UpdateRecorder(layer, bins=2)
@@ -116,8 +116,9 @@ class UpdateRecorder:
     Differs from the paper in that the rows are means over groups of IDs, since 25 million columns do not fit.
     """
 
-    def __init__(self, parameters: nn.Module | Iterable[tuple[str, Tensor]], bins: int = 200) -> None:
-        whole_number("bins", bins, error=MeasurementError)
+    def __init__(
+        self, parameters: nn.Module | Iterable[tuple[str, Tensor]], bins: int | Sequence[int] = 200
+    ) -> None:
         named = parameters.named_parameters() if isinstance(parameters, nn.Module) else parameters
         self._parameters: dict[str, Tensor] = {}
         self._boundaries: dict[str, int] = {}
@@ -133,8 +134,7 @@ class UpdateRecorder:
             n += p.numel()
         if n == 0:
             raise MeasurementError("There is no trainable parameter to record; set requires_grad on some.")
-        bins = min(bins, n)
-        self._edges = tuple(b * n // bins for b in range(bins + 1))
+        self._edges = _edges(bins, n)
         self._before = {name: p.detach().clone() for name, p in self._parameters.items()}
         self._steps: list[int] = []
         self._rows: list[tuple[float, ...]] = []
@@ -199,6 +199,57 @@ class UpdateRecorder:
                 "stop the training or go back to finite weights."
             )
         return moved
+
+
+class GradientChanges:
+    r"""What the authors' Figure 1 adds up: :math:`\sum_t |g_t - g_{t-1}|` of raw gradients; not a movement.
+
+    An optimizer divides, averages and masks gradients before it moves a weight, so these sums do not tell what
+    moved: with the same gradients they are the same for every optimizer. Offered for comparison with the
+    published picture only. Call `add` after every step; an `UpdateRecorder` over ``named_sums()`` then records
+    the sum of each group since the last record.
+
+    >>> w = torch.nn.Parameter(torch.zeros(2))
+    >>> changes = GradientChanges([("w", w)])
+    >>> for gradient in ([1.0, 2.0], [4.0, 2.0], [3.0, 7.0]):
+    ...     w.grad = torch.tensor(gradient)
+    ...     changes.add()
+    >>> changes.sums["w"].tolist()  # |4 - 1| + |3 - 4| and |2 - 2| + |7 - 2|
+    [4.0, 5.0]
+    """
+
+    def __init__(self, parameters: nn.Module | Iterable[tuple[str, Tensor]]) -> None:
+        named = parameters.named_parameters() if isinstance(parameters, nn.Module) else parameters
+        self._parameters = {name: p for name, p in named if p.requires_grad}
+        self._before: dict[str, Tensor] = {}
+        self.sums = {name: torch.zeros_like(p, requires_grad=True) for name, p in self._parameters.items()}
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Add what changed since the gradients of the last call; a parameter without one counts as zero."""
+        for name, p in self._parameters.items():
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()
+            if name in self._before:
+                self.sums[name].add_((gradient - self._before[name]).abs())
+            self._before[name] = gradient
+
+    def named_sums(self) -> list[tuple[str, Tensor]]:
+        """The sums by name, as an `UpdateRecorder` takes them."""
+        return list(self.sums.items())
+
+
+def _edges(bins: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """The first ID of each group, and the number of parameters."""
+    if not isinstance(bins, Sequence):
+        bins = min(whole_number("bins", bins, error=MeasurementError), n)
+        return tuple(b * n // bins for b in range(bins + 1))
+    edges = tuple(bins)
+    if len(edges) < 2 or (edges[0], edges[-1]) != (0, n) or any(a >= b for a, b in pairwise(edges)):
+        raise MeasurementError(
+            f"got {len(edges)} edges of groups; expected them in order, each once, from 0 to the {n} "
+            "parameters."
+        )
+    return edges
 
 
 def _checked(x: Tensor) -> Tensor:

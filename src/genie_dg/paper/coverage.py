@@ -103,7 +103,7 @@ def _command_of_setting(item: Item) -> str:
 def states(item: Item, measured: list[Measured]) -> Iterator[str]:
     """What there is of it, in the order quoted, logged, measured, in code; then what is missing and why."""
     judged = [one for one in measured if one.kind == "claim" and one.name in item.claims]
-    drawn = item.kind == "figure" or item.place == "Table 6"  # whose part is about nothing else
+    drawn = item.kind == "figure" or item.part in ("ablation", "iterations")  # measured by test domain as well
     shown = drawn and any(one.kind == "part" and one.name == item.part for one in measured)
     table = item.table
     if table is not None:

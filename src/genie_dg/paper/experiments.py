@@ -44,6 +44,7 @@ class Grid:
         settings: of optimizers, instead of what is drawn.
         row: what its rows are called, by optimizer, where the optimizer's name does not say it.
         scales: where it is run.
+        only_on: sets; any when empty.
     """
 
     suffix: str
@@ -52,6 +53,24 @@ class Grid:
     settings: Settings = field(default_factory=dict)
     row: Mapping[str, str] = field(default_factory=dict)
     scales: tuple[Scale, ...] = SCALES
+    only_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """What scale ``cpu`` runs of an experiment in place of pictures, for several trials in minutes.
+
+    Args:
+        data: an embedded set, on a perceptron from random weights with `DIGITS_RATES`.
+        trials: for standard errors.
+        steps: with those between evaluations.
+        levels: the steps at which results are read; empty for the end.
+    """
+
+    data: str
+    trials: int
+    steps: tuple[int, int]
+    levels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +86,7 @@ class Experiment:
         task: which domains are tested on.
         steps: by scale the steps and those between evaluations, where they are not the protocol's.
         levels: by scale the steps at which results are read; empty for the end.
+        miniature: what scale ``cpu`` runs unless the user names another set.
     """
 
     name: str
@@ -78,6 +98,23 @@ class Experiment:
     task: str = "leave-one-out"
     steps: Mapping[Scale, tuple[int, int]] = field(default_factory=dict)
     levels: Mapping[Scale, tuple[int, ...]] = field(default_factory=dict)
+    miniature: Miniature | None = None
+
+    def set_of(self, scale: Scale, data: str = "") -> str:
+        """The set that was asked for, or the one of the scale; empty for the published ones."""
+        if not data and scale == "cpu" and self.miniature is not None:
+            return self.miniature.data
+        return data or EMBEDDED.get(scale, "")
+
+    def miniature_of(self, scale: Scale, data: str = "") -> Miniature | None:
+        """The miniature where it is what is run."""
+        mini = self.miniature
+        return mini if mini is not None and scale == "cpu" and data in ("", mini.data) else None
+
+    def levels_of(self, scale: Scale, data: str = "") -> tuple[int, ...]:
+        """The steps at which results are read."""
+        mini = self.miniature_of(scale, data)
+        return self.levels.get(scale, ()) if mini is None else mini.levels
 
 
 FOUR = ("PACS", "VLCS", "OfficeHome", "TerraIncognita")
@@ -94,8 +131,16 @@ ALGORITHMS = "ERM IRM GroupDRO Mixup MLDG MMD DANN CDANN MTL SagNet ARM VREx Mix
 P, BETA = (0.0, 0.2, 0.4, 0.6, 0.8), (0.9, 0.95, 0.99, 0.995, 0.999)
 """Around the defaults 0.4 and 0.95. The paper prints no values of its grid; these are those of the logs."""
 TINY = (0.0, 0.4, 0.9, 0.95)
-SMALL = (0.0, 0.4, 0.8, 0.9, 0.95, 0.999)
-"""The values at the scales smoke and cpu."""
+"""The values at the scale smoke."""
+SMALL_BATCH: dict[str, Any] = {"backbone": "mlp", "pretrained": False, "batch_size": 8}
+"""What the miniatures change of the protocol, besides the steps."""
+DIGITS_RATES: Settings = {
+    "sgd": {"lr": 0.1, "momentum": 0.0},
+    "adam": {"lr": 0.001},
+    "sam": {"base": "sgd", "lr": 0.1, "rho": 0.05},
+    "genie": {"lr": 0.3},
+}
+"""For small networks from random weights: of five or six on digits, the best that never diverged."""
 
 
 def _switched(suffix: str, row: str, **settings: Any) -> Grid:
@@ -104,11 +149,19 @@ def _switched(suffix: str, row: str, **settings: Any) -> Grid:
 
 
 def _point(name: str, value: float) -> Grid:
-    """GENIE with one of p and beta at a value; the smaller scales have fewer values."""
+    """GENIE with one of p and beta at a value; the scale smoke has fewer values."""
     settings = {"lr": 0.015, "dropout": 0.4, "beta": 0.95, "dropout" if name == "p" else "beta": value}
-    scales = SCALES if value in TINY else SCALES[1:] if value in SMALL else SCALES[2:]
+    scales = SCALES if value in TINY else SCALES[1:]
     row = {"genie": f"GENIE {name}={value}"}
     return Grid(f"{name}-{value}", ("ERM",), ("genie",), {"genie": settings}, row, scales)
+
+
+def _cell(p: float, beta: float) -> Grid:
+    """GENIE with p and beta off the two lines of the figure; on digits alone, where runs are cheap."""
+    settings = {"lr": 0.015, "dropout": p, "beta": beta}
+    scales = SCALES[:2] if p in TINY and beta in TINY else SCALES[1:2]
+    row = {"genie": f"GENIE p={p} beta={beta}"}
+    return Grid(f"p-{p}-beta-{beta}", ("ERM",), ("genie",), {"genie": settings}, row, scales, ("digits",))
 
 
 EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
@@ -126,6 +179,7 @@ EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
         FOUR[:3], (Grid("", ("ERM",), ("sgd", "adam", "sam", "genie"), AUTHORS),), DEFAULTS, DEFAULTS,
         steps={"smoke": (7, 2), "cpu": (121, 40), "paper": (15001, 200)},
         levels={"smoke": (2, 4, 6), "cpu": (40, 80, 120), "paper": (5000, 10000, 15000)},
+        miniature=Miniature("digits", 3, (151, 50), (50, 100, 150)),
     ),
     Experiment(
         "integration",
@@ -178,8 +232,9 @@ EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
             Grid("", ("ERM",), ("sgd", "adam", "sam"), scales=SCALES[:2]),
             *(_point("p", value) for value in P),
             *(_point("beta", value) for value in BETA),
+            *(_cell(p, beta) for p in P for beta in BETA if p != 0.4 and beta != 0.95),
         ),
-        DEFAULTS, TRIALS,
+        DEFAULTS, TRIALS, miniature=Miniature("digits", 3, (121, 40)),
     ),
 )}  # fmt: skip
 """By name."""
@@ -202,26 +257,33 @@ def sweeps(
         domains: how many that set has; scale ``smoke`` tests on the first two only.
     """
     one_of("scale", scale, SCALES, PaperError)
-    datasets = [data] if data else [EMBEDDED[scale]] if scale in EMBEDDED else list(experiment.datasets)
-    overrides = dict(OVERRIDES[scale])
-    if scale in experiment.steps:
-        overrides["steps"], overrides["checkpoint_every"] = experiment.steps[scale]
+    chosen, mini = experiment.set_of(scale, data), experiment.miniature_of(scale, data)
+    datasets = [chosen] if chosen else list(experiment.datasets)
+    overrides = dict(OVERRIDES[scale]) if mini is None else dict(SMALL_BATCH)
+    steps = experiment.steps.get(scale) if mini is None else mini.steps
+    if steps is not None:
+        overrides["steps"], overrides["checkpoint_every"] = steps
     task: str | list[list[str | int]] = experiment.task
     if scale == "smoke":
         single = experiment.task == "single-source"
         task = [[k for k in range(domains) if (k == one) != single] for one in (0, 1)]
-    draws, trials = experiment.draws[scale], experiment.trials[scale]
+    draws, trials = experiment.draws[scale], experiment.trials[scale] if mini is None else mini.trials
     return [
         (
             grid,
             SweepConfig(
                 sweep_name(experiment, grid), PROTOCOL, datasets, list(grid.algorithms), list(grid.optimizers),
-                task, draws, trials, overrides, {}, grid.settings,
+                task, draws, trials, overrides, {}, grid.settings if mini is None else _at_small_rates(grid),
             ),
         )
         for grid in experiment.grids
-        if scale in grid.scales
+        if scale in grid.scales and (not grid.only_on or chosen in grid.only_on)
     ]  # fmt: skip
+
+
+def _at_small_rates(grid: Grid) -> Settings:
+    """The settings of a sweep with the rates of the miniatures in place of the published ones."""
+    return {name: {**grid.settings.get(name, {}), **DIGITS_RATES[name]} for name in grid.optimizers}
 
 
 def runs_of(sweep: SweepConfig) -> int:

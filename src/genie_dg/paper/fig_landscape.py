@@ -10,13 +10,13 @@ the corners :math:`(\mp 4, \mp 4)` of a bilinear patch of weight space,
 
 Every optimizer starts at (-1, 3) and takes 30 steps in the two numbers x and y, with gradients on the same
 batches of the source domains. One panel shows the mean loss of the source domains, one the loss of a domain
-that was never trained on.
+that was never trained on. Figure 6, the same on a page, has a row for each optimizer. The start, the batches,
+the number of steps, the axes, the levels and the colours are the same for all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,19 +29,14 @@ from genie_dg.data.published.mnist import FASHION, rotated_mnist
 from genie_dg.data.registry import folder_of
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer
-from genie_dg.report.figures import COLOURS, DASHES, Row
+from genie_dg.report.figures import Row
 
-from .figure_setup import OptimizerSetup, open_set, panels, samples, save
+from .figure_setup import OptimizerSetup, open_set, samples
+from .landscape_panels import contour_levels, draw_landscape
 from .request import NeedsData, PaperError, Request, Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 START, STEPS, CORNER = (-1.0, 3.0), 30, 4.0
 """The published start and length, and the coordinate of the corners (not published)."""
-
-ENDS = ("o", "D", "^")
-"""Markers of the optimizers, for those who do not see the colours."""
 
 OPTIMIZERS = (
     OptimizerSetup("SGD", "sgd", {"lr": 1.0, "momentum": 0.0}),
@@ -67,7 +62,7 @@ class Path2D:
 
 @dataclass(frozen=True)
 class LandscapeData:
-    """Losses on a grid (``source[row of y][column of x]``), trajectories and the names of the corners."""
+    """Losses on a grid (``source[row of y][column of x]``), trajectories, names and places of the corners."""
 
     axis: list[float]
     source: list[list[float]]
@@ -77,13 +72,21 @@ class LandscapeData:
     unseen_name: str
     note: str
 
+    @property
+    def levels(self) -> dict[str, list[float]]:
+        """Of the contours, by loss: the same for every optimizer."""
+        return {"source": contour_levels(self.source), "unseen": contour_levels(self.unseen)}
+
     def table(self) -> tuple[list[str], list[Row]]:
-        """The points of the trajectories, then the grid (label "grid", step empty)."""
+        """The points of the trajectories, the corners, the levels of the contours, then the grid."""
         rows: list[Row] = [
             [path.label, step, *place, path.source[step], path.unseen[step]]
             for path in self.paths
             for step, place in enumerate(path.places)
         ]
+        rows += [[f"corner {name}", "", x, y, "", ""] for name, x, y in self.corners]
+        rows += [["level", k, "", "", level, ""] for k, level in enumerate(self.levels["source"])]
+        rows += [["level", k, "", "", "", level] for k, level in enumerate(self.levels["unseen"])]
         rows += [
             ["grid", "", x, y, self.source[i][j], self.unseen[i][j]]
             for i, y in enumerate(self.axis)
@@ -96,16 +99,14 @@ class Patch:
     """The bilinear patch through four networks of one form."""
 
     def __init__(self, model: nn.Module, corners: list[dict[str, Tensor]]) -> None:
-        self.model, self.corners = model, corners
+        self.model = model
+        self.corners = {name: torch.stack([one[name] for one in corners]) for name in corners[0]}
 
     def loss(self, place: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The mean loss of the network at a place, differentiable in the place."""
         u, v = (place / CORNER + 1) / 2
-        shares = ((1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v)
-        weights = {
-            name: torch.stack([s * c[name] for s, c in zip(shares, self.corners, strict=True)]).sum(0)
-            for name in self.corners[0]
-        }
+        shares = torch.stack([(1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v])
+        weights = {name: torch.tensordot(shares, four, 1) for name, four in self.corners.items()}
         return F.cross_entropy(functional_call(self.model, weights, (x,)), y)
 
 
@@ -200,38 +201,6 @@ def _trajectory(patch: Patch, setup: OptimizerSetup, draws: list[Pool], source: 
     return path
 
 
-def plot_landscape(data: LandscapeData, which: str, ax: Axes) -> Axes:
-    """Draw contours of the loss on ``which`` ("source" or "unseen") and the trajectories over them."""
-    grid = np.array(data.source if which == "source" else data.unseen)
-    levels = np.geomspace(grid.min() * 1.001, grid.max(), 22)
-    ax.contourf(
-        data.axis, data.axis, np.log(grid), levels=np.log(levels), cmap="Greys", alpha=0.55, extend="both"
-    )
-    lines = ax.contour(data.axis, data.axis, grid, levels=levels[::3], colors="0.35", linewidths=0.6)
-    ax.clabel(lines, fmt="%.2g", fontsize="x-small")
-    for i, path in enumerate(data.paths):
-        xs, ys = zip(*path.places, strict=True)
-        ax.plot(
-            xs, ys, DASHES[0], color=COLOURS[i], linewidth=1.4, marker=ENDS[i], markersize=3.5, label=path.label
-        )
-        ax.plot(xs[-1], ys[-1], ENDS[i], color=COLOURS[i], markersize=10, markeredgecolor="white")
-    ax.plot(*START, "s", color="black", markersize=7, label="start")
-    for name, x, y in data.corners:
-        ax.plot(x, y, "*", color="black", markersize=10)
-        ax.annotate(name, (x, y), (0, 7 if y > 0 else -14), textcoords="offset points", ha="center")
-    ax.set_xlabel("x")
-    ax.set_ylabel("y")
-    ax.set_xlim(data.axis[0], data.axis[-1])
-    ax.set_ylim(data.axis[0], data.axis[-1])
-    ax.set_aspect("equal")
-    ax.set_title(
-        "mean loss of the source domains"
-        if which == "source"
-        else f"loss of the unseen domain, {data.unseen_name}"
-    )
-    return ax
-
-
 def landscape_set(request: Request) -> DomainSet:
     """FashionMNIST turned by 0 to 60 degrees where its folder was given, else the embedded digits."""
     published = request.scale == "paper" and not request.data
@@ -251,16 +220,9 @@ def make_landscape(request: Request) -> Result:
     """Train the corners, follow the optimizers, draw, write."""
     data = landscape_set(request)
     request.say(f"Loss landscape on {data.name}: four corners, three optimizers")
-    steps, cells = {"smoke": (40, 9), "cpu": (300, 33), "paper": (2000, 51)}[request.scale]
+    steps, cells = {"smoke": (40, 9), "cpu": (300, 49), "paper": (2000, 65)}[request.scale]
     landscape = landscape_data(data, steps, cells, most=2000 if request.scale == "paper" else 300)
-    figure, axes = panels(1, 2, 13, 6.6, sharey=True)
-    for which, ax in zip(("source", "unseen"), axes, strict=True):
-        plot_landscape(landscape, which, ax)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    stars = "stars: networks trained on one domain alone; bilinear patch between them (derived)"
-    figure.suptitle(f"{landscape.note}; {stars}", fontsize="medium")
-    files = save(figure, request.out, "landscape", landscape)
+    files = draw_landscape(landscape, request.out)
     ends = "\n".join(
         f"- {p.label}: ends at ({p.places[-1][0]:.1f}, {p.places[-1][1]:.1f}), source loss {p.source[-1]:.3f}, "
         f"unseen loss {p.unseen[-1]:.3f}"

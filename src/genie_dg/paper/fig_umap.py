@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 MOST = 105
 """Samples of each domain that are drawn, at most: more cannot be told apart."""
+
+LETTERS = "ABCD"
+"""Of the panels, as in the paper."""
 
 Points = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Embed = Callable[[Tensor], Points]
@@ -56,15 +60,15 @@ class FeaturesData:
     note: str
 
     def table(self) -> tuple[list[str], list[Row]]:
-        """One row for each point of each panel."""
+        """One row for each point of each panel; the share that its title shows is the same in all its rows."""
         rows: list[Row] = [
-            [panel.title, domain, int(target), self.classes[label], *point]
+            [panel.title, domain, int(target), self.classes[label], *point, round(panel.nearest, 4)]
             for panel in self.panels
             for point, label, domain, target in zip(
                 panel.points, self.labels, self.domains, self.targets, strict=True
             )
         ]
-        return ["panel", "domain", "unseen", "class", "x", "y"], rows
+        return ["panel", "domain", "unseen", "class", "x", "y", "nearest_source"], rows
 
 
 def embedding(scale: Scale) -> tuple[str, Embed]:
@@ -152,14 +156,23 @@ def plot_features(data: FeaturesData, index: int, ax: Axes) -> Axes:
     for k in range(len(data.classes)):
         of_class = labels == k
         seen, unseen = places[of_class & ~target], places[of_class & target]
-        ax.scatter(seen[:, 0], seen[:, 1], s=9, color=COLOURS[k], alpha=0.45, linewidths=0)
-        ax.scatter(unseen[:, 0], unseen[:, 1], s=22, color=COLOURS[k], marker="x", linewidths=1.1)
-    ax.set_title(f"{panel.title}\nnearest source has the class: {panel.nearest:.0%}", fontsize="medium")
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate")
-    ax.set_xticks([])
+        ax.scatter(seen[:, 0], seen[:, 1], s=14, color=COLOURS[k], alpha=0.5, linewidths=0)
+        ax.scatter(unseen[:, 0], unseen[:, 1], s=30, color=COLOURS[k], marker="x", linewidths=1.3)
+    title = f"({LETTERS[index]}) {panel.title}"
+    ax.set_title(f"{title}; nearest source sample has the class: {panel.nearest:.0%}", fontsize="medium")
+    ax.set_xticks([])  # coordinates have no unit
     ax.set_yticks([])
     return ax
+
+
+def draw_features(data: FeaturesData, folder: Path) -> tuple[Path, ...]:
+    """All panels, and one legend below."""
+    figure, axes = panels(2, 2, 11, 9)
+    for index, ax in enumerate(axes):
+        plot_features(data, index, ax)
+    figure.legend(handles=_legend(data), loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle(f"{data.method}; {data.note}", fontsize="medium")
+    return save(figure, folder, "umap", data)
 
 
 def make_umap(request: Request) -> Result:
@@ -169,12 +182,7 @@ def make_umap(request: Request) -> Result:
     request.say(f"Features on {setup.note}, before and after training with three optimizers")
     most = 21 if request.scale == "smoke" else MOST
     data = features_data(setup, most, request.scale)
-    figure, axes = panels(2, 2, 11, 9.5)
-    for index, ax in enumerate(axes):
-        plot_features(data, index, ax)
-    figure.legend(handles=_legend(data), loc="outside lower center", ncols=5, frameon=False)
-    figure.suptitle(f"{data.method}; {data.note}", fontsize="medium")
-    files = save(figure, request.out, "umap", data)
+    files = draw_features(data, request.out)
     nearest = ", ".join(f"{panel.title} {panel.nearest:.0%}" for panel in data.panels)
     text = (
         f"Features by {data.method} on {data.note}. Target samples whose nearest source sample has their "

@@ -19,6 +19,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.report.figures import Numbers, write_csv
 from genie_dg.runs.record import RunConfig
 
+from .experiments import DIGITS_RATES
 from .request import NeedsData, PaperError, Request
 from .runs import train_in_memory
 
@@ -51,8 +52,8 @@ def _four(sgd: Settings, adam: Settings, sam: Settings, genie: Settings) -> tupl
     return tuple(OptimizerSetup(label, label.lower(), settings) for label, settings in labels.items())
 
 
-SMALL = _four({"lr": 0.1, "momentum": 0.0}, {"lr": 0.001}, {"lr": 0.1, "rho": 0.05}, {"lr": 0.3})
-"""For small networks from random weights: of five or six on digits, the best that never diverged."""
+SMALL = _four(*(DIGITS_RATES[name] for name in ("sgd", "adam", "sam", "genie")))
+"""For small networks from random weights."""
 
 FINE_TUNED = _four({"lr": 0.001, "momentum": 0.9}, {"lr": 5e-5}, {"lr": 0.001, "rho": 0.05}, {"lr": 0.015})
 """For the small pretrained network: the defaults of the optimizers, Adam's and GENIE's as published."""
@@ -98,7 +99,13 @@ def open_set(request: Request, embedded: str) -> DomainSet:
 
 
 def figure_setup(
-    request: Request, cpu: str, cpu_steps: int, paper: str, test_domain: int = -1, pretrained: bool = False
+    request: Request,
+    cpu: str,
+    cpu_steps: int,
+    paper: str,
+    test_domain: int = -1,
+    pretrained: bool = False,
+    pretrained_steps: int | None = None,
 ) -> FigureSetup:
     """The set, the network and the length of a scale.
 
@@ -113,7 +120,8 @@ def figure_setup(
         cpu_steps: how long.
         paper: a published set.
         test_domain: the domain that is left out, -1 for the last.
-        pretrained: whether scale ``cpu`` starts from published weights.
+        pretrained: whether scale ``cpu`` starts from published weights, on pictures that are not tiny.
+        pretrained_steps: how long then, if not ``cpu_steps``.
     """
     if request.scale == "paper" and not request.data and request.root is None:
         raise NeedsData(
@@ -134,7 +142,7 @@ def figure_setup(
     if pretrained and request.scale == "cpu" and not tiny:
         config = RunConfig(
             data.name, test, backbone="efficientnet_lite0", pretrained=True, freeze_statistics=True,
-            batch_size=8, image_size=64, steps=cpu_steps, protocol="paper-cpu",
+            batch_size=8, image_size=64, steps=pretrained_steps or cpu_steps, protocol="paper-cpu",
         )  # fmt: skip
         return FigureSetup(data, config, FINE_TUNED, tick=request.tick)
     config = RunConfig(

@@ -44,12 +44,13 @@ FIGURES = (
         "OSGR over training by optimizer: by the definition and in the theorem's form, with intervals",
         make_osgr,
     ),
-    PaperRow("heatmap", "Figure 1", "which parameters move when, by optimizer", make_heatmap),
+    PaperRow("heatmap", "Figures 1, 7", "which parameters move when, by optimizer", make_heatmap),
     PaperRow(
         "landscape",
-        "Figure 5",
+        "Figures 5, 6",
         "30 steps of three optimizers on a slice of the loss between minima of single domains",
         make_landscape,
+        extra_sets=("FashionMNIST",),
     ),
     PaperRow("umap", "Figure 3", "features before and after training with three optimizers", make_umap),
 )

@@ -85,6 +85,7 @@ class PaperRow:
         summary: what it shows.
         make: does it.
         own_sets: at scale ``paper`` it has the paper's data sets and takes no others.
+        extra_sets: names that it takes as data although no registry has them.
     """
 
     name: str
@@ -92,3 +93,4 @@ class PaperRow:
     summary: str
     make: Callable[[Request], Result]
     own_sets: bool = False
+    extra_sets: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ from genie_dg.results.tables import Cell, average, gather
 from genie_dg.runs.read import PER_RECORD, seconds
 from genie_dg.runs.record import RunConfig
 
-from .experiments import EMBEDDED, PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
+from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
 from .request import Request
 
 
@@ -86,7 +86,7 @@ def run_experiment(experiment: Experiment, request: Request) -> ExperimentRuns:
 
     Every sweep is left as a TOML file in ``request.out``, for `genie-dg sweep`.
     """
-    data = request.data or EMBEDDED[request.scale]
+    data = experiment.set_of(request.scale, request.data)
     request.out.mkdir(parents=True, exist_ok=True)
     listed = sweeps(experiment, request.scale, data, len(open_data(data, request.root).domains))
     files: list[Path] = []

@@ -1,0 +1,71 @@
+"""OSGR over training: windows of steps, trials pooled, and the published formula in every step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from genie_dg.data.registry import open_data
+from genie_dg.paper.fig_osgr import FORMS, Size, combine, osgr_data, windows
+from genie_dg.paper.figure_setup import figure_setup
+from genie_dg.paper.request import Request
+
+
+def test_a_window_adds_gains_and_averages_the_rest() -> None:
+    rows = [{"step": t, "as_published": float(t)} for t in range(1, 8)]
+    rows[1] |= {"gain_on_d": 2.0, "gain_on_other": 1.0}
+    rows[2] |= {"gain_on_d": 4.0, "gain_on_other": -1.0, "theorem_osgr": 0.5}
+    first, second = windows(rows, 3)  # step 7 is no whole window
+    assert first == {
+        "step": 1,
+        "as_published": 2.0,
+        "gain_on_d": 6.0,
+        "gain_on_other": 0.0,
+        "theorem_osgr": 0.5,
+    }
+    assert second == {"step": 4, "as_published": 5.0}
+
+
+def test_trials_are_pooled_by_window() -> None:
+    trials = [
+        [{"step": 5, "gain_on_d": 1.0, "gain_on_other": 0.5, "as_published": 0.9}],
+        [{"step": 5, "gain_on_d": 3.0, "gain_on_other": 1.5, "as_published": 0.9, "theorem_osgr": 0.2}],
+    ]
+    (one,) = combine(trials)
+    assert (one["step"], one["osgr"], one["osgr_low"], one["osgr_high"]) == (5, 0.5, 0.5, 0.5)
+    assert (one["as_published"], one["as_published_low"]) == (0.9, 0.9)
+    assert "theorem_osgr" not in one  # not in every trial
+
+
+def test_sam_is_in_all_forms_but_the_theorems(tmp_path: Path) -> None:
+    setup = figure_setup(Request("smoke", tmp_path), "digits", 500, "VLCS")
+    some = tuple(one for one in setup.optimizers if one.label in ("SAM", "GENIE"))
+    data = osgr_data(replace(setup, config=replace(setup.config, steps=4), optimizers=some), Size(2, 2, 2, 16))
+    labels = {form: [curve.label for curve in curves.curves] for form, curves in data.curves.items()}
+    assert labels == {"osgr": ["GENIE", "SAM"], "theorem_osgr": ["GENIE"], "as_published": ["GENIE", "SAM"]}
+    assert list(data.curves) == list(FORMS)
+    for curve in data.curves["as_published"].curves:
+        assert curve.steps == [1, 3]
+        assert curve.values == pytest.approx([1 - 1 / data.n] * 2, abs=1e-3)  # as for every optimizer
+    assert all(math.isfinite(value) for value in data.curves["osgr"].curves[0].values)
+
+
+@pytest.mark.slow
+def test_pictures_start_from_pretrained_weights(tmp_path: Path) -> None:
+    request = Request("cpu", tmp_path, data="styleshapes")
+    setup = figure_setup(request, "digits", 500, "VLCS", pretrained=True, pretrained_steps=100)
+    assert (setup.config.pretrained, setup.config.steps) == (True, 100)
+    config = replace(setup.config, steps=2)
+    genie = tuple(one for one in setup.optimizers if one.label == "GENIE")
+    data = osgr_data(replace(setup, config=config, optimizers=genie), Size(2, 2, 2, 32))
+    assert [curves.curves[0].steps for curves in data.curves.values()] == [[1]] * 3
+
+
+def test_digits_by_name_stay_a_small_network(tmp_path: Path) -> None:
+    request = Request("cpu", tmp_path, data="digits")
+    config = figure_setup(request, "digits", 500, "VLCS", pretrained=True, pretrained_steps=100).config
+    assert (config.backbone, config.pretrained, config.steps) == ("mlp", False, 500)
+    assert open_data("digits").name == config.dataset
