@@ -136,9 +136,9 @@ class _FusedWhereRight(Optimizer):
         super().__init__(*args, **settings)
         self._step_supports_amp_scaling = False
 
-    def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
-        result = super()._init_group(group, *lists)  # type: ignore[misc]
-        parameters, others = lists[0], lists[1:]
+    def _init_group(self, group: dict[str, Any], parameters: list[Tensor], *rest: Any) -> Any:
+        result = super()._init_group(group, parameters, *rest)  # type: ignore[misc]
+        others = [one for one in rest if isinstance(one, list)]  # torch 2.5's AdamW passes `amsgrad` among them
         if group["fused"] and not (_dense(parameters) and same_layout(parameters, *others)):
             group["fused"] = False
         return result
