@@ -30,6 +30,7 @@ def write_run(runs: Path, test: int, trial: int, accuracies: tuple[float, float]
     (folder / "records.jsonl").write_text("\n".join(records) + "\n", encoding="utf-8")
     timings = [json.dumps({"step": step, "seconds": spent}) for step in (0, 9)]
     (folder / "timings.jsonl").write_text("\n".join(timings) + "\n", encoding="utf-8")
+    (folder / "done").touch()
 
 
 def test_means_errors_and_seconds_by_domain(tmp_path: Path) -> None:
