@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import polars as pl
 import torch
@@ -25,7 +26,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.results.frame import PER_RECORD_MEANS, load
 from genie_dg.results.select import Choice, cases, select
-from genie_dg.results.tables import Cell, average, gather
+from genie_dg.results.tables import Cell, average, cell_of, gather
 from genie_dg.runs.read import PER_RECORD, seconds
 from genie_dg.runs.record import RunConfig
 
@@ -181,8 +182,14 @@ def accuracies(frame: pl.DataFrame) -> dict[str, dict[Row, dict[str, Cell]]]:
 
 
 def _with_average(columns: dict[str, dict[int, Choice]]) -> dict[str, Cell]:
+    """The cell of each column, and their mean; its error is that of the trials' means over all columns."""
     cells = {name: gather(sorted(trials), trials.__getitem__) for name, trials in columns.items()}
-    return {**cells, "Avg": average(list(cells.values()), "domain")}
+    whole = average(list(cells.values()), "domain")
+    trials = set.intersection(*(set(some) for some in columns.values()))
+    if whole.mean is not None and all(len(some) == len(trials) > 1 for some in columns.values()):
+        means = [fmean(some[trial].score for some in columns.values()) for trial in sorted(trials)]
+        whole = replace(whole, error=cell_of(means).error)
+    return {**cells, "Avg": whole}
 
 
 def until(frame: pl.DataFrame, step: int) -> pl.DataFrame:
