@@ -70,7 +70,7 @@ def test_golden_trajectory(golden: dict[str, Any], variant: str, monkeypatch: py
     monkeypatch.setattr(_random, "element_words", lambda shape, key: (key - 1) * 256 + jnp.arange(shape[0]))
     monkeypatch.setattr(_random, "normal", lambda word: xi[word // 256, word % 256])
     monkeypatch.setattr(_random, "drop_mask", lambda word, threshold: drop[word // 256, word % 256])
-    monkeypatch.setattr(_random, "stream_key", lambda seed, number, step: step)
+    monkeypatch.setattr(_random, "stream_key", lambda seed, number, step: step[None])
     options = {"dropout": golden["p"], **VARIANTS[variant]}
     optimizer = genie(
         golden["lr"],
