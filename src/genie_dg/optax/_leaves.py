@@ -85,9 +85,7 @@ def _groups(leaves: list[Leaf]) -> list[list[int]]:
                 "expected the same shape."
             )
         # The type has the sharding too, where that is part of it.
-        alike = tuple(
-            None if x is None else jax.typeof(x) for x in leaf
-        )
+        alike = tuple(None if x is None else jax.typeof(x) for x in leaf)
         groups.setdefault(alike if leaf.g.size < SMALL else i, []).append(i)
     return list(groups.values())
 
