@@ -2,9 +2,10 @@
 
 No file system is shared. A node gets what the run's folder holds as bytes and trains in a temporary folder of
 its own, which the next run there removes if this one is killed. After every checkpoint it leaves its files
-with the `Progress` actor, from which the launcher takes them. There the records are written before the
-checkpoint that counts them, and ``done`` last, so a launcher that is killed at any moment leaves a folder from
-which the run goes on.
+with the `Progress` actor, from which the launcher takes them: records, lines of ``watch.jsonl`` and weights are
+at home while the run goes on. There they are written before the checkpoint that counts them, and ``done`` last,
+so a launcher that is killed at any moment leaves a folder from which the run goes on. Data and plugins that a
+node lacks are sent to it as well: see `genie_dg.bench.engines._ray_nodes`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..options import job_from
 MODELS = "model*.pt"
 """Files of weights: ``model.pt`` and ``model-<step>.pt``."""
 
-TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, MODELS, files.CHECKPOINT)
+TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, files.WATCH, MODELS, files.CHECKPOINT)
 """What a run needs to go on, in the order in which it is written."""
 
 ALL = (*TO_RESUME, files.AVERAGE, files.AVERAGE_MODEL, files.DONE)
@@ -85,7 +86,8 @@ def check_names(names: Mapping[str, object]) -> None:
 def write_files(folder: Path, sent: Files) -> None:
     """Write what was sent, each file whole, in the order of `ALL`; nothing is written when a name is refused.
 
-    Who the run is (``config.json``, ``meta.json``) is written once. Checkpoints go when ``done`` is there.
+    Who the run is (``config.json``, ``meta.json``) is written once. When ``done`` is there, checkpoints go, and
+    so do weights that the complete run does not have, such as those of a try that kept more.
     """
     check_names(sent)
     for name in sorted(sent, key=order_of):
@@ -95,6 +97,9 @@ def write_files(folder: Path, sent: Files) -> None:
         write_whole(folder / name, sent[name], before)
     if files.DONE in sent:
         files.remove_checkpoints(folder)
+        for path in folder.glob(MODELS):
+            if files.is_model(path.name) and path.name not in sent:
+                path.unlink()
 
 
 class Progress:

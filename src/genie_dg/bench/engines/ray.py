@@ -96,9 +96,11 @@ def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: 
     if device.startswith("cuda") and gpus == 0:
         raise ClusterError(f"got device={device!r} with gpus=0; give gpus=1, or a fraction to share one.")
     trackers = check_trackers(name for job in jobs for name in job.options.tracks)
-    unsent = ["--watch"] if any(job.options.watch for job in jobs) else []
-    for flag in (*unsent, *(f"--track {row.name}" for row in trackers if row.keeps_files())):
-        raise ClusterError(f"The files of {flag} are not sent back from a cluster; leave it out.")
+    for row in trackers:
+        if row.keeps_files():
+            raise ClusterError(
+                f"The files of --track {row.name} are not sent back from a cluster; leave it out."
+            )
 
 
 @dataclass
