@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,20 +19,14 @@ from typing import Any
 import pytest
 
 from genie_dg.bench.engines import _ray_cluster, _ray_files
-from genie_dg.bench.engines._ray_files import (
-    Progress,
-    UnexpectedFile,
-    remove_left_folders,
-    temporary_folder,
-    train_remotely,
-    write_files,
-)
+from genie_dg.bench.engines._ray_copies import copy_of, job_here, with_paths_of_launcher
+from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
 from genie_dg.bench.engines.local import cores
 from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
 from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.files import Busy, holder_file
+from genie_dg.files import Busy
 from genie_dg.runs.folder import TIMINGS, alone, is_sealed
 from genie_dg.runs.record import RunConfig
 from genie_dg.runs.tensors import load_tensors
@@ -230,25 +225,21 @@ def test_the_temporary_folder_of_a_killed_worker_is_removed(hard: Hard) -> None:
     assert [place for place in left if (place / hard.jobs[0].config.run_id).exists()] == []
 
 
-def test_only_folders_of_this_users_dead_processes_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    with temporary_folder() as mine:
-        text = holder_file(Path(mine) / "lock").read_text()
-        for name, change in [("dead", {"pid": dead.pid}), ("elsewhere", {"host": "node7"}), ("used", {})]:
-            place = tmp_path / f"genie-dg-{name}"
-            (place / "run").mkdir(parents=True)
-            (place / "lock").touch()
-            holder_file(place / "lock").write_text(json.dumps({**json.loads(text), **change}))
-        (tmp_path / "genie-dg-odd").mkdir()
-        (tmp_path / "genie-dg-file").touch()
-        remove_left_folders()
-        kept = {Path(mine).name, *(f"genie-dg-{name}" for name in ("elsewhere", "used", "odd", "file"))}
-        assert {path.name for path in tmp_path.iterdir()} == kept
-    assert not Path(mine).exists()
+def test_what_a_node_lacks_is_unpacked_once_in_each_process(cluster: Any, tmp_path: Path) -> None:
+    plugin, data = tmp_path / "rows.py", tmp_path / "pictures"
+    plugin.write_text("here = True")
+    (data / "photo").mkdir(parents=True)
+    (data / "photo" / "a.png").write_bytes(b"a")
+    copies = {str(path): copy_of(cluster, str(path)) for path in (plugin, data)}
+    job = replace(jobs_in(tmp_path)[0].changed(plugin=(str(plugin),)), data=str(data))
+    assert job_here(job, copies) == job
+    shutil.rmtree(data)
+    plugin.write_text("here = 'changed'")
+    there = job_here(job, copies)
+    assert Path(there.options.plugin[0]).read_text() == "here = True"
+    assert (Path(there.data).name, (Path(there.data) / "photo" / "a.png").read_bytes()) == ("pictures", b"a")
+    assert job_here(job, copies) == there
+    assert with_paths_of_launcher(f"{there.data}/photo is empty.", copies) == f"{data}/photo is empty."
 
 
 class SlowProgress:

@@ -10,22 +10,19 @@ node lacks are sent to it as well: see `genie_dg.bench.engines._ray_nodes`.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError
-from genie_dg.files import FileError, held_by, holder_file, lock, write_whole
+from genie_dg.files import write_whole
 from genie_dg.runs import folder as files
 from genie_dg.runs.seal import digest
 
 from ..jobs import OpenSets, run_job
 from ..options import job_from
+from ._ray_copies import Copies, job_here, temporary_folder, with_paths_of_launcher
 
 MODELS = "model*.pt"
 """Files of weights: ``model.pt`` and ``model-<step>.pt``."""
@@ -45,10 +42,6 @@ News = tuple[int, Files]
 
 OPENED = OpenSets()
 """What this process has opened; the next job that Ray gives it finds it open."""
-
-
-TEMPORARY = "genie-dg-"
-"""How the temporary folders of runs on a node begin."""
 
 
 class UnexpectedFile(InputError):
@@ -126,28 +119,9 @@ def unsent(present: Files, known: dict[str, str]) -> Files:
     return changed
 
 
-@contextmanager
-def temporary_folder() -> Iterator[str]:
-    """A folder for one run on this node, locked while it is used, and removed afterwards."""
-    remove_left_folders()
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as place, lock(Path(place) / files.LOCK, "trains there"):
-        yield place
-
-
-def remove_left_folders() -> None:
-    """Remove the temporary folders of this user's processes that were killed before they could do it."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
-        path = folder / files.LOCK
-        try:
-            if folder.stat().st_uid != os.getuid() or not holder_file(path).is_file() or held_by(path):
-                continue
-            with lock(path, "trains there"):
-                shutil.rmtree(folder, ignore_errors=True)
-        except (OSError, FileError):  # not ours to remove, or gone meanwhile
-            continue
-
-
-def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tuple[str, Files]:
+def train_remotely(
+    job_json: str, sent: Files, ticket: str, progress: Any, copies: Copies | None = None
+) -> tuple[str, Files]:
     """Train one job on this node; returns why it failed, or "" and all files of the complete run.
 
     Args:
@@ -156,7 +130,9 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
         ticket: of this try.
         progress: a handle of the `Progress` actor. Every call is waited for, so what a worker left before
             it was killed is there.
+        copies: of data and plugins, for a node that lacks them.
     """
+    copies = copies or {}
     job, last, known = job_from(job_json), [time.monotonic()], dict[str, str]()
     out = job.options.out
 
@@ -178,7 +154,8 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
             job.folder.mkdir()
             for name, data in sent.items():
                 write_whole(job.folder / name, data)
-            run_job(job, OPENED, report)
+            run_job(job_here(job, copies), OPENED, report)
             return "", files_at(job.folder, ALL)
         except Exception as error:  # whatever it is, it becomes a line of the sweep's report
-            return f"{type(error).__name__}: {error}".replace(place, out), {}
+            reason = f"{type(error).__name__}: {error}".replace(place, out)
+            return with_paths_of_launcher(reason, copies), {}
