@@ -11,7 +11,7 @@ node lacks are sent to it as well: see `genie_dg.bench.engines._ray_nodes`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,11 @@ def order_of(name: object) -> int:
     return ALL.index(name) if name in ALL and name != MODELS else -1
 
 
-def files_at(folder: Path, names: tuple[str, ...]) -> Files:
-    """Those of the named files that are there."""
+def files_at(folder: Path, names: tuple[str, ...], known: Collection[str] = ()) -> Files:
+    """Those of the named files that are there; weights of one record, once known, are not read again."""
     paths = [path for name in names for path in sorted(folder.glob(name)) if order_of(path.name) >= 0]
-    return {path.name: path.read_bytes() for path in paths}
+    once = {name for name in known if files.is_model(name) and name != files.MODEL}
+    return {path.name: path.read_bytes() for path in paths if path.name not in once}
 
 
 def check_names(names: Mapping[str, object]) -> None:
@@ -146,7 +147,8 @@ def train_remotely(
 
         def report(done: int, record: Any) -> None:
             if record is not None or time.monotonic() - last[0] > EVERY:
-                tell(done, unsent(files_at(job.folder, TO_RESUME), known) if record is not None else {})
+                present = files_at(job.folder, TO_RESUME, known) if record is not None else {}
+                tell(done, unsent(present, known))
                 last[0] = time.monotonic()
 
         try:
