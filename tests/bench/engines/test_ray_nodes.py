@@ -140,11 +140,12 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         from ray.cluster_utils import Cluster
 
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        head = {"num_cpus": 1, "include_dashboard": False}
+        nodes = Cluster(initialize_head=True, head_node_args=head)
         try:
-            yield made
+            yield nodes
         finally:
-            made.shutdown()
+            nodes.shutdown()
 
 
 def records_at_home(out: Path) -> list[int]:
@@ -153,12 +154,18 @@ def records_at_home(out: Path) -> list[int]:
     return [len(path.read_bytes().splitlines()) for path in begun]
 
 
+def table_of(out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["table", str(out)]) == 0
+    return capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_sweep_whose_node_is_lost_ends_as_the_local_one(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sweep.toml").write_text(SWEEP)
-    away, tables = cluster.add_node(num_cpus=1, node_name="away"), []
+    away = cluster.add_node(num_cpus=1, node_name="away")
     words = ["sweep", str(tmp_path / "sweep.toml"), "--device", "cpu", "--watch", "updates,osgr"]
     words += ["--keep", "all", "--out"]
     on_ray = [*words, str(tmp_path / "ray"), "--engine", "ray", "--address", cluster.address, "--retries", "0"]
@@ -176,11 +183,7 @@ def test_a_sweep_whose_node_is_lost_ends_as_the_local_one(
     assert said.count("retry ") == 1
     assert "NodeDiedError" in said
     assert main([*words, str(tmp_path / "local"), "--workers", "2"]) == 0
-    capsys.readouterr()
-    for out in (tmp_path / "ray", tmp_path / "local"):
-        assert main(["table", str(out)]) == 0
-        tables.append(capsys.readouterr().out)
-    assert tables[0] == tables[1]
+    assert table_of(tmp_path / "ray", capsys) == table_of(tmp_path / "local", capsys)
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
     names = [path.name for path in (tmp_path / "ray").glob("*/*")]
     assert names.count("watch.jsonl") == names.count("done") == 4
