@@ -11,11 +11,11 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.train import train
-from genie_dg.bench.watch import GROUPS, check_watches, watching
+from genie_dg.bench.watch import GROUPS, Watcher, check_watches
 from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
 from genie_dg.runs.folder import WATCH
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.record import Record, RunConfig
 
 CONFIG = RunConfig(
     "digits", (5,), backbone="mlp", batch_size=4, steps=7, checkpoint_every=3, optimizer_settings={"lr": 0.3}
@@ -31,7 +31,7 @@ def test_a_watched_run_is_the_same_to_the_bit(optimizer: str, tmp_path: Path) ->
     config = replace(CONFIG, optimizer=optimizer, optimizer_settings={})
     plain, seen = (assemble(config, open_data("digits")) for _ in range(2))
     records = train(plain, tmp_path / "plain")
-    watched = train(seen, tmp_path / "seen", watching(seen, tmp_path / "seen", ("updates", "osgr")))
+    watched = train(seen, tmp_path / "seen", watcher=Watcher(seen, tmp_path / "seen", ("updates", "osgr")))
     assert watched == records
     for a, b in zip(plain.algorithm.parameters(), seen.algorithm.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -48,7 +48,7 @@ def test_a_watched_run_is_the_same_to_the_bit(optimizer: str, tmp_path: Path) ->
 def test_the_movement_is_that_of_the_weights(tmp_path: Path) -> None:
     parts = assemble(replace(CONFIG, steps=1), open_data("digits"))
     before = [p.detach().clone() for p in parts.algorithm.network.parameters()]
-    train(parts, tmp_path, watching(parts, tmp_path, ("updates",)))
+    train(parts, tmp_path, watcher=Watcher(parts, tmp_path, ("updates",)))
     moved = torch.cat(
         [(a - b).flatten() for a, b in zip(parts.algorithm.network.parameters(), before, strict=True)]
     )
@@ -57,20 +57,41 @@ def test_the_movement_is_that_of_the_weights(tmp_path: Path) -> None:
     assert "osgr" not in line
 
 
-def test_a_run_that_goes_on_has_every_line_once(tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
+class Stop(Exception):
+    """Ends a run, as a kill would."""
+
+
+def interrupted(folder: Path, moment: str) -> None:
+    """Train until the record of step 3: to its checkpoint and a step further, or to its line and no further."""
+    parts = assemble(CONFIG, open_data("digits"))
+
+    class Stopping(Watcher):
+        def add(self, record: Record) -> None:
+            super().add(record)
+            if moment == "line" and record.step == 3:
+                raise Stop
 
     def stop(done: int, record: object) -> None:
         if done == 5:
             raise Stop
 
-    parts = assemble(CONFIG, open_data("digits"))
     with pytest.raises(Stop):
-        train(parts, tmp_path, watching(parts, tmp_path, ("updates",), stop))
+        train(parts, folder, stop, watcher=Stopping(parts, folder, ("updates", "osgr")))
+
+
+@pytest.mark.parametrize("moment", ["checkpoint", "line", "torn"])
+def test_a_run_that_goes_on_leaves_the_lines_of_an_undisturbed_one(moment: str, tmp_path: Path) -> None:
+    whole = assemble(CONFIG, open_data("digits"))
+    train(whole, tmp_path / "whole", watcher=Watcher(whole, tmp_path / "whole", ("updates", "osgr")))
+    folder = tmp_path / "stopped"
+    interrupted(folder, moment)
+    assert [line["step"] for line in lines(folder)] == [0, 3]
+    if moment == "torn":
+        with (folder / WATCH).open("a") as file:
+            file.write('{"step": 6, "upd')
     parts = assemble(CONFIG, open_data("digits"))
-    train(parts, tmp_path, watching(parts, tmp_path, ("updates",)))
-    assert [line["step"] for line in lines(tmp_path)] == [0, 3, 6]
+    train(parts, folder, watcher=Watcher(parts, folder, ("updates", "osgr")))
+    assert (folder / WATCH).read_bytes() == (tmp_path / "whole" / WATCH).read_bytes()
 
 
 def test_names_are_checked() -> None:

@@ -17,7 +17,7 @@ from .options import Job, RunOptions
 from .request import load_plugin
 from .tracking import train_tracked
 from .train import Report, same_kernels, train
-from .watch import check_watches, watching
+from .watch import Watcher, check_watches
 
 TRIM, TOP_PAD, MMAP_MAX = -1, -2, -4
 """Numbers of settings of glibc's ``mallopt``, from ``malloc.h``."""
@@ -74,10 +74,10 @@ def run_parts(
     parts: Parts, folder: Path, options: RunOptions, report: Report | None = None, more: bool = False
 ) -> list[Record]:
     """Train, with all that the options ask for besides; ``more`` as for `train`."""
-    if watches := check_watches(options.watches):
-        report = watching(parts, folder, watches, report)
+    watches = check_watches(options.watches)
+    watcher = Watcher(parts, folder, watches) if watches else None
 
     def work(report: Report | None) -> list[Record]:
-        return train(parts, folder, report, options.keep, more)
+        return train(parts, folder, report, options.keep, more, watcher)
 
     return train_tracked(parts, folder, options, work, report)

@@ -39,6 +39,7 @@ from .schedule import lr_factor_of
 from .seeds import seed_of
 from .sharing import shared
 from .step import batch_of, take_step
+from .watch import Watcher
 
 Report = Callable[[int, Record | None], None]
 """Called after every step with the number of steps done, and the record where one was made."""
@@ -52,7 +53,12 @@ class NotFinite(FileError):
 
 
 def train(
-    parts: Parts, folder: Path, report: Report | None = None, keep: str = "best", more: bool = False
+    parts: Parts,
+    folder: Path,
+    report: Report | None = None,
+    keep: str = "best",
+    more: bool = False,
+    watcher: Watcher | None = None,
 ) -> list[Record]:
     """Train to the end, from the last checkpoint when there is one; returns the records.
 
@@ -62,10 +68,12 @@ def train(
         report: called after every step.
         keep: whose weights are kept, one of `genie_dg.bench.options.KEEP`.
         more: leave what a run with more steps can go on from.
+        watcher: writes down what the run is watched for.
     """
     with files.alone(folder) if parts.world.first else nullcontext(), same_kernels(parts.config.threads):
         parts.world.wait()
-        return _train(parts, folder, report, Kept(one_of("keep", keep, KEEP)), more)
+        kept = Kept(one_of("keep", keep, KEEP))
+        return _train(parts, folder, report, kept, more, watcher if parts.world.first else None)
 
 
 @contextmanager
@@ -80,7 +88,9 @@ def same_kernels(threads: int) -> Iterator[None]:
         torch.set_num_threads(usual)
 
 
-def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept, more: bool) -> list[Record]:
+def _train(
+    parts: Parts, folder: Path, report: Report | None, kept: Kept, more: bool, watcher: Watcher | None
+) -> list[Record]:
     config, algorithm, world = parts.config, parts.algorithm, parts.world
     if world.first:
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
@@ -95,6 +105,8 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept, more: 
     scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
     start, records = resume(parts, folder, averaging, scaler, kept)
     log = files.RecordLog(folder, records) if world.first else None
+    if watcher is not None:
+        watcher.begin(start)
     losses = Losses(parts)
     clock = time.perf_counter()
     for step in () if has_stalled(records, config) else take_steps(parts, start, scaler, losses):
@@ -113,6 +125,8 @@ def _train(parts: Parts, folder: Path, report: Report | None, kept: Kept, more: 
                 if more:
                     set_model_aside(config, folder, step)
                 kept.add(parts, folder, records)
+                if watcher is not None:
+                    watcher.add(record)
                 save(parts, folder, step + 1, log, averaging, scaler, kept)
             clock = time.perf_counter()
         if report is not None:

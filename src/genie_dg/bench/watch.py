@@ -8,14 +8,16 @@ run that is watched are those of one that is not, to the bit, and its name is th
 - ``osgr``: the one-step generalization ratio by its definition, on held-back samples of the training domains
   (``osgr`` with ``osgr_low`` and ``osgr_high``, of batches of ``osgr_n``).
 
-After a run went on from a checkpoint the first line has the movement of one step less.
+A line is written before the checkpoint that counts its record. When a run goes on, lines beyond the checkpoint
+are cut off, as records are, and weights move from those of the checkpoint on: every line is there once, and is
+the one that an undisturbed run writes.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,11 @@ from genie_dg._types import MAIN
 from genie_dg.check import one_of
 from genie_dg.diagnostics.measured import measure_osgr
 from genie_dg.diagnostics.updates import MeasurementError, UpdateRecorder
-from genie_dg.files import append_line
+from genie_dg.files import append_line, json_line, read_lines, write_whole
 from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record
 
 from .assemble import Parts
-
-Report = Callable[[int, Record | None], None]
 
 WATCHES = ("updates", "osgr")
 GROUPS, POOL, PAIRS = 40, 64, 4
@@ -45,36 +45,44 @@ def check_watches(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(one_of("watch", name, WATCHES) for name in names)
 
 
-def watching(parts: Parts, folder: Path, names: Sequence[str], report: Report | None = None) -> Report:
-    """A report for `train` that also watches.
+class Watcher:
+    """Watches one run while `train` trains it; only the first of several processes does.
 
     Args:
-        parts: of the run, not yet trained here.
+        parts: of the run.
         folder: of the run.
         names: some of `WATCHES`.
-        report: called afterwards.
     """
-    network = parts.algorithm.network
-    fresh = not files.has_checkpoint(folder)
-    recorders = [UpdateRecorder(network, bins=GROUPS)] if "updates" in names and fresh else []
 
-    def watched(done: int, record: Record | None) -> None:
-        if "updates" in names and not recorders:
-            recorders.append(UpdateRecorder(network, bins=GROUPS))
-        if record is not None and parts.world.first:
-            line: dict[str, Any] = {"step": record.step}
-            try:
-                if "updates" in names:
-                    line |= _updates(recorders[0], record.step)
-                if "osgr" in names:
-                    line |= _osgr(parts)
-            except MeasurementError as error:
-                line["problem"] = str(error)
-            append_line(folder / files.WATCH, line)
-        if report is not None:
-            report(done, record)
+    def __init__(self, parts: Parts, folder: Path, names: Sequence[str]) -> None:
+        self._parts, self._folder, self._names = parts, folder, names
+        self._recorder: UpdateRecorder | None = None
 
-    return watched
+    def begin(self, step: int) -> None:
+        """The weights are those from which ``step`` is taken; lines from there on are made again."""
+        if "updates" in self._names:
+            self._recorder = UpdateRecorder(self._parts.algorithm.network, bins=GROUPS)
+        cut_lines(self._folder, step)
+
+    def add(self, record: Record) -> None:
+        """Write the line of a record, with the weights and the optimizer as they are."""
+        line: dict[str, Any] = {"step": record.step}
+        try:
+            if self._recorder is not None:
+                line |= _updates(self._recorder, record.step)
+            if "osgr" in self._names:
+                line |= _osgr(self._parts)
+        except MeasurementError as error:
+            line["problem"] = str(error)
+        append_line(self._folder / files.WATCH, line)
+
+
+def cut_lines(folder: Path, step: int) -> None:
+    """Leave the lines of records from before a step; a torn line goes, too."""
+    lines, torn = read_lines(folder / files.WATCH)
+    kept = [line for line in lines if isinstance(at := line.get("step"), int) and at < step]
+    if torn or len(kept) < len(lines):
+        write_whole(folder / files.WATCH, "".join(map(json_line, kept)).encode("utf-8"))
 
 
 def _updates(recorder: UpdateRecorder, step: int) -> dict[str, Any]:

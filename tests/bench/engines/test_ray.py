@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,24 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from genie_dg.bench.engines import _ray_cluster, _ray_files
-from genie_dg.bench.engines._ray_files import (
-    Progress,
-    UnexpectedFile,
-    remove_left_folders,
-    temporary_folder,
-    train_remotely,
-    write_files,
-)
+from genie_dg.bench.engines._ray_copies import copy_of, job_here, with_paths_of_launcher
+from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
 from genie_dg.bench.engines.local import cores
 from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
 from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.files import Busy, holder_file
-from genie_dg.runs.folder import alone
+from genie_dg.files import Busy
+from genie_dg.runs.folder import TIMINGS, alone, is_sealed
 from genie_dg.runs.record import RunConfig
 from genie_dg.runs.tensors import load_tensors
 
@@ -75,26 +69,26 @@ train.evaluate = watched
 
 
 def jobs_in(out: Path) -> list[Job]:
+    """Four runs: one is watched, one keeps the weights of every record, one those of the last."""
+    more: list[dict[str, str]] = [{"watch": "updates,osgr", "keep": "all"}, {}, {"keep": "last"}, {}]
+    configs = [replace(BASE, test_domains=(k,), optimizer=name) for k in (0, 5) for name in ("adam", "genie")]
     return [
-        Job(replace(BASE, test_domains=(k,), optimizer=optimizer), "digits", RunOptions(out=str(out)))
-        for k in (0, 5)
-        for optimizer in ("adam", "genie")
+        Job(config, "digits", RunOptions(out=str(out), **options))
+        for config, options in zip(configs, more, strict=True)
     ]
 
 
-Print = tuple[bytes, dict[str, torch.Tensor]]
+Print = dict[str, bytes]
 
 
 def print_of(folder: Path) -> Print:
-    weights: dict[str, torch.Tensor] = torch.load(folder / "model.pt", weights_only=True)["algorithm"]
-    return (folder / "records.jsonl").read_bytes(), weights
+    """The files of a complete run that are the same every time, by name."""
+    names = [path.name for path in folder.iterdir() if is_sealed(path.name) and path.name != TIMINGS]
+    return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
 def assert_same(folder: Path, expected: Print) -> None:
-    records, weights = print_of(folder)
-    assert records == expected[0]
-    assert weights.keys() == expected[1].keys()
-    assert all(torch.equal(weights[name], expected[1][name]) for name in weights)
+    assert print_of(folder) == expected
     assert (folder / "done").exists()
     assert not (folder / "checkpoint.pt").exists()
 
@@ -200,6 +194,9 @@ def test_a_run_whose_worker_is_killed_goes_on_from_the_last_files_that_were_sent
     assert steps == [0, 10, 20, 30, 30, 40, 50, 59]
     assert len({pid for run, _, pid in lines if run == killed.config.run_id}) == 2
     assert_same(killed.folder, undisturbed[killed.config.run_id])
+    assert {f"model-{step}.pt" for step in EVALUATED} < undisturbed[killed.config.run_id].keys()
+    watched = (killed.folder / "watch.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in watched] == EVALUATED
     failures = [json.loads(line) for line in (killed.folder / "failures.jsonl").read_text().splitlines()]
     assert [failure["attempt"] for failure in failures] == [1]
     assert failures[0]["reason"].startswith("The process that trained it was lost (WorkerCrashedError: ")
@@ -228,25 +225,21 @@ def test_the_temporary_folder_of_a_killed_worker_is_removed(hard: Hard) -> None:
     assert [place for place in left if (place / hard.jobs[0].config.run_id).exists()] == []
 
 
-def test_only_folders_of_this_users_dead_processes_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    with temporary_folder() as mine:
-        text = holder_file(Path(mine) / "lock").read_text()
-        for name, change in [("dead", {"pid": dead.pid}), ("elsewhere", {"host": "node7"}), ("used", {})]:
-            place = tmp_path / f"genie-dg-{name}"
-            (place / "run").mkdir(parents=True)
-            (place / "lock").touch()
-            holder_file(place / "lock").write_text(json.dumps({**json.loads(text), **change}))
-        (tmp_path / "genie-dg-odd").mkdir()
-        (tmp_path / "genie-dg-file").touch()
-        remove_left_folders()
-        kept = {Path(mine).name, *(f"genie-dg-{name}" for name in ("elsewhere", "used", "odd", "file"))}
-        assert {path.name for path in tmp_path.iterdir()} == kept
-    assert not Path(mine).exists()
+def test_what_a_node_lacks_is_unpacked_once_in_each_process(cluster: Any, tmp_path: Path) -> None:
+    plugin, data = tmp_path / "rows.py", tmp_path / "pictures"
+    plugin.write_text("here = True")
+    (data / "photo").mkdir(parents=True)
+    (data / "photo" / "a.png").write_bytes(b"a")
+    copies = {str(path): copy_of(cluster, str(path)) for path in (plugin, data)}
+    job = replace(jobs_in(tmp_path)[0].changed(plugin=(str(plugin),)), data=str(data))
+    assert job_here(job, copies) == job
+    shutil.rmtree(data)
+    plugin.write_text("here = 'changed'")
+    there = job_here(job, copies)
+    assert Path(there.options.plugin[0]).read_text() == "here = True"
+    assert (Path(there.data).name, (Path(there.data) / "photo" / "a.png").read_bytes()) == ("pictures", b"a")
+    assert job_here(job, copies) == there
+    assert with_paths_of_launcher(f"{there.data}/photo is empty.", copies) == f"{data}/photo is empty."
 
 
 class SlowProgress:
@@ -318,7 +311,9 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     with alone(long.folder):
         records = (long.folder / "records.jsonl").read_bytes().splitlines()
     assert len(records) == state["records"]
-    assert records[:3] == undisturbed[job.config.run_id][0].splitlines()[:3]
+    assert records[:3] == undisturbed[job.config.run_id]["records.jsonl"].splitlines()[:3]
+    watched = [json.loads(line)["step"] for line in (long.folder / "watch.jsonl").read_text().splitlines()]
+    assert watched == [json.loads(line)["step"] for line in records]
 
 
 def test_a_cluster_that_is_not_there_is_refused_quickly(tmp_path: Path) -> None:
@@ -357,7 +352,6 @@ def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tm
 @pytest.mark.parametrize(
     ("flag", "options"),
     [
-        ("--watch", {"watch": "osgr"}),
         ("--track tensorboard", {"track": "tensorboard"}),
         ("--track wandb", {"track": "wandb"}),
     ],
@@ -391,13 +385,15 @@ def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
         real(path, data, before)
 
     monkeypatch.setattr(_ray_files, "write_whole", noted)
-    everything = ("done", "model.pt", "checkpoint.pt", "records.jsonl", "config.json")
+    everything = ("done", "model.pt", "checkpoint.pt", "watch.jsonl", "records.jsonl", "config.json")
     write_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
-    assert order == ["config.json", "records.jsonl", "checkpoint.pt"]
+    assert order == ["config.json", "records.jsonl", "watch.jsonl", "checkpoint.pt"]
+    (tmp_path / "model-3.pt").write_bytes(b"of a try that kept all")
     write_files(tmp_path, dict.fromkeys(everything, b"2"))
-    assert order[3:] == ["records.jsonl", "model.pt", "checkpoint.pt", "done"]
+    assert order[4:] == ["records.jsonl", "watch.jsonl", "model.pt", "checkpoint.pt", "done"]
     assert (tmp_path / "config.json").read_bytes() == b"1"
     assert not (tmp_path / "checkpoint.pt").exists()
+    assert not (tmp_path / "model-3.pt").exists()
 
 
 def test_progress_keeps_the_newest_files_until_they_are_taken() -> None:

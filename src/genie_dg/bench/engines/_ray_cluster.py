@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,10 +84,21 @@ def answers(address: str) -> None:
         ) from error
 
 
+def room_on(node: Mapping[str, Any], cpus: float, gpus: float) -> int:
+    """How many runs a node holds, one of ``ray.nodes()``; none when it is lost."""
+    has = node["Resources"] if node["Alive"] else {}
+    return min(int(has.get(name, 0) / ask) for name, ask in (("CPU", cpus), ("GPU", gpus)) if ask)
+
+
 def slots_of(ray: Any, cpus: float, gpus: float) -> int:
     """How many runs the nodes of the cluster hold now."""
-    total = 0
-    for node in ray.nodes():
-        has = node["Resources"] if node["Alive"] else {}
-        total += min(int(has.get(name, 0) / ask) for name, ask in (("CPU", cpus), ("GPU", gpus)) if ask)
-    return total
+    return sum(room_on(node, cpus, gpus) for node in ray.nodes())
+
+
+def why(error: Exception) -> str:
+    """What became of a task that returned nothing: its own error, or how its process was lost."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {cause}"
+    first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason given"
+    return f"The process that trained it was lost ({type(error).__name__}: {first})."

@@ -2,34 +2,32 @@
 
 No file system is shared. A node gets what the run's folder holds as bytes and trains in a temporary folder of
 its own, which the next run there removes if this one is killed. After every checkpoint it leaves its files
-with the `Progress` actor, from which the launcher takes them. There the records are written before the
-checkpoint that counts them, and ``done`` last, so a launcher that is killed at any moment leaves a folder from
-which the run goes on.
+with the `Progress` actor, from which the launcher takes them: records, lines of ``watch.jsonl`` and weights are
+at home while the run goes on. There they are written before the checkpoint that counts them, and ``done`` last,
+so a launcher that is killed at any moment leaves a folder from which the run goes on. Data and plugins that a
+node lacks are sent to it as well: see `genie_dg.bench.engines._ray_nodes`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError
-from genie_dg.files import FileError, held_by, holder_file, lock, write_whole
+from genie_dg.files import write_whole
 from genie_dg.runs import folder as files
 from genie_dg.runs.seal import digest
 
 from ..jobs import OpenSets, run_job
 from ..options import job_from
+from ._ray_copies import Copies, job_here, temporary_folder, with_paths_of_launcher
 
 MODELS = "model*.pt"
 """Files of weights: ``model.pt`` and ``model-<step>.pt``."""
 
-TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, MODELS, files.CHECKPOINT)
+TO_RESUME = (files.CONFIG, files.META, files.RECORDS, files.TIMINGS, files.WATCH, MODELS, files.CHECKPOINT)
 """What a run needs to go on, in the order in which it is written."""
 
 ALL = (*TO_RESUME, files.AVERAGE, files.AVERAGE_MODEL, files.DONE)
@@ -46,10 +44,6 @@ OPENED = OpenSets()
 """What this process has opened; the next job that Ray gives it finds it open."""
 
 
-TEMPORARY = "genie-dg-"
-"""How the temporary folders of runs on a node begin."""
-
-
 class UnexpectedFile(InputError):
     """A worker sent a file that is not part of a run."""
 
@@ -61,10 +55,11 @@ def order_of(name: object) -> int:
     return ALL.index(name) if name in ALL and name != MODELS else -1
 
 
-def files_at(folder: Path, names: tuple[str, ...]) -> Files:
-    """Those of the named files that are there."""
+def files_at(folder: Path, names: tuple[str, ...], known: Collection[str] = ()) -> Files:
+    """Those of the named files that are there; weights of one record, once known, are not read again."""
     paths = [path for name in names for path in sorted(folder.glob(name)) if order_of(path.name) >= 0]
-    return {path.name: path.read_bytes() for path in paths}
+    once = {name for name in known if files.is_model(name) and name != files.MODEL}
+    return {path.name: path.read_bytes() for path in paths if path.name not in once}
 
 
 def check_names(names: Mapping[str, object]) -> None:
@@ -85,7 +80,8 @@ def check_names(names: Mapping[str, object]) -> None:
 def write_files(folder: Path, sent: Files) -> None:
     """Write what was sent, each file whole, in the order of `ALL`; nothing is written when a name is refused.
 
-    Who the run is (``config.json``, ``meta.json``) is written once. Checkpoints go when ``done`` is there.
+    Who the run is (``config.json``, ``meta.json``) is written once. When ``done`` is there, checkpoints go, and
+    so do weights that the complete run does not have, such as those of a try that kept more.
     """
     check_names(sent)
     for name in sorted(sent, key=order_of):
@@ -95,6 +91,9 @@ def write_files(folder: Path, sent: Files) -> None:
         write_whole(folder / name, sent[name], before)
     if files.DONE in sent:
         files.remove_checkpoints(folder)
+        for path in folder.glob(MODELS):
+            if files.is_model(path.name) and path.name not in sent:
+                path.unlink()
 
 
 class Progress:
@@ -121,28 +120,9 @@ def unsent(present: Files, known: dict[str, str]) -> Files:
     return changed
 
 
-@contextmanager
-def temporary_folder() -> Iterator[str]:
-    """A folder for one run on this node, locked while it is used, and removed afterwards."""
-    remove_left_folders()
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as place, lock(Path(place) / files.LOCK, "trains there"):
-        yield place
-
-
-def remove_left_folders() -> None:
-    """Remove the temporary folders of this user's processes that were killed before they could do it."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
-        path = folder / files.LOCK
-        try:
-            if folder.stat().st_uid != os.getuid() or not holder_file(path).is_file() or held_by(path):
-                continue
-            with lock(path, "trains there"):
-                shutil.rmtree(folder, ignore_errors=True)
-        except (OSError, FileError):  # not ours to remove, or gone meanwhile
-            continue
-
-
-def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tuple[str, Files]:
+def train_remotely(
+    job_json: str, sent: Files, ticket: str, progress: Any, copies: Copies | None = None
+) -> tuple[str, Files]:
     """Train one job on this node; returns why it failed, or "" and all files of the complete run.
 
     Args:
@@ -151,7 +131,9 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
         ticket: of this try.
         progress: a handle of the `Progress` actor. Every call is waited for, so what a worker left before
             it was killed is there.
+        copies: of data and plugins, for a node that lacks them.
     """
+    copies = copies or {}
     job, last, known = job_from(job_json), [time.monotonic()], dict[str, str]()
     out = job.options.out
 
@@ -165,7 +147,8 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
 
         def report(done: int, record: Any) -> None:
             if record is not None or time.monotonic() - last[0] > EVERY:
-                tell(done, unsent(files_at(job.folder, TO_RESUME), known) if record is not None else {})
+                present = files_at(job.folder, TO_RESUME, known) if record is not None else {}
+                tell(done, unsent(present, known))
                 last[0] = time.monotonic()
 
         try:
@@ -173,7 +156,8 @@ def train_remotely(job_json: str, sent: Files, ticket: str, progress: Any) -> tu
             job.folder.mkdir()
             for name, data in sent.items():
                 write_whole(job.folder / name, data)
-            run_job(job, OPENED, report)
+            run_job(job_here(job, copies), OPENED, report)
             return "", files_at(job.folder, ALL)
         except Exception as error:  # whatever it is, it becomes a line of the sweep's report
-            return f"{type(error).__name__}: {error}".replace(place, out), {}
+            reason = f"{type(error).__name__}: {error}".replace(place, out)
+            return with_paths_of_launcher(reason, copies), {}

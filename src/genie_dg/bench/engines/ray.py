@@ -2,8 +2,9 @@
 
 The contract is that of the local engine: a run whose worker is killed goes on from the last files that were
 sent back, a run that fails is tried again and then reported with its reason, and a run's folder is locked while
-this launcher has the run. Nodes need this package and Ray; data sets, caches and plugins are named by paths
-that must exist on every node. Only the embedded sets need nothing.
+this launcher has the run. A run whose node is lost goes on elsewhere, and does not count as failed where it had
+come to a checkpoint. Nodes need this package and Ray; plugins are sent to them, and so is data that they lack
+when it is small (`genie_dg.bench.engines._ray_nodes`). Embedded sets need nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +22,10 @@ from genie_dg.runs import folder as files
 from ..options import Job
 from ..trackers.tracker import check_trackers
 from ._paths import with_whole_paths
-from ._ray_cluster import connection, slots_of
-from ._ray_files import (
-    TO_RESUME,
-    Progress,
-    UnexpectedFile,
-    files_at,
-    remove_left_folders,
-    train_remotely,
-    write_files,
-)
+from ._ray_cluster import connection, slots_of, why
+from ._ray_copies import Copies, remove_left_folders
+from ._ray_files import TO_RESUME, Progress, UnexpectedFile, files_at, train_remotely, write_files
+from ._ray_nodes import prepare
 from .queue import ClusterError, Event, EventReport, Outcome, Queue
 
 AHEAD = 2
@@ -80,7 +75,8 @@ def launch_ray(
                     f"A run asks for {cpus:g} CPUs and {gpus:g} GPUs, and this machine has fewer; "
                     "ask for less, or name the address of a cluster that has them."
                 )
-            return _Launch(ray, Queue(ready, retries, report), cpus, gpus, poll).run()
+            copies = prepare(ray, [job for job in ready if not job.done], cpus, gpus)
+            return _Launch(ray, Queue(ready, retries, report), copies, cpus, gpus, poll).run()
     finally:
         if not address:
             remove_left_folders()
@@ -96,30 +92,33 @@ def _check(jobs: Sequence[Job], retries: int, cpus: float, gpus: float, device: 
     if device.startswith("cuda") and gpus == 0:
         raise ClusterError(f"got device={device!r} with gpus=0; give gpus=1, or a fraction to share one.")
     trackers = check_trackers(name for job in jobs for name in job.options.tracks)
-    unsent = ["--watch"] if any(job.options.watch for job in jobs) else []
-    for flag in (*unsent, *(f"--track {row.name}" for row in trackers if row.keeps_files())):
-        raise ClusterError(f"The files of {flag} are not sent back from a cluster; leave it out.")
+    for row in trackers:
+        if row.keeps_files():
+            raise ClusterError(
+                f"The files of --track {row.name} are not sent back from a cluster; leave it out."
+            )
 
 
 @dataclass
 class _Try:
-    """One try of a job, and the lock of its folder."""
+    """One try of a job, the lock of its folder, and whether it was heard of and has sent a checkpoint."""
 
     job: Job
     result: Any
     lock: ExitStack
     started: bool = False
+    saved: bool = False
     refused: str = ""
 
 
 class _Launch:
     """The state of one launch; `run` is its loop."""
 
-    def __init__(self, ray: Any, queue: Queue, cpus: float, gpus: float, poll: float) -> None:
+    def __init__(self, ray: Any, queue: Queue, copies: Copies, cpus: float, gpus: float, poll: float) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.ray, self.queue, self.cpus, self.gpus, self.poll = ray, queue, cpus, gpus, poll
-        self.tickets, self.said_waiting = 0, False
+        self.copies, self.tickets, self.said_waiting = copies, 0, False
         self.tries: dict[str, _Try] = {}
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         lasting = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}  # lost news comes with the next
@@ -172,9 +171,8 @@ class _Launch:
             remove_parts(job.folder)
             sent = files_at(job.folder, TO_RESUME)
             task = self.train.options(name=job.config.run_id)
-            self.tries[ticket] = _Try(
-                job, task.remote(job.to_json(), sent, ticket, self.progress), lock.pop_all()
-            )
+            result = task.remote(job.to_json(), sent, ticket, self.progress, self.copies)
+            self.tries[ticket] = _Try(job, result, lock.pop_all())
 
     def _wait(self) -> list[str]:
         """The tickets of the tasks that have ended; at most ``poll`` seconds pass."""
@@ -206,6 +204,7 @@ class _Launch:
             one.refused = f"{type(error).__name__}: {error}"
             self.ray.cancel(one.result, force=True)
             return
+        one.saved = one.saved or files.CHECKPOINT in sent
         if not one.started:
             one.started = True
             self.queue.tell(Event("started", run))
@@ -214,7 +213,7 @@ class _Launch:
 
     def _end(self, ticket: str) -> None:
         """A task has ended: its files are written, or its job is tried again."""
-        one = self.tries.pop(ticket)
+        one, node_lost = self.tries.pop(ticket), False
         with one.lock:
             try:
                 reason, sent = self.ray.get(one.result)
@@ -223,9 +222,11 @@ class _Launch:
             except (UnexpectedFile, FileError) as error:
                 reason = f"{type(error).__name__}: {error}"
             except self.ray.exceptions.RayError as error:
-                reason = _why(error)
+                reason, node_lost = why(error), isinstance(error, self.ray.exceptions.NodeDiedError)
         reason = one.refused or reason
-        if reason:
+        if node_lost and one.saved and not one.refused:
+            self.queue.again(one.job, reason)
+        elif reason:
             self.queue.fail(one.job, reason)
         else:
             self.queue.finish(one.job)
@@ -243,12 +244,3 @@ class _Launch:
             for result in results:
                 self.ray.cancel(result, force=True)
             self.ray.kill(self.progress)
-
-
-def _why(error: Exception) -> str:
-    """What became of a task that returned nothing: its own error, or how its process was lost."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, Exception):
-        return f"{type(cause).__name__}: {cause}"
-    first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "no reason given"
-    return f"The process that trained it was lost ({type(error).__name__}: {first})."

@@ -1,0 +1,236 @@
+"""Sweeps on a Ray cluster of two nodes on this machine: a node that is lost, data and plugins that it lacks.
+
+A path below ``/proc/self/cwd`` is another folder for each process, so two nodes that were started in two
+folders have different files under the same path, as two machines have.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genie_dg.bench.engines._ray_nodes import look_here, wanted_by
+from genie_dg.bench.engines.queue import ClusterError
+from genie_dg.bench.engines.ray import launch_ray
+from genie_dg.bench.options import Job, RunOptions
+from genie_dg.cli.main import main
+from genie_dg.runs.folder import TIMINGS, is_sealed
+from genie_dg.runs.record import RunConfig
+
+HERE = "/proc/self/cwd"
+
+SWEEP = """
+name = "nodes"
+protocol = "domainbed"
+datasets = ["digits"]
+algorithms = ["ERM"]
+optimizers = ["adam", "genie"]
+test_domains = [[0], [5]]
+hparams = [0]
+trials = 1
+
+[overrides]
+steps = 301
+checkpoint_every = 20
+backbone = "mlp"
+batch_size = 16
+"""
+
+OF_TABLE = f"""
+name = "table"
+protocol = "domainbed"
+datasets = ["{HERE}/patients.csv"]
+algorithms = ["ERM"]
+optimizers = ["sam-sgd"]
+test_domains = [["b"]]
+hparams = [0]
+trials = 2
+
+[columns."{HERE}/patients.csv"]
+domain = "hospital"
+label = "ill"
+
+[overrides]
+steps = 21
+checkpoint_every = 10
+batch_size = 4
+"""
+
+ROWS = """
+from dataclasses import replace
+from genie_dg.plugins import OPTIMIZERS, Setting
+
+sam = OPTIMIZERS["sam"]
+OPTIMIZERS.register(replace(sam, name="sam-sgd", space={**sam.space, "base": Setting("sgd")}))
+"""
+
+DRIVER = f"""
+import sys
+from pathlib import Path
+from genie_dg.bench.engines.local import launch
+from genie_dg.bench.engines.ray import launch_ray
+from genie_dg.bench.jobs import OpenSets
+from genie_dg.bench.options import RunOptions
+from genie_dg.bench.sweep import plan
+
+if __name__ == "__main__":
+    out, address = sys.argv[1:]
+    options = RunOptions(out=out, plugin=("{HERE}/rows.py",), device="cpu")
+    OpenSets().load_plugins(options)
+    jobs = plan(Path("sweep.toml"), options).jobs
+    outcome = launch_ray(jobs, address=address, cpus=2) if address else launch(jobs, 1)
+    print(len(outcome.done), outcome.failed)
+"""
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    """The files of all runs that are the same every time."""
+    paths = [path for path in out.glob("*/*") if is_sealed(path.name) and path.name != TIMINGS]
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(paths)}
+
+
+def a_table(folder: Path) -> Path:
+    """Twenty patients of each of three hospitals."""
+    rows = [f"{name},{k % 2},{k * 0.1 + k % 2:.1f},{k % 5}" for name in "abc" for k in range(20)]
+    (folder / "patients.csv").write_text("\n".join(["hospital,ill,age,dose", *rows]) + "\n")
+    return folder / "patients.csv"
+
+
+def job_of(data: Path | str, digest: str = "", **options: Any) -> Job:
+    return Job(RunConfig("patients", (0,), data_digest=digest), str(data), RunOptions(**options))
+
+
+COLUMNS = {"domain_column": "hospital", "label_column": "ill"}
+
+
+def test_only_what_is_read_from_files_is_asked_for_and_each_set_once(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    jobs = [job_of(table, **COLUMNS), job_of(table, **COLUMNS, keep="none"), job_of("digits", root="/data")]
+    assert wanted_by(jobs) == [([str(table)], jobs[0].to_json())]
+    assert [paths for paths, _ in wanted_by([job_of("PACS", root="/data", weights="/w.pt")])] == [
+        ["/data", "/w.pt"]
+    ]
+
+
+def test_a_node_says_what_it_lacks_and_what_is_not_the_data_of_the_run(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    good, other = job_of(table, **COLUMNS), job_of(table, "0" * 16, **COLUMNS)
+    assert look_here(wanted_by([good]), {}) == ([], "")
+    lacking, problem = look_here(wanted_by([other]), {})
+    assert lacking == []
+    assert problem.startswith("This run was made for patients with digest 0000000000000000, and what is here")
+    wanted = wanted_by([good, job_of(table, **COLUMNS, weights=str(tmp_path / "w.pt"))])
+    table.unlink()
+    assert look_here(wanted, {}) == ([str(table), str(tmp_path / "w.pt")], "")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """The head of a cluster on this machine, with room for one run; tests add a second node and lose it."""
+    pytest.importorskip("ray", reason='ray is missing: pip install "genie-dg[ray]"')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "include_dashboard": False}
+        nodes = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            yield nodes
+        finally:
+            nodes.shutdown()
+
+
+def records_at_home(out: Path) -> list[int]:
+    """How many records each run has by now that is under way."""
+    begun = [path for path in out.glob("*/records.jsonl") if not (path.parent / "done").exists()]
+    return [len(path.read_bytes().splitlines()) for path in begun]
+
+
+def table_of(out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["table", str(out)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_node_is_lost_ends_as_the_local_one(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    away = cluster.add_node(num_cpus=1, node_name="away")
+    words = ["sweep", str(tmp_path / "sweep.toml"), "--device", "cpu", "--watch", "updates,osgr"]
+    words += ["--keep", "all", "--out"]
+    on_ray = [*words, str(tmp_path / "ray"), "--engine", "ray", "--address", cluster.address, "--retries", "0"]
+    command = [sys.executable, "-m", "genie_dg", *on_ray]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launcher:
+        while sum(count > 1 for count in records_at_home(tmp_path / "ray")) < 2:
+            assert launcher.poll() is None, launcher.communicate()
+            time.sleep(0.02)
+        cluster.remove_node(away, allow_graceful=False)
+        assert main(["status", str(tmp_path / "ray")]) == 0  # what is at home is seen at once
+        assert " running" in capsys.readouterr().out
+        said, errors = launcher.communicate()
+    assert launcher.returncode == 0, said + errors
+    assert "4 of 4 runs are done, 0 failed." in said
+    assert said.count("retry ") == 1
+    assert "NodeDiedError" in said
+    assert main([*words, str(tmp_path / "local"), "--workers", "2"]) == 0
+    assert table_of(tmp_path / "ray", capsys) == table_of(tmp_path / "local", capsys)
+    assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
+    names = [path.name for path in (tmp_path / "ray").glob("*/*")]
+    assert names.count("watch.jsonl") == names.count("done") == 4
+    assert names.count("model-300.pt") == 4
+
+
+@pytest.fixture
+def away(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the launcher, which is not that of the second node, which has room for two."""
+    for name in ("home", "away"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "away")
+    node = cluster.add_node(num_cpus=2, node_name="away")
+    monkeypatch.chdir(tmp_path / "home")
+    yield tmp_path / "home"
+    cluster.remove_node(node, allow_graceful=False)
+
+
+@pytest.mark.slow
+def test_small_data_and_plugins_are_sent_to_a_node_that_lacks_them(cluster: Any, away: Path) -> None:
+    a_table(away)
+    for name, text in (("rows.py", ROWS), ("sweep.toml", OF_TABLE), ("driver.py", DRIVER)):
+        (away / name).write_text(text)
+    for out, address in (("ray", cluster.address), ("local", "")):
+        command = [sys.executable, "driver.py", out, address]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1:] == ["2 {}"], done.stderr
+    assert len(bytes_of(away / "ray")) == 2 * 4
+    assert bytes_of(away / "ray") == bytes_of(away / "local")
+
+
+@pytest.mark.slow
+def test_large_data_and_lists_that_a_node_lacks_are_refused_before_anything_runs(
+    cluster: Any, away: Path
+) -> None:
+    (away / "pictures" / "photo" / "dog").mkdir(parents=True)
+    with (away / "pictures" / "photo" / "dog" / "a.png").open("wb") as file:
+        file.truncate(101 * 10**6)  # takes no room
+    (away / "list.csv").write_text("path,domain,label\na.png,photo,dog\n")
+    for name, words in (
+        ("pictures", r"only what has at most 100 MB is sent there"),
+        ("list.csv", r"a list of pictures is not sent there, for its pictures are elsewhere"),
+    ):
+        sentence = (
+            f"{HERE}/{name} is missing on node away; mount it there under the same path, or give a folder that "
+            rf"all nodes see \({words}\)\."
+        )
+        with pytest.raises(ClusterError, match=f"^{sentence}$"):
+            launch_ray([job_of(f"{HERE}/{name}", out="runs")], address=cluster.address, cpus=2)
+    assert not os.path.exists("runs")
