@@ -23,13 +23,14 @@ class Demo:
     Args:
         network: lines of a sweep's overrides that name it.
         test_domains: those left out in turn, as a sweep's file has them.
-        steps, draws, trials: unless others are asked for.
+        optimizers, steps, draws, trials: unless others are asked for.
         packages: what it needs, by the name of the import.
         reading: how to read what came out.
     """
 
     network: str
     test_domains: str
+    optimizers: tuple[str, ...]
     steps: int
     draws: int
     trials: int
@@ -41,6 +42,7 @@ DEMOS = {
     "styleshapes": Demo(
         'backbone = "efficientnet_lite0"\npretrained = true',
         '"leave-one-out"',
+        ("sgd", "adam", "genie"),
         61,
         1,
         1,
@@ -54,6 +56,7 @@ DEMOS = {
     "digits": Demo(
         'backbone = "mlp"',
         '[["0 degrees"], ["30 degrees"], ["75 degrees"]]',
+        OPTIMIZERS,
         200,
         3,
         3,
@@ -85,8 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--optimizers",
         metavar="NAMES",
         type=some_text,
-        default=",".join(OPTIMIZERS),
-        help="with commas (default: %(default)s)",
+        help=f"some of {', '.join(OPTIMIZERS)}, with commas (default: sgd,adam,genie, for digits all)",
     )
 
 
@@ -124,7 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def write_files(out: Path, arguments: argparse.Namespace, demo: Demo) -> Path:
     """The sweep and its protocol, in the folder of the runs; returns the sweep's file."""
-    names, here = pick(arguments.optimizers, OPTIMIZERS), Path(__file__).parent
+    asked, here = arguments.optimizers, Path(__file__).parent
+    names = list(demo.optimizers) if asked is None else pick(asked, OPTIMIZERS)
     file, protocol = out / f"demo-{arguments.data}.toml", f"demo_{arguments.data}.toml"
     steps = arguments.steps or demo.steps
     text = (here / "demo_sweep.toml").read_text(encoding="utf-8")
