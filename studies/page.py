@@ -19,6 +19,7 @@ from pathlib import Path
 
 import jinja2
 import polars as pl
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from genie_dg.paper.study import Study, chosen_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
@@ -200,7 +201,7 @@ def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) ->
     """Accuracy of every draw, less the mean of its split, against its learning rate, one panel a row."""
     rows = found.rows
     across = min(4, len(rows))
-    figure = new_figure(2.6 * across, 2.2 * -(-len(rows) // across))
+    figure = new_figure(3.0 * across, 2.6 * -(-len(rows) // across))
     axes = figure.subplots(-(-len(rows) // across), across, squeeze=False, sharey=True).flat
     numbers: list[list[object]] = []
     for ax, row in zip(axes, rows, strict=False):
@@ -212,6 +213,10 @@ def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) ->
         if not math.isnan(widths[row].best):
             ax.axvline(widths[row].best, color=COLOURS[1], linewidth=1)
         ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 3)))
+        ax.xaxis.set_major_formatter(lambda rate, _: f"{rate:.0e}".replace("e-0", "e-"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.tick_params(labelsize=8)
         ax.set_title(study.names[row], fontsize=9)
         ax.spines[["top", "right"]].set_visible(False)
     for ax in list(axes)[len(rows) :]:
@@ -227,7 +232,7 @@ def save(
     """A picture and its numbers."""
     folder = study.folder / "figures"
     folder.mkdir(exist_ok=True)
-    figure.savefig(folder / f"{name}.png", dpi=140, metadata={"Software": None})  # type: ignore[attr-defined]
+    figure.savefig(folder / f"{name}.png", dpi=140, metadata={"Software": None}, bbox_inches="tight")  # type: ignore[attr-defined]
     (folder / f"{name}.csv").write_text(csv_text(heads, numbers), encoding="utf-8")
 
 
@@ -311,13 +316,17 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
         f"; against {NAMES.get(base, base)} {c['points']} ({c['interval']}: {c['verdict']})"
         for base, c in others
     )
-    highest = f"of all rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
+    highest = f"of all finished rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
+    others_of_ours = (
+        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam "
+        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}; {highest}."
+    )
+    alone = f"No other form of GENIE is finished yet{beside}; {highest}."
     sentences = [
         f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
         f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
         f"{first['interval']}): {first['verdict']}.",
-        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam "
-        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}; {highest}.",
+        others_of_ours if len(ours) > 1 else alone,
         f"So {TRIED}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
     ]
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
