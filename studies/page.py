@@ -221,7 +221,7 @@ def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) ->
         ax.spines[["top", "right"]].set_visible(False)
     for ax in list(axes)[len(rows) :]:
         ax.set_visible(False)
-    figure.supxlabel("learning rate", fontsize=9)
+    figure.supxlabel("learning rate", fontsize=9, y=-0.05)
     figure.supylabel("points above the mean of the split", fontsize=9)
     save(study, figure, "rates", ["row", "lr", "points"], numbers)
 

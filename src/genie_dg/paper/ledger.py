@@ -18,7 +18,7 @@ from .claims import CLAIMS, Claim
 from .figure_setup import figure_setup
 from .measures import MEASURES
 from .request import PaperError, Request, Result
-from .study import Study, read_study, runs_of_study, study_judgements, study_note
+from .study import WOULD_CHANGE, Study, read_study, runs_of_study, study_judgements, study_note
 from .sweep_claims import sweep_numbers, to_do
 from .verdict import Judgement, judge
 
@@ -150,7 +150,8 @@ def read_back(request: Request) -> Result:
 def study_entries(study: Study) -> list[LedgerEntry]:
     """The claims that a study's complete rows are about."""
     judged = study_judgements(study)
-    return [LedgerEntry(claim, *judged[claim.name]) for claim in CLAIMS if claim.name in judged]
+    mine = [replace(claim, change=WOULD_CHANGE) for claim in CLAIMS if claim.name in judged]
+    return [LedgerEntry(claim, *judged[claim.name]) for claim in mine]
 
 
 def read_from_study(request: Request, folder: Path) -> Result:

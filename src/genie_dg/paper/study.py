@@ -26,6 +26,8 @@ from .request import PaperError
 from .verdict import LEVEL, Interval, Judgement, judge_intervals
 
 FILES = ("sweep.toml", "protocol.toml", "runs.tar.xz")
+WOULD_CHANGE = "A larger network, more pixels, longer training or more draws; other data."
+"""What would change the verdict of a study, which is in the paper's regime but for its size."""
 
 
 @dataclass(frozen=True)
