@@ -145,7 +145,7 @@ def test_the_command_knows_fashion(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
     assert main(words) != 0  # the folder is empty, and that is what it says
     said = capsys.readouterr().err
-    assert "FashionMNIST" in said
+    assert "has no file train-images-idx3-ubyte" in said
     assert "the name of a data set" not in said
 
 

@@ -80,7 +80,8 @@ def test_every_committed_file_is_counted() -> None:
 def test_the_miniature_for_two_cores_draws_by_the_protocol() -> None:
     for experiment in EXPERIMENTS.values():
         for _, sweep in sweeps(experiment, "cpu"):
-            facts = replace(FACTS, domains={"styleshapes": ["art", "cartoon", "photo", "sketch"]})
+            known = {"styleshapes": ["art", "cartoon", "photo", "sketch"], "digits": [str(k) for k in range(6)]}
+            facts = replace(FACTS, domains=known)
             configs = expand(sweep, find_protocol("genie-paper", Path()), facts)
             assert {config.protocol for config in configs} == {"genie-paper/changed"}
             assert len(configs) <= 96
