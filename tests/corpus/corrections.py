@@ -20,6 +20,7 @@ BASELINES = "a row whose name has no protocol is compared with the baseline of `
 ONE_TRIAL = "one trial has no standard error"
 NAMED = "domains are named where a run has stored their names"
 PACE = "the time left says what it rests on; a run cannot be shared by two workers"
+TWO_DEMOS = "the demo has two sets and says more about the network of each"
 TOLD = "status says which lines it left out"
 
 LAST = "oracle selection (last checkpoint)"
@@ -131,6 +132,14 @@ CORRECTIONS: dict[str, list[Correction]] = {
     "status pairs all#stdout": [
         *STATUS,
         (re.compile(r"(at a time)$", re.M), r"\1, from the timings of 31 runs", PACE),
+    ],
+    "demo again#stdout": [
+        ("How to read it: three angles", "How to read it: Three angles", TWO_DEMOS),
+        (
+            "GENIE's claims are about fine-tuning pretrained networks.",
+            "The network starts from random weights; GENIE's claims are about fine-tuning pretrained ones.",
+            TWO_DEMOS,
+        ),
     ],
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
     "report two-protocols#*": [(LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)],

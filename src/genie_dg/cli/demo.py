@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from genie_dg.arguments import some_text, whole
+from genie_dg.arguments import path, some_text, whole
 from genie_dg.check import InputError, one_of
 
-from ._shared import add_out, make_folder, require, write
+from ._shared import make_folder, require, write
 
 OPTIMIZERS = ("sgd", "adam", "sam", "genie")
 COUNT = whole(1, 10**6)
@@ -73,7 +73,9 @@ DEMOS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The defaults take two to three minutes on two cores."""
-    add_out(parser, "runs/demo", "the folder of its runs")
+    parser.add_argument(
+        "-o", "--out", metavar="FOLDER", type=path, help="the folder of its runs (default: runs/demo-SET)"
+    )
     parser.add_argument(
         "--data",
         metavar="SET",
@@ -108,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     require("The demo", "bench", {**demo.packages, "rich": "rich", "numpy": "numpy", "polars": "polars"})
     from . import main
 
-    out: Path = arguments.out
+    out: Path = arguments.out or Path(f"runs/demo-{arguments.data}")
     file = write_files(out, arguments, demo)
     code = main.main(["sweep", str(file), "--out", str(out), "--device", "cpu", "--keep", "none"])
     if code:
@@ -128,14 +130,13 @@ def write_files(out: Path, arguments: argparse.Namespace, demo: Demo) -> Path:
     """The sweep and its protocol, in the folder of the runs; returns the sweep's file."""
     asked, here = arguments.optimizers, Path(__file__).parent
     names = list(demo.optimizers) if asked is None else pick(asked, OPTIMIZERS)
-    file, protocol = out / f"demo-{arguments.data}.toml", f"demo_{arguments.data}.toml"
+    file = out / "demo.toml"
     steps = arguments.steps or demo.steps
     text = (here / "demo_sweep.toml").read_text(encoding="utf-8")
     sweep = text.format(
         file=file,
         out=out,
         data=arguments.data,
-        protocol=protocol,
         optimizers=", ".join(f'"{one}"' for one in names),
         network=demo.network,
         test_domains=demo.test_domains,
@@ -145,6 +146,6 @@ def write_files(out: Path, arguments: argparse.Namespace, demo: Demo) -> Path:
         every=max(1, steps // 4),
     )
     make_folder(out)
-    write(out / protocol, (here / protocol).read_bytes())
+    write(out / "protocol.toml", (here / f"demo_{arguments.data}.toml").read_bytes())
     write(file, sweep.encode("utf-8"))
     return file
