@@ -200,5 +200,8 @@ def _again() -> Iterator[Case]:
         yield f"sweep {out} again", ["sweep", f"{name}.toml", "--out", out, "--workers", "1", "--device", "cpu"]
     yield (
         "demo again",
-        ["demo", "--data", "digits", "--out", "demo", "--steps", "8", "--draws", "2", "--trials", "2", "--optimizers", "sgd,genie"],
+        [
+            *("demo", "--data", "digits", "--out", "demo"),
+            *("--steps", "8", "--draws", "2", "--trials", "2", "--optimizers", "sgd,genie"),
+        ],
     )
