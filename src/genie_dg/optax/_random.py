@@ -7,6 +7,7 @@ gets its numbers without communication, and the same ones however it is partitio
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,11 +47,14 @@ def _halves(seed: int | Array) -> tuple[Array, Array]:
     return seed.astype(jnp.uint32), (seed >> (32 if wide else 31)).astype(jnp.uint32)
 
 
-def stream_key(seed: int | Array, number: int, step: Array) -> Array:
-    """The two key words, uint32 ``[2]``, of one parameter at one step; ``step`` is a whole number from 1."""
+def stream_key(seed: int | Array, number: int | np.ndarray[Any, Any], step: Array) -> Array:
+    """The two key words, uint32 ``[2]``, of one parameter at one step; ``step`` is a whole number from 1.
+
+    Numbers of parameters as a column ``[n, 1]`` give the keys of all of them, ``[n, 2]``.
+    """
     word = jnp.asarray(SALT, dtype=jnp.uint32)
-    for part in (*_halves(seed), np.uint32(number), np.uint32(0)):  # the last: no index has more than 31 bits
-        word = _mix((word + np.uint32(GOLDEN)) ^ part)
+    for part in (*_halves(seed), np.asarray(number, np.uint32), np.uint32(0)):
+        word = _mix((word + np.uint32(GOLDEN)) ^ part)  # the last is 0: no index has more than 31 bits
     return _mix(word + step.astype(jnp.uint32) * np.uint32(GOLDEN))
 
 

@@ -8,7 +8,10 @@ float32 unless 64 bits are enabled. They are written without the differences tha
 
 In float32 gate and noise of an entry with :math:`s^2 \le 0.1` are exactly 1 and 0, and :math:`s^2` is at most
 :math:`v / (c (1 - \rho))`. Where that bound says so for a whole array, as it nearly always does in ordinary
-networks, `calm_update` is computed in place of `full_update`, which needs normal numbers and two sums.
+networks, the array is *calm* and `calm_update` is taken in place of `full_update`. The choice is a ``where``
+with one condition for the whole array and not a ``lax.cond``: XLA fuses it with what the caller does with the
+update, and LLVM makes two loops of it, of which one runs, so that the update is never an array of its own.
+Only the two sums of kappa, whose result is one number, are behind a ``lax.cond``.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ Number: TypeAlias = "float | Array"
 """A Python number, which takes the dtype of what it meets, or an array of no dimensions."""
 
 
-WORTH_A_BRANCH = 4096
-"""Arrays smaller than this are always computed in full: a branch would take longer to compile than it saves."""
+SMALL = 4096
+"""Arrays with fewer elements are always computed in full: a choice takes longer to compile than it saves."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,13 @@ class Scalars(NamedTuple):
         return Scalars(*(x if isinstance(x, float) else x.astype(dtype) for x in self))
 
 
+class Draw(NamedTuple):
+    """The random word of every entry, and the int32 below which it means "drop"."""
+
+    word: Array
+    threshold: Array
+
+
 def averaging(beta: Number, step: Array) -> tuple[Number, Number, Number, Number, Number, Number]:
     """The first six of `Scalars` for step t = 1, 2, ..."""
     t = step.astype(jnp.result_type(float))
@@ -84,7 +94,11 @@ def compute_dtype(dtype: Any) -> Any:
 
 
 def advance(rule: Rule, p: Array | None, g: Array, m: Array, v: Array, s: Scalars) -> tuple[Array, Array]:
-    """The new moments, in the dtypes of the old ones."""
+    """The new moments, in the dtypes of the old ones; the second saturates at the largest number.
+
+    The bound is put on the second term and not on the sum: XLA computes a sum under a bound again wherever it
+    is used, and for that keeps a copy of the old moments.
+    """
     wide = compute_dtype(m.dtype)
     g = g.astype(wide)
     if rule.maximize:
@@ -92,8 +106,9 @@ def advance(rule: Rule, p: Array | None, g: Array, m: Array, v: Array, s: Scalar
     if rule.l2 and p is not None:
         g = g + p.astype(wide) * s.l2
     new_m = m.astype(wide) * s.beta + g * s.weight
-    new_v = v.astype(wide) * s.beta + g * g * s.weight
-    return new_m.astype(m.dtype), jnp.minimum(new_v, largest_number(v.dtype)).astype(v.dtype)
+    old_v = v.astype(wide) * s.beta
+    new_v = old_v + jnp.minimum(g * g * s.weight, largest_number(v.dtype) - old_v)
+    return new_m.astype(m.dtype), new_v.astype(v.dtype)
 
 
 def largest_number(dtype: Any) -> float:
@@ -158,20 +173,19 @@ def kappa_of(d: Direction) -> Array:
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)
 
 
-def full_update(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshold: Array) -> Array:
-    """What is added to the parameter, decay apart, for any moments."""
+def full_update(rule: Rule, m: Array, v: Array, s: Scalars, draw: Draw, scale: Number) -> Array:
+    """What is added to the parameter, decay apart, for any moments; ``scale`` is that of the noise."""
     d = direction(rule, m, v, s)
-    step, word = d.step, _random.element_words(m.shape, key)
+    step = d.step
     if rule.noise:
-        scale = s.noise_std if rule.formulation == "algorithm1" else kappa_of(d)
-        step = step + (1.0 - d.gate) * scale * _random.normal(word).astype(m.dtype)
+        step = step + (1.0 - d.gate) * scale * _random.normal(draw.word).astype(m.dtype)
     if rule.mask:
         largest = largest_number(m.dtype)
-        step = jnp.clip(step, -largest, largest) * ~_random.drop_mask(word, threshold)
+        step = jnp.clip(step, -largest, largest) * ~_random.drop_mask(draw.word, draw.threshold)
     return -step * s.size
 
 
-def calm_update(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshold: Array) -> Array:
+def calm_update(rule: Rule, m: Array, v: Array, s: Scalars, draw: Draw) -> Array:
     """`full_update` where all gates are 1 and the noise is 0, without care for overflow."""
     mean = m * s.inverse_correction
     if not rule.precondition:
@@ -185,7 +199,7 @@ def calm_update(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshol
         step = m * m / jnp.maximum(v, FLOOR) * mean
     step = -step * s.size
     if rule.mask:
-        step = jnp.where(_random.drop_mask(_random.element_words(m.shape, key), threshold), 0.0, step)
+        step = jnp.where(_random.drop_mask(draw.word, draw.threshold), 0.0, step)
     return step
 
 
@@ -201,12 +215,23 @@ def update_of(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshold:
     """What is added to the parameter, decay apart, for new moments, in the dtype of the computation."""
     wide = compute_dtype(m.dtype)
     m, v = m.astype(wide), v.astype(wide)
-    if wide == jnp.float64 or not rule.noise or m.size < WORTH_A_BRANCH:
-        return full_update(rule, m, v, s, key, threshold)
+    draw = Draw(_random.element_words(m.shape, key), threshold)
+    if wide == jnp.float64 or not (rule.noise or rule.precondition) or m.size < SMALL:
+        return full_update(rule, m, v, s, draw, noise_scale(rule, m, v, s, None))
     calm = largest_variance(rule, v, s) <= CALM / 2  # False for NaN; half, because the bound was rounded
+    full = full_update(rule, m, v, s, draw, noise_scale(rule, m, v, s, calm))
+    return jnp.where(calm, calm_update(rule, m, v, s, draw), full)
 
-    def compute(form: Any) -> Any:
-        return lambda *operands: form(rule, *operands)
 
-    update: Array = lax.cond(calm, compute(calm_update), compute(full_update), m, v, s, key, threshold)
-    return update
+def noise_scale(rule: Rule, m: Array, v: Array, s: Scalars, calm: Array | None) -> Number:
+    """What the normal numbers are multiplied by; not computed where the array is known to be calm."""
+    if rule.formulation == "algorithm1" or not rule.noise:
+        return s.noise_std
+
+    def kappa(*operands: Any) -> Array:
+        return kappa_of(direction(rule, *operands))
+
+    if calm is None:
+        return kappa(m, v, s)
+    number: Array = lax.cond(calm, lambda *_: jnp.zeros((), m.dtype), kappa, m, v, s)
+    return number

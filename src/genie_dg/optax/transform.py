@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax  # type: ignore[import-untyped]
 from jax import Array
 
@@ -20,7 +21,8 @@ from genie_dg._options import (
 )
 
 from . import _random
-from ._update import Number, Rule, Scalars, advance, averaging, compute_dtype, largest_number, update_of
+from ._leaves import Leaf, compiled_update, update_leaves
+from ._update import Number, Rule, Scalars, averaging
 
 FORMULATIONS = ("released", "algorithm1")
 SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
@@ -97,6 +99,7 @@ def genie(
     }
     _check(options)
     rule = _rule_of(options)
+    update_one = compiled_update(rule)
 
     def init(params: Any) -> GenieState:
         jax.tree.map(_check_parameter, params)
@@ -114,39 +117,13 @@ def genie(
         moments = zip(tree.flatten_up_to(state.mu), tree.flatten_up_to(state.nu), strict=True)
         step = optax.safe_increment(state.count)
         scalars, threshold = _scalars_of(options, state.count, step), _random.drop_threshold(options["dropout"])
-        moved = []
-        for number, (g, p, (m, v)) in enumerate(zip(grads, weights, moments, strict=True)):
-            key = _random.stream_key(options["seed"], number, step)
-            moved.append(_one(rule, p, g, m, v, scalars, key, threshold))
+        keys = _random.stream_key(options["seed"], np.arange(len(grads))[:, None], step)
+        leaves = [Leaf(p, g, m, v) for g, p, (m, v) in zip(grads, weights, moments, strict=True)]
+        moved = update_leaves(update_one, leaves, scalars, keys, threshold)
         new, mu, nu = ([leaf[i] for leaf in moved] for i in range(3))
         return tree.unflatten(new), GenieState(step, tree.unflatten(mu), tree.unflatten(nu))
 
     return optax.GradientTransformation(init, update)
-
-
-def _one(
-    rule: Rule, p: Array | None, g: Array, m: Array, v: Array, s: Scalars, key: Array, threshold: Array
-) -> tuple[Array, Array, Array]:
-    """The update and the new moments of one leaf."""
-    if g.shape != m.shape:
-        raise check.InputError(
-            f"GENIE got a gradient of shape {g.shape} for a parameter of shape {m.shape}; "
-            "expected the same shape."
-        )
-    if g.size == 0:
-        return g, m, v
-    wide = compute_dtype(m.dtype)
-    s = s.to(wide)
-    m, v = advance(rule, p, g, m, v, s)
-    new = update_of(rule, m, v, s, key, threshold)
-    if p is not None:
-        old = p.astype(wide)
-        if rule.shrink:
-            new = new - old * s.shrink
-        largest = largest_number(p.dtype)
-        new = jnp.clip(new, -largest - old, largest - old)  # the sum saturates
-    bound = largest_number(g.dtype)
-    return jnp.clip(new, -bound, bound).astype(g.dtype), m, v
 
 
 def _is_array(value: Any) -> bool:
