@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from genie_dg.check import InputError
-from genie_dg.cli.main import build_parser, check_verb, main
+from genie_dg.cli.main import build_parser, main, verb_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("quickstart.md", "use_in_your_loop.md", "own_folder.md")
@@ -77,7 +77,7 @@ def program(page: str) -> str:
 )
 def test_every_command_that_is_shown_is_one(page: str) -> None:
     for words in commands(page):
-        check_verb(words)
+        verb_of(words)
         build_parser().parse_args(words)
 
 
@@ -86,7 +86,7 @@ def test_a_wrong_command_would_be_seen(wrong: str) -> None:
     words = shlex.split(wrong)[1:]
 
     def parse() -> None:
-        check_verb(words)
+        verb_of(words)
         build_parser().parse_args(words)
 
     with pytest.raises(InputError):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from genie_dg.cli.main import build_parser, check_verb
+from genie_dg.cli.main import build_parser, verb_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,7 +54,7 @@ def test_the_dockerfile_starts_the_demo_as_a_user_without_rights() -> None:
     (program,), words = json.loads(last["ENTRYPOINT"]), json.loads(last["CMD"])
     assert program in PROJECT["scripts"]
     assert words == ["demo"]
-    check_verb(words)
+    verb_of(words)
     build_parser().parse_args(words)
     assert last["USER"] != "root"
 
@@ -132,3 +132,39 @@ def test_the_site_needs_no_network() -> None:
     assert "navigation.footer" in theme["features"]
     assert [row["scheme"] for row in theme["palette"]] == ["default", "slate"]
     assert all("toggle" in row for row in theme["palette"])
+
+
+TORCH_ALONE = """
+import sys
+from importlib.metadata import packages_distributions
+
+own = {"genie_dg", "torch", "functorch", "torchgen", "triton", "sympy", "mpmath", "networkx", "jinja2"}
+own |= {"markupsafe", "filelock", "fsspec", "typing_extensions", "setuptools", "_distutils_hack"}
+missing = {name for name in packages_distributions() if name not in own and not name.startswith("nvidia")}
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
+from genie_dg.cli.main import main
+
+assert main(["--version"]) == 0
+assert main(["--help"]) == 0
+for words in (["train", "digits"], ["table", "runs"], ["list", "optimizers"], ["serve", "model.pt"]):
+    assert main(words) == 2, words
+"""
+
+
+def test_with_torch_alone_the_command_line_answers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TORCH_ALONE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("genie-dg: ")]
+    assert len(said) == 4
+    assert all(line.endswith('run pip install "genie-dg[bench]" and try again.') for line in said)
+    assert "Traceback" not in done.stderr

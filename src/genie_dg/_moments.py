@@ -112,8 +112,14 @@ def trust(mean_square: Tensor, s2: Tensor, rho: Scalar) -> Tensor:
 
 
 def gate(s2: Tensor) -> Tensor:
-    """The gate a = tanh(min(1/s^2, 10)) of the released formulation; exactly 1 in float32 where s^2 <= 0.1."""
-    return torch.tanh((1.0 / s2).clamp(max=HIGHEST_INVERSE))
+    """The gate a = tanh(min(1/s^2, 10)) of the released formulation; exactly 1 in float32 where s^2 <= 0.1.
+
+    Where denormal numbers are flushed to zero, a variance of no size may be -0.
+
+    >>> gate(torch.tensor([-0.0, 0.0, 0.5]))
+    tensor([1.0000, 1.0000, 0.9640])
+    """
+    return torch.tanh((1.0 / s2).abs().clamp(max=HIGHEST_INVERSE))
 
 
 def inverse_variance(s2: Tensor, typical: Scalar) -> Tensor:

@@ -74,7 +74,11 @@ def ddp(rank: int, world: int, path: str) -> dict[str, Any]:
 
 def sharded(rank: int, world: int, path: str, kind: str) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:  # torch 2.5
+        from torch.distributed._composable.fsdp import fully_shard
     from torch.distributed.tensor import DTensor
 
     net = network()

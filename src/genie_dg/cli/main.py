@@ -55,14 +55,20 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{line[:1].upper()}{line[1:].rstrip('.')}; see {self.prog} --help.")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line. The modules of the verbs are cheap: what they need they import when run."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The command line: of every verb, or with the options of one.
+
+    A verb's module is imported for its options, so one that lacks a package does not stop the others.
+    """
     parser = _Parser(
         prog="genie-dg", description="GENIE, an optimizer for domain generalization.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"genie-dg {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True, parser_class=_Parser)
     for name, summary in VERBS.items():
+        if only not in (None, name):
+            verbs.add_parser(name, help=summary, add_help=False)
+            continue
         module = import_module(f"{__package__}.{name.replace('-', '_')}")
         child = verbs.add_parser(name, help=summary, description=module.__doc__, allow_abbrev=False)
         module.add_arguments(child)
@@ -70,15 +76,14 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_verb(argv: Sequence[str]) -> None:
-    """Refuse a missing or unknown verb; what follows a known verb is argparse's affair."""
+def verb_of(argv: Sequence[str]) -> str:
+    """The verb, empty where only options were given; a missing or unknown one is refused."""
     if not argv:
         raise InputError(
             f"No verb was given; the choice is {', '.join(VERBS)}, and genie-dg --help explains them."
         )
-    verb = next((word for word in argv if not word.startswith("-")), None)
-    if verb is not None:
-        one_of("verb", verb, VERBS)
+    verb = next((word for word in argv if not word.startswith("-")), "")
+    return one_of("verb", verb, VERBS) if verb else verb
 
 
 @contextmanager
@@ -102,16 +107,25 @@ def _warnings_as_sentences() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
+    words, verb = sys.argv[1:] if argv is None else list(argv), ""
     try:
-        check_verb(words)
-        arguments = build_parser().parse_args(words)
+        verb = verb_of(words)
+        arguments = build_parser(verb).parse_args(words)
         with _warnings_as_sentences():
             code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
     except GenieError as error:
         print(printable(f"genie-dg: {error}"), file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == __name__.split(".")[0]:
+            raise
+        print(
+            f"genie-dg: {verb} needs the package {error.name}, not installed here; run "
+            f'pip install "genie-dg[bench]" and try again.',
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("\ngenie-dg: stopped by Ctrl-C.", file=sys.stderr)

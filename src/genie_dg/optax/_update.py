@@ -135,7 +135,7 @@ def _replaced(x: Array, value: float) -> Array:
 
 def gate(rule: Rule, s2: Array) -> Array:
     """The gate a = tanh(1 / s^2), bounded in the released form; in float32 exactly 1 where s^2 <= 0.1."""
-    inverse = 1.0 / s2
+    inverse = jnp.abs(1.0 / s2)  # -0 where denormal numbers are flushed
     if s2.dtype != jnp.float64:
         return jnp.where(inverse >= 1 / CALM, 1.0, jnp.tanh(inverse))
     return jnp.tanh(jnp.minimum(inverse, HIGHEST_INVERSE) if rule.formulation == "released" else inverse)
