@@ -58,7 +58,7 @@ def test_by_default_a_pretrained_network_is_fine_tuned_on_each_style_in_turn(tmp
     configs = [job.config for job in planned.jobs]
     assert len(configs) == 12
     assert {config.test_domains for config in configs} == {(0,), (1,), (2,), (3,)}
-    assert {(c.backbone, c.pretrained, c.steps) for c in configs} == {("efficientnet_lite0", True, 61)}
+    assert {(c.backbone, c.pretrained, c.steps) for c in configs} == {("efficientnet_lite0", True, 31)}
     assert all(c.freeze_statistics for c in configs)
     rates = {c.optimizer: c.optimizer_settings["lr"] for c in configs}
     assert rates == {"sgd": 3e-3, "adam": 3e-4, "genie": 5e-3}

@@ -24,6 +24,7 @@ class Demo:
         network: lines of a sweep's overrides that name it.
         test_domains: those left out in turn, as a sweep's file has them.
         optimizers, steps, draws, trials: unless others are asked for.
+        parts: of a run, with a record after each.
         packages: what it needs, by the name of the import.
         reading: how to read what came out.
     """
@@ -34,6 +35,7 @@ class Demo:
     steps: int
     draws: int
     trials: int
+    parts: int
     packages: dict[str, str]
     reading: str
 
@@ -43,9 +45,10 @@ DEMOS = {
         'backbone = "efficientnet_lite0"\npretrained = true',
         '"leave-one-out"',
         ("sgd", "adam", "genie"),
-        61,
+        31,
         1,
         1,
+        2,
         {"efficientnet_lite_pytorch": "efficientnet_lite_pytorch"},
         "EfficientNet-Lite0 was fine-tuned from its ImageNet weights on three of four drawing styles, and "
         "tested on the fourth; each style was left out once. Each optimizer had one learning rate, chosen "
@@ -60,6 +63,7 @@ DEMOS = {
         200,
         3,
         3,
+        4,
         {"sklearn": "scikit-learn"},
         "Three angles of scikit-learn's digits were left out in turn; each optimizer had the same number of"
         " draws of its learning rate, chosen on held-back data of the angles that were trained on. The "
@@ -83,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=next(iter(DEMOS)),
         help="styleshapes, with a pretrained network, or digits, from random weights (default: %(default)s)",
     )
-    parser.add_argument("--steps", metavar="N", type=COUNT, help="of each run (default: 61, for digits 200)")
+    parser.add_argument("--steps", metavar="N", type=COUNT, help="of each run (default: 31, for digits 200)")
     parser.add_argument("--draws", metavar="K", type=COUNT, help="of the search (default: 1, for digits 3)")
     parser.add_argument("--trials", metavar="K", type=COUNT, help="(default: 1, for digits 3)")
     parser.add_argument(
@@ -143,7 +147,7 @@ def write_files(out: Path, arguments: argparse.Namespace, demo: Demo) -> Path:
         draws=arguments.draws or demo.draws,
         trials=arguments.trials or demo.trials,
         steps=steps,
-        every=max(1, steps // 4),
+        every=max(1, steps // demo.parts),
     )
     make_folder(out)
     write(out / "protocol.toml", (here / f"demo_{arguments.data}.toml").read_bytes())
