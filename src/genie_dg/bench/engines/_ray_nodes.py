@@ -88,7 +88,7 @@ def _ask(ray: Any, wanted: Wanted, copies: Copies, cpus: float, gpus: float) -> 
     from ray.util.client import ray as client
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    here = "" if client.is_connected() else ray.get_runtime_context().get_node_id()
+    here = "" if client.is_connected() else ray.get_runtime_context().get_node_id()  # type: ignore[no-untyped-call]
     look = ray.remote(num_cpus=0, max_retries=0)(look_here)
     asked = {}
     for node in ray.nodes():
