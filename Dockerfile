@@ -1,7 +1,7 @@
 # genie-dg with its benchmark and reports, as a user without rights. The default command is the demo:
 #
 #   docker build -t genie-dg .
-#   docker run --rm -v "$PWD/runs:/work/runs" genie-dg
+#   docker run --rm -v "$PWD/runs:/home/genie/runs" genie-dg
 #   docker run --rm genie-dg list optimizers
 #
 # TORCH_OPTIONS goes to pip where torch is installed and chooses its wheel. Empty, pip's configured index
@@ -25,8 +25,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir ".[${EXTRAS}]" -c constraints.txt
 
-RUN useradd --create-home --uid 1000 genie && install -d -o genie -g genie /work /work/runs
+RUN useradd --create-home --uid 1000 genie && install -d -o genie -g genie /home/genie/runs
 USER genie
-WORKDIR /work
+WORKDIR /home/genie
 ENTRYPOINT ["genie-dg"]
 CMD ["demo"]
