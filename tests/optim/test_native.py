@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import Parameter
 
-from genie_dg import GENIE
+from genie_dg import GENIE, _c_library
 from genie_dg.optim import _native, _plan
 from tests.oracle import genie as oracle
 
@@ -297,7 +297,7 @@ class TestLibrary:
         assert _native.library() is not None
         (kept,) = fresh.iterdir()
         _native.library.cache_clear()
-        with patch.object(_native, "_build", side_effect=AssertionError):
+        with patch.object(_c_library, "_build", side_effect=AssertionError):
             assert _native.library() is not None
         assert list(fresh.iterdir()) == [kept]
 
@@ -315,15 +315,15 @@ class TestLibrary:
         _native.library.cache_clear()
         assert _native.library() is not None
         if damage != "unreadable":
-            assert [path for path in fresh.iterdir() if _native._is_intact(path)]
+            assert [path for path in fresh.iterdir() if _c_library._is_intact(path)]
 
     def test_file_that_does_not_load_is_replaced(self, fresh: Path) -> None:
         fresh.mkdir(parents=True)
-        compiler = _native._compiler()
+        compiler = _c_library._compiler()
         assert compiler is not None
         wrong = fresh / "wrong"
         wrong.write_bytes(b"not a library")
-        wrong.rename(fresh / f"{_native._key(compiler)}-{_native._digest(wrong)}.so")
+        wrong.rename(fresh / f"{_c_library._key(_native.SOURCE, compiler)}-{_c_library._digest(wrong)}.so")
         assert _native.library() is not None
 
     def test_unwritable_cache(self, fresh: Path) -> None:
@@ -361,13 +361,13 @@ class TestLibrary:
         first, second = (process.communicate(timeout=120)[0] for process in both)
         assert [process.returncode for process in both] == [0, 0]
         assert first == second != ""
-        assert all(_native._is_intact(path) for path in fresh.iterdir())
+        assert all(_c_library._is_intact(path) for path in fresh.iterdir())
 
     def test_every_set_of_flags_gives_the_same_bits(self, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """With and without the processor's own instructions and OpenMP."""
         results = []
-        for attempt in _native._ATTEMPTS:
-            monkeypatch.setattr(_native, "_ATTEMPTS", (attempt,))
+        for attempt in _c_library._ATTEMPTS:
+            monkeypatch.setattr(_c_library, "_ATTEMPTS", (attempt,))
             _native.library.cache_clear()
             if _native.library() is not None:
                 results.append(train([(300, 7), (70_000,)], 1.0)[0])

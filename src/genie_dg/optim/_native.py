@@ -1,31 +1,23 @@
 """The native path: one call of a small C library (`_native.c`) steps all float32 tensors of a group on CPU.
 
-The library is built by the system's C compiler (``$CC``, else cc, gcc or clang) at the first step, in about a
-second, and kept in ``$XDG_CACHE_HOME/genie-dg/native`` (``~/.cache`` without the variable), for this source,
-compiler, flags and processor. It knows nothing of torch: it gets addresses. Without a compiler, or with the
-environment variable ``GENIE_DG_NATIVE=0``, the foreach path serves in its place.
+The library is built at the first step, in about a second (`genie_dg._c_library`). It knows nothing of torch:
+it gets addresses. Without a C compiler, or with the environment variable ``GENIE_DG_NATIVE=0``, the foreach
+path serves in its place.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from genie_dg import _random
+from genie_dg import _c_library, _random
 from genie_dg._moments import doubled
 
 from ._local import LocalParameter
@@ -40,15 +32,6 @@ DIMENSIONS = 8
 
 SERIAL = 1 << 15
 """Fewer elements than this are not worth a second thread."""
-
-_ALWAYS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
-_ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of torch, with its threads
-    (("-march=native", "-fopenmp"), ()),
-    (("-march=native", "-fopenmp"), ("-fopenmp",)),
-    (("-fopenmp",), ("-fopenmp",)),
-    (("-march=native",), ()),
-    ((), ()),
-)
 
 
 class _Tensor(ctypes.Structure):
@@ -225,78 +208,11 @@ def flat_alike(*tensors: Tensor) -> bool:
 @functools.cache
 def library() -> Library | None:
     """The library, built if need be; None where it cannot be had."""
-    compiler = _compiler()
-    if compiler is None or os.name != "posix" or os.environ.get("GENIE_DG_NATIVE") == "0":
-        return None
-    try:
-        folder = _cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        key = _key(compiler)
-        for path in sorted(folder.glob(f"{key}-*.so")):
-            function = _load(path) if _is_intact(path) else None
-            if function is not None:
-                return function
-        return _build(compiler, folder, folder / key)
-    except (OSError, RuntimeError):  # no home, or a folder that cannot be written
-        return _build(compiler, None, None)
+    return _c_library.load(SOURCE, _bind)
 
 
-def _compiler() -> tuple[str, ...] | None:
-    """The command of the C compiler."""
-    named = shlex.split(os.environ.get("CC", ""))
-    for words in (named, ["cc"], ["gcc"], ["clang"]):
-        program = shutil.which(words[0]) if words else None
-        if program is not None:
-            return (program, *words[1:])
-    return None
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genie-dg" / "native"
-
-
-def _key(compiler: tuple[str, ...]) -> str:
-    """Names what a library was made from: source, compiler, flags and processor."""
-    program = Path(compiler[0]).resolve()
-    parts = [
-        SOURCE.read_text(),
-        *compiler,
-        program,
-        program.stat().st_mtime_ns,
-        _ALWAYS,
-        _ATTEMPTS,
-        *_processor(),
-    ]
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
-
-
-def _processor() -> Iterator[str]:
-    yield from (platform.system(), platform.machine(), platform.processor())
-    try:
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-    except OSError:
-        return
-    yield from (line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _is_intact(path: Path) -> bool:
-    """True if the file is the user's own and its bytes are those its name was made from."""
-    try:
-        return path.stat().st_uid == os.getuid() and path.stem.endswith(f"-{_digest(path)}")
-    except OSError:
-        return False
-
-
-def _load(path: Path) -> Library | None:
-    try:
-        loaded = ctypes.CDLL(str(path))
-        step, scale, sizes = loaded.genie_step, loaded.genie_to_one_size, loaded.genie_sum_of_sizes
-    except (OSError, AttributeError):
-        return None
+def _bind(loaded: ctypes.CDLL) -> Library:
+    step, scale, sizes = loaded.genie_step, loaded.genie_to_one_size, loaded.genie_sum_of_sizes
     address, whole, short, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
     step.argtypes = [address, whole, address, whole, address, address, short, short, short]
     step.restype = None
@@ -304,28 +220,3 @@ def _load(path: Path) -> Library | None:
     sizes.argtypes = [whole, address]
     scale.restype = sizes.restype = ctypes.c_double
     return Library(step, scale, sizes)
-
-
-def _build(compiler: tuple[str, ...], folder: Path | None, keep: Path | None) -> Library | None:
-    """Compile with the first flags that work, load, and keep the file under ``keep`` and its digest."""
-    with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=folder) as work:
-        part, whole = str(Path(work, "step.o")), Path(work, "step.so")
-        for compile_flags, link_flags in _ATTEMPTS:
-            compiled = _run([*compiler, *_ALWAYS, *compile_flags, "-c", str(SOURCE), "-o", part])
-            if not compiled or not _run([*compiler, "-shared", *link_flags, part, "-o", str(whole), "-lm"]):
-                continue
-            path = whole
-            if keep is not None:
-                path = whole.replace(keep.with_name(f"{keep.name}-{_digest(whole)}.so"))
-            function = _load(path)  # a loaded file may be deleted
-            if function is not None:
-                return function
-            path.unlink()
-    return None
-
-
-def _run(command: list[str]) -> bool:
-    try:
-        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
