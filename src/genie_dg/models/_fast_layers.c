@@ -3,6 +3,7 @@
    taken eight at a time, in fours where there are enough, so their number is a multiple of eight. A sum has one order whatever the number of
    threads: pictures share nothing but the sums over them, and these are added picture by picture. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LANES = 8, FOUR = 4 * LANES, LARGEST_KERNEL = 16 };
@@ -53,18 +54,22 @@ void genie_depthwise(const Shape *shape, const float *x, const float *weight, fl
 
 typedef struct { int count; int64_t tap[LARGEST_KERNEL], place[LARGEST_KERNEL]; } Taps;
 
-/* The taps that reach an input position, and the output positions they come from. */
-INLINE Taps reaching(int64_t at, int64_t stride, int64_t before, int64_t kernel, int64_t size) {
-    Taps taps;
-    taps.count = 0;
-    for (int64_t i = 0; i < kernel; i++) {
-        int64_t from = at + before - i;
-        if (from >= 0 && from % stride == 0 && from / stride < size) {
-            taps.tap[taps.count] = i;
-            taps.place[taps.count++] = from / stride;
+/* For every input position the taps that reach it, and the output positions they come from. */
+static Taps *reaching(int64_t positions, int64_t stride, int64_t before, int64_t kernel, int64_t size) {
+    Taps *all = malloc(positions * sizeof(Taps));
+    if (!all) abort(); /* a few kilobytes */
+    for (int64_t at = 0; at < positions; at++) {
+        Taps *taps = all + at;
+        taps->count = 0;
+        for (int64_t i = 0; i < kernel; i++) {
+            int64_t from = at + before - i;
+            if (from >= 0 && from % stride == 0 && from / stride < size) {
+                taps->tap[taps->count] = i;
+                taps->place[taps->count++] = from / stride;
+            }
         }
     }
-    return taps;
+    return all;
 }
 
 INLINE void input_at(const Shape *s, const float *g, const float *weight, float *gx, const Taps *rows, const Taps *columns, int count) {
@@ -80,18 +85,20 @@ INLINE void input_at(const Shape *s, const float *g, const float *weight, float 
 
 static void input_gradient(const Shape *shape, const float *weight, const float *g, float *gx, int32_t threads) {
     const Shape s = *shape;
+    Taps *rows = reaching(s.height, s.stride, s.top, s.kernel, s.out_height);
+    Taps *columns = reaching(s.width, s.stride, s.left, s.kernel, s.out_width);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t n = 0; n < s.pictures; n++)
         for (int64_t ih = 0; ih < s.height; ih++)
             for (int64_t iw = 0; iw < s.width; iw++) {
-                Taps rows = reaching(ih, s.stride, s.top, s.kernel, s.out_height);
-                Taps columns = reaching(iw, s.stride, s.left, s.kernel, s.out_width);
                 const float *from = g + n * s.out_height * s.out_width * s.channels;
                 float *to = gx + ((n * s.height + ih) * s.width + iw) * s.channels;
                 int64_t c = 0;
-                for (; c + FOUR <= s.channels; c += FOUR) input_at(&s, from + c, weight + c, to + c, &rows, &columns, 4);
-                for (; c < s.channels; c += LANES) input_at(&s, from + c, weight + c, to + c, &rows, &columns, 1);
+                for (; c + FOUR <= s.channels; c += FOUR) input_at(&s, from + c, weight + c, to + c, rows + ih, columns + iw, 4);
+                for (; c < s.channels; c += LANES) input_at(&s, from + c, weight + c, to + c, rows + ih, columns + iw, 1);
             }
+    free(rows);
+    free(columns);
 }
 
 /* The output positions at which a tap falls inside: first and one past the last. */
