@@ -47,18 +47,40 @@ def gradient(shape: tuple[int, ...], scale: float, steady: bool, dtype: torch.dt
     return wild.clamp(-limit, limit).to(dtype)
 
 
+def cases(paths: list[str], dtypes: list[torch.dtype], formulations: list[str]) -> Any:
+    """Anything that the arguments of `stay_finite` may be."""
+    return given(
+        path=st.sampled_from(paths),
+        shape=st.sampled_from(SHAPES),
+        dtype=st.sampled_from(dtypes),
+        layout=st.sampled_from(["contiguous", "channels_last", "transposed", "strided"]),
+        exponents=st.lists(st.integers(-30, 30), min_size=1, max_size=6),
+        steady=st.booleans(),
+        formulation=st.sampled_from(formulations),
+        seed=st.integers(0, 2**16),
+    )
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    path=st.sampled_from(list(PATHS)),
-    shape=st.sampled_from(SHAPES),
-    dtype=st.sampled_from(DTYPES),
-    layout=st.sampled_from(["contiguous", "channels_last", "transposed", "strided"]),
-    exponents=st.lists(st.integers(-30, 30), min_size=1, max_size=6),
-    steady=st.booleans(),
-    formulation=st.sampled_from(["released", "algorithm1"]),
-    seed=st.integers(0, 2**16),
-)
-def test_finite_gradients_keep_everything_finite(
+@cases(["native", "loop", "foreach"], DTYPES, ["released", "algorithm1"])
+def test_finite_gradients_keep_everything_finite(**case: Any) -> None:
+    stay_finite(**case)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@cases(["fused"], [torch.float32, torch.float16], ["released"])  # each pair is a kernel to compile
+def test_finite_gradients_in_compiled_kernels(**case: Any) -> None:
+    stay_finite(**case)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@cases(list(PATHS), DTYPES, ["released", "algorithm1"])
+def test_finite_gradients_in_every_path(**case: Any) -> None:
+    stay_finite(**case)
+
+
+def stay_finite(
     path: str,
     shape: tuple[int, ...],
     dtype: torch.dtype,
@@ -68,6 +90,7 @@ def test_finite_gradients_keep_everything_finite(
     formulation: str,
     seed: int,
 ) -> None:
+    """Parameters and moments are finite, in the dtype of the parameters, after every step."""
     p = torch.nn.Parameter(arrange(gradient(shape, 1.0, False, dtype, seed), layout))
     optimizer = GENIE([p], formulation=formulation, **PATHS[path])
     for i, exponent in enumerate(exponents):
