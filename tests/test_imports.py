@@ -16,7 +16,7 @@ import genie_dg
 ROOT = Path(genie_dg.__file__).parent
 LEAVES = {
     *("_c_library", "_constants", "_moments", "_options", "_random", "_streams", "_types"),
-    *("registry", "search_space", "check", "arguments", "files", "student_t"),
+    *("registry", "search_space", "check", "arguments", "averages", "files", "student_t"),
 }
 SISTERS = {"optim", "optax", "diagnostics", "data", "models", "algorithms", "protocols"}
 ALLOWED: dict[str, set[str]] = {

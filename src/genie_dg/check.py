@@ -148,10 +148,12 @@ def path_fault(text: str | Path) -> str:
     """Why a text cannot be a path, whatever is there; empty when it can.
 
     >>> path_fault("a/b"), path_fault("a\\0b")
-    ('', 'embedded null byte')
+    ('', 'it has a null byte')
     """
     if not str(text).strip():
         return "it is empty"
+    if "\0" in str(text):
+        return "it has a null byte"
     try:
         os.lstat(text)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

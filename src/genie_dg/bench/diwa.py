@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genie_dg.averages import mean
 from genie_dg.check import InputError, one_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.files import FileError, read_whole
@@ -206,4 +207,4 @@ def greedy(parts: Parts, states: Sequence[Mapping[str, Any]]) -> list[int]:
 
 def _validation(parts: Parts) -> float:
     scores = [score(parts.algorithm, parts.evaluations[k, "out"]) for k in parts.sources]
-    return sum(one.accuracy for one in scores) / len(scores)
+    return mean(one.accuracy for one in scores)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from genie_dg._types import MAIN, StepContext
+from genie_dg.averages import mean
 from genie_dg.check import one_of
 from genie_dg.data.loaders import AugmentedEvaluation, ahead
 from genie_dg.files import FileError, FileWarning, append_line, write_json
@@ -223,19 +224,11 @@ def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
     return Record(
         step=step,
         epoch=step * parts.config.batch_size / shortest,
-        loss=_mean(losses),
-        validation_loss=sum(scores[k, "out"].loss for k in parts.sources) / len(parts.sources),
+        loss=mean(losses) if losses else None,
+        validation_loss=mean(scores[k, "out"].loss for k in parts.sources),
         in_acc=tuple(scores[k, "in"].accuracy if (k, "in") in scores else None for k in domains),
         out_acc=tuple(scores[k, "out"].accuracy for k in domains),
     )
-
-
-def _mean(losses: list[float]) -> float | None:
-    """Added one by one, as they came."""
-    total = 0.0
-    for loss in losses:
-        total += loss
-    return total / len(losses) if losses else None
 
 
 def save(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from genie_dg.averages import mean
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
@@ -93,7 +94,7 @@ class Evaluated:
             "part": self.part,
             "pictures": len(labels),
             "accuracy": metrics.accuracy(labels, predicted),
-            "mean_over_domains": sum(one["accuracy"] for one in domains) / len(domains),
+            "mean_over_domains": mean(one["accuracy"] for one in domains),
             "macro_f1": metrics.macro_f1(table),
             "calibration_error": metrics.calibration_error(bins),
             "worst_domain": min(domains, key=lambda one: one["accuracy"])["name"],

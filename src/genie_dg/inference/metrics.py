@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from genie_dg.averages import mean, total
+
 BINS = 15
 """Of the expected calibration error, as in Guo et al., On Calibration of Modern Neural Networks, ICML 2017."""
 
@@ -75,7 +77,7 @@ def macro_f1(table: Ints) -> float:
     0.6667
     """
     scores = [score for score in f1_scores(table) if score is not None]
-    return sum(scores) / len(scores)
+    return mean(scores)
 
 
 def reliability(confidence: Floats, right: NDArray[np.bool_], bins: int = BINS) -> list[Bin]:
@@ -93,9 +95,9 @@ def reliability(confidence: Floats, right: NDArray[np.bool_], bins: int = BINS) 
 
 def calibration_error(bins: list[Bin]) -> float:
     """The expected calibration error."""
-    total = sum(one.count for one in bins)
+    samples = sum(one.count for one in bins)
     gaps = ((one.count, one.accuracy, one.confidence) for one in bins)
-    return sum(n / total * abs(a - c) for n, a, c in gaps if a is not None and c is not None)
+    return total(n / samples * abs(a - c) for n, a, c in gaps if a is not None and c is not None)
 
 
 def _ratios(above: NDArray[Any], below: NDArray[Any]) -> list[float | None]:

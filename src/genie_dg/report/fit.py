@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from genie_dg.averages import mean
 from genie_dg.results.candidates import Candidate, Forecast
 
 from . import panels
@@ -38,7 +39,7 @@ def numbers_of(
             {
                 "name": one.name,
                 "score": one.score,
-                "validation": sum(one.validation.values()) / len(one.validation),
+                "validation": mean(one.validation.values()),
                 "scores": {domains[k]: score for k, score in one.scores.items()},
                 "steps": {domains[k]: step for k, step in one.steps.items()},
             }

@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from genie_dg.averages import total
 from genie_dg.check import is_number
 from genie_dg.files import read_lines
 from genie_dg.results import tables as of_results
@@ -428,7 +429,7 @@ def _heats(chosen: Mapping[str, Choice]) -> dict[str, tuple[int, HeatmapData]]:
             continue  # networks of different sizes have no common groups
         steps = [shared[k] for k in thin(len(shared), COLUMNS)]
         shares = [zip(*(_shares(lines[step]) for lines in members), strict=True) for step in steps]
-        values = [[round(sum(group) / len(members), 3) for group in step] for step in shares]
+        values = [[round(total(group) / len(members), 3) for group in step] for step in shares]
         start = 2 * steps[0] - steps[1] if len(steps) > 1 else steps[0] - 1
         heats[row] = len(members), HeatmapData(start, steps, values, list(range(sizes.pop() + 1)), [], True)
     return heats

@@ -13,6 +13,7 @@ from math import ceil, sqrt
 
 import polars as pl
 
+from genie_dg.averages import mean, total
 from genie_dg.check import did_you_mean
 
 from .frame import ResultsError
@@ -225,7 +226,7 @@ def compare(
         row=row,
         baseline=baseline,
         pairs=pairs,
-        mean=sum(pair.difference for pair in pairs) / len(pairs),
+        mean=mean(pair.difference for pair in pairs),
         interval=interval(blocks, resamples, seed, level),
         wins=wins,
         ties=len(pairs) - wins - losses,
@@ -331,13 +332,13 @@ def noise_floor(listed: Iterable[Candidate]) -> Noise:
     repeated = [tests for tests in groups.values() if len(tests) > 1]
     between = None
     if repeated:
-        squares = sum((x - sum(tests) / len(tests)) ** 2 for tests in repeated for x in tests)
+        squares = total((x - mean(tests)) ** 2 for tests in repeated for x in tests)
         between = sqrt(squares / sum(len(tests) - 1 for tests in repeated))
     spreads = [c.spread for c in kept if c.spread is not None]
     return Noise(
         between=between,
         repeats=sum(map(len, repeated)),
-        within=sum(spreads) / len(spreads) if spreads else None,
+        within=mean(spreads) if spreads else None,
         within_most=max(spreads, default=None),
     )
 

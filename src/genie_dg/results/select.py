@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from genie_dg.averages import mean
 from genie_dg.check import one_of
 from genie_dg.runs.read import Numbers
 
@@ -79,7 +80,7 @@ class Choice:
     @property
     def score(self) -> float:
         """The mean of the scores."""
-        return sum(self.scores) / len(self.scores)
+        return mean(self.scores)
 
 
 def best_records(frame: pl.DataFrame, method: str = "training-domain") -> pl.DataFrame:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from genie_dg.averages import mean, total
 from genie_dg.runs.read import seconds_per_step
 
 from .frame import ResultsError
@@ -173,9 +174,9 @@ def cell_of(values: Sequence[float], draws: Sequence[int] = (0,), note: str = ""
     20.0 +/- 4.7
     """
     n = len(values)
-    mean = sum(values) / n
-    error = math.sqrt(sum((x - mean) ** 2 for x in values) / n) / math.sqrt(n) if n > 1 else None
-    return Cell(mean, error, n, (min(draws), max(draws)), note)
+    middle = mean(values)
+    error = math.sqrt(total((x - middle) ** 2 for x in values) / n) / math.sqrt(n) if n > 1 else None
+    return Cell(middle, error, n, (min(draws), max(draws)), note)
 
 
 def gather(trials: Sequence[int], ask: Ask, score: Score = lambda choice: choice.score) -> Cell:
@@ -195,7 +196,7 @@ def average(cells: Sequence[Cell], what: str) -> Cell:
     if len(means) < len(cells):
         return Cell(note=f"an average needs every {what}")
     low, high = min(cell.draws[0] for cell in cells), max(cell.draws[1] for cell in cells)
-    return Cell(sum(means) / len(means), None, min(cell.trials for cell in cells), (low, high))
+    return Cell(mean(means), None, min(cell.trials for cell in cells), (low, high))
 
 
 class _DataSet:
@@ -228,7 +229,7 @@ class _DataSet:
         """The mean over what was chosen of seconds per step."""
         chosen = [choice for test in tests for trial in trials if (choice := self.ask(row, test)(trial)).folder]
         timed = [pace for choice in chosen if (pace := seconds_per_step(choice.folder)) is not None]
-        return sum(timed) / len(timed) if timed else None
+        return mean(timed) if timed else None
 
     def _lines_by_domain(self) -> list[Line]:
         lines, shown = [], self.left_out()
@@ -281,7 +282,7 @@ class _DataSet:
         by_domain = [gather(trials, ask) for ask in asks]
         if any(cell.mean is None for cell in by_domain):
             return Cell(note="an average needs every test domain in every trial" if trials else "no run")
-        means = [sum(ask(trial).score for ask in asks) / len(asks) for trial in trials]
+        means = [mean(ask(trial).score for ask in asks) for trial in trials]
         return cell_of(means, [bound for cell in by_domain for bound in cell.draws])
 
     def _versions(self) -> tuple[str, ...]:
@@ -301,7 +302,7 @@ def _averages(sets: Sequence[_DataSet], method: str, words: str) -> list[Table]:
     for row, label in rows:
         cells = [one.mean_over_domains(row) for one in shown]
         paces = [line.pace for one in shown for line in one.lines_by_domain() if line.row == row and line.pace]
-        pace = sum(paces) / len(paces) if paces else None
+        pace = mean(paces) if paces else None
         lines.append(Line(row, label, (*cells, average(cells, "data set")), pace=pace))
     columns = (*(one.name for one in shown), "Avg")
     notes = tuple(

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from genie_dg.averages import total
 from genie_dg.check import InputError, is_number
 from genie_dg.files import FileWarning, read_lines, read_whole
 
@@ -424,7 +425,7 @@ def seconds(folder: str) -> dict[int, float]:
 def seconds_per_step(folder: str) -> float | None:
     """Seconds of a step, with its part of the evaluations; ``None`` where nothing was timed."""
     times = seconds(folder)
-    return sum(times.values()) / (max(times) + 1) if times else None
+    return total(times.values()) / (max(times) + 1) if times else None
 
 
 def versions(folders: Iterable[str]) -> Iterator[dict[str, Any]]:
