@@ -274,7 +274,7 @@ HEAVY |= {"jinja2", "cv2", "timm", "torch._dynamo", "torch._inductor", "jax", "o
 def test_importing_optim_loads_torch_and_nothing_heavier() -> None:
     loaded = loaded_by("import genie_dg.optim")
     assert "torch" in loaded
-    assert loaded & HEAVY == set()
+    assert loaded & HEAVY <= loaded_by("import torch")  # torch 2.5 itself loads inductor
 
 
 def test_importing_optax_loads_jax_and_no_torch() -> None:

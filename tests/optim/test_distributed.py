@@ -14,6 +14,7 @@ import torch
 from genie_dg import GENIE
 from genie_dg.optim import _local
 from tests.optim import distributed_jobs as jobs
+from tests.versions import FSDP2_ON_CPU
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +51,7 @@ def test_ddp_replicas_are_bit_equal(path: str, tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)
 
 
+@FSDP2_ON_CPU
 @pytest.mark.parametrize("path", QUICK_AND_SLOW)
 def test_fsdp2_follows_the_unsharded_trajectory(path: str, tmp_path: Path) -> None:
     """Noise on, large variance: every shard must see the noise of its global indices and the global kappa."""
@@ -61,6 +63,7 @@ def test_fsdp2_follows_the_unsharded_trajectory(path: str, tmp_path: Path) -> No
         torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-4)
 
 
+@FSDP2_ON_CPU
 def test_hybrid_sharding(tmp_path: Path) -> None:
     """A mesh of copies and shards: kappa is summed over the shards, not over the copies."""
     first, _ = launch("hybrid", "foreach", tmp_path)

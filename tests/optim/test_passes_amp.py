@@ -20,6 +20,7 @@ from genie_dg.optim.gam import GAM
 from genie_dg.optim.passes import Passes
 from genie_dg.optim.sagm import SAGM
 from genie_dg.optim.sam import SAM
+from tests.versions import TORCH
 
 RULES: dict[str, tuple[Callable[..., Passes], int]] = {
     "SAM": (lambda base, **more: SAM(base, rho=0.3, **more), 2),
@@ -265,6 +266,8 @@ def one_of_two(rank: int, folder: str) -> None:
     results = {}
     for rule in ("ASAM", "GAM", "SAGM"):
         results["ddp", rule] = train(nn.parallel.DistributedDataParallel(network()), rule, [rank])
+        if TORCH < (2, 6):  # FSDP2 needs CUDA there
+            continue
         sharded = network()
         for part in (sharded[0], sharded[2], sharded):
             fully_shard(part, mesh=init_device_mesh("cpu", (2,)))
@@ -276,7 +279,7 @@ def one_of_two(rank: int, folder: str) -> None:
 
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(one_of_two, (str(tmp_path),), nprocs=2)
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     for how, rule in first:
         assert same(first[how, rule], second[how, rule])
         for p, q in zip(first[how, rule], train(network(), rule, [0, 1]), strict=True):

@@ -15,6 +15,7 @@ from torch.testing._internal.common_device_type import instantiate_device_type_t
 from torch.testing._internal.common_utils import parametrize
 
 from genie_dg import GENIE
+from tests.versions import NAMED
 
 from .torch_info import INFO, Checks, LeastSquares, each, once
 
@@ -47,8 +48,8 @@ class TestState(Checks):
             for p in problem.params:
                 self.assertEqual(set(optimizer.state[p]), {"step", "exp_avg", "exp_avg_sq"})
 
-    @parametrize("is_named_optim0", [True, False])
-    @parametrize("is_named_optim1", [True, False])
+    @parametrize("is_named_optim0", NAMED)
+    @parametrize("is_named_optim1", NAMED)
     @each
     def test_state_dict_deterministic(self, device, dtype, kwargs, is_named_optim0, is_named_optim1):
         """An optimizer that loads a checkpoint goes on exactly like the one that wrote it."""
@@ -67,8 +68,8 @@ class TestState(Checks):
         groups = unnamed(loaded.state_dict())["param_groups"]
         self.assertEqual(groups[-1], unnamed(optimizer.state_dict())["param_groups"][-1])
 
-    @parametrize("is_named_optim0", [True, False])
-    @parametrize("is_named_optim1", [True, False])
+    @parametrize("is_named_optim0", NAMED)
+    @parametrize("is_named_optim1", NAMED)
     @each
     def test_can_load_from_to_named_state_dict(self, device, dtype, kwargs, is_named_optim0, is_named_optim1):
         """Names, wherever they come from, are kept; without any there are none."""
@@ -99,7 +100,7 @@ class TestState(Checks):
         twin.train(loaded, 2)
         self.assertSame(problem.params, twin.params)
 
-    @parametrize("is_named_optim", [True, False])
+    @parametrize("is_named_optim", NAMED)
     @each
     def test_save_load_equality_with_weights_only(self, device, dtype, kwargs, is_named_optim):
         """A file has what was saved, and can be read without running code."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from genie_dg import GENIE, _random
 from genie_dg.optim import _fused
+from tests.versions import STABLE_COMPILATION
 
 PATHS: dict[str, dict[str, Any]] = {
     "native": {},
@@ -183,6 +184,7 @@ SCHEDULES: dict[str, Callable[[GENIE], Any]] = {
 }
 
 
+@STABLE_COMPILATION
 @pytest.mark.parametrize("schedule", ["step", pytest.param("cosine", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "tensor_lr",

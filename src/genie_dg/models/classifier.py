@@ -72,19 +72,26 @@ class Classifier(Network):
             images: ``[n, channels, height, width]``.
             edits: for names of points a function of the activation there; what it returns takes its place.
         """
+        features = self._edited(images, edits) if edits else self._featurized(images)
+        dropped: Tensor = self.dropout(features)
+        return dropped
+
+    def _featurized(self, images: Tensor) -> Tensor:
+        """Apart from `_edited`, so that torch.compile sees no hooks where there are none."""
+        if self.sharing is not None:
+            return self.sharing.features(self.featurizer, images)
+        features: Tensor = self.featurizer(images)
+        return features
+
+    def _edited(self, images: Tensor, edits: Mapping[str, Edit]) -> Tensor:
         with ExitStack() as hooks:
-            for point, edit in (edits or {}).items():
+            for point, edit in edits.items():
                 checked = _checked(point, edit)
                 if self.sharing is not None:
                     checked = self.sharing.edit(checked, len(images))
                 hook = self._module_at(point).register_forward_hook(_replacing(checked))
                 hooks.callback(hook.remove)
-            if self.sharing is None:
-                features: Tensor = self.featurizer(images)
-            else:
-                features = self.sharing.features(self.featurizer, images)
-        dropped: Tensor = self.dropout(features)
-        return dropped
+            return self._featurized(images)
 
     def train(self, mode: bool = True) -> Classifier:
         """Training or evaluation mode, except for frozen statistics."""
