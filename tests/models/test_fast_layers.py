@@ -82,6 +82,11 @@ def test_norm_with_fixed_statistics(channels: int, bounded: bool, size: tuple[in
     agree(norm(channels, bounded), pictures(size[0], channels, *size[1:]))
 
 
+def test_a_kernel_too_large_for_c_is_torchs() -> None:
+    layer, x = convolution(8, fast.LARGEST_KERNEL + 1, 1), pictures(1, 8, 20, 20)
+    assert torch.equal(layer(x), fast.plain_depthwise(x, layer.weight, 1))
+
+
 def test_not_a_number_stays() -> None:
     x = pictures(1, 8, 1, 2)
     x[0, 0, 0, 0], x[0, 1, 0, 0], x[0, 2, 0, 0] = float("nan"), float("inf"), float("-inf")

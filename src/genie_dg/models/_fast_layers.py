@@ -25,6 +25,7 @@ LANES = 8
 """Channels that C takes at a time."""
 
 LARGEST_KERNEL = 16
+"""Of a convolution in C, as in the C file; larger ones are torch's."""
 
 
 class _Shape(ctypes.Structure):
@@ -125,7 +126,7 @@ class DepthwiseConvolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[n, channels, height, width]`` to the same with height and width divided by the stride."""
-        if can_serve(x, self.weight):
+        if self.kernel_size[0] <= LARGEST_KERNEL and can_serve(x, self.weight):
             y: Tensor = _Depthwise.apply(x, self.weight, self.stride[0])
             return y
         return plain_depthwise(x, self.weight, self.stride[0])
