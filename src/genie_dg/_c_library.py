@@ -33,22 +33,25 @@ _ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of t
 )
 
 
-def load(source: Path, bind: Bind[T]) -> T | None:
-    """The functions of a C file, built if need be; None where they cannot be had."""
+def load(source: Path, bind: Bind[T], flags: tuple[str, ...] = ()) -> T | None:
+    """The functions of a C file, built if need be; None where they cannot be had.
+
+    ``flags`` are given to the compiler after those that all files get.
+    """
     compiler = _compiler()
     if compiler is None or os.name != "posix" or os.environ.get("GENIE_DG_NATIVE") == "0":
         return None
     try:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        key = _key(source, compiler)
+        key = _key(source, compiler, flags)
         for path in sorted(folder.glob(f"{key}-*.so")):
             functions = _load(path, bind) if _is_intact(path) else None
             if functions is not None:
                 return functions
-        return _build(source, bind, compiler, folder, folder / key)
+        return _build(source, bind, (compiler, flags), folder, folder / key)
     except (OSError, RuntimeError):  # no home, or a folder that cannot be written
-        return _build(source, bind, compiler, None, None)
+        return _build(source, bind, (compiler, flags), None, None)
 
 
 def cache_folder() -> Path:
@@ -66,7 +69,7 @@ def _compiler() -> tuple[str, ...] | None:
     return None
 
 
-def _key(source: Path, compiler: tuple[str, ...]) -> str:
+def _key(source: Path, compiler: tuple[str, ...], flags: tuple[str, ...] = ()) -> str:
     """Names what a library was made from: source, compiler, flags and processor."""
     program = Path(compiler[0]).resolve()
     parts = [
@@ -74,7 +77,7 @@ def _key(source: Path, compiler: tuple[str, ...]) -> str:
         *compiler,
         program,
         program.stat().st_mtime_ns,
-        _ALWAYS,
+        (*_ALWAYS, *flags),
         _ATTEMPTS,
         *_processor(),
     ]
@@ -110,13 +113,18 @@ def _load(path: Path, bind: Bind[T]) -> T | None:
 
 
 def _build(
-    source: Path, bind: Bind[T], compiler: tuple[str, ...], folder: Path | None, keep: Path | None
+    source: Path,
+    bind: Bind[T],
+    command: tuple[tuple[str, ...], tuple[str, ...]],
+    folder: Path | None,
+    keep: Path | None,
 ) -> T | None:
     """Compile with the first flags that work, load, and keep the file under ``keep`` and its digest."""
+    compiler, flags = command
     with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=folder) as work:
         part, whole = str(Path(work, "part.o")), Path(work, "whole.so")
         for compile_flags, link_flags in _ATTEMPTS:
-            compiled = _run([*compiler, *_ALWAYS, *compile_flags, "-c", str(source), "-o", part])
+            compiled = _run([*compiler, *_ALWAYS, *flags, *compile_flags, "-c", str(source), "-o", part])
             if not compiled or not _run([*compiler, "-shared", *link_flags, part, "-o", str(whole), "-lm"]):
                 continue
             path = whole

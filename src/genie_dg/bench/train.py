@@ -6,7 +6,10 @@ undisturbed one does, to the bit.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -71,10 +74,32 @@ def train(
         more: leave what a run with more steps can go on from.
         watcher: writes down what the run is watched for.
     """
+    keep_freed_memory()
     with files.alone(folder) if parts.world.first else nullcontext(), same_kernels(parts.config.threads):
         parts.world.wait()
         kept = Kept(one_of("keep", keep, KEEP))
         return _train(parts, folder, report, kept, more, watcher if parts.world.first else None)
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Let the C library keep large blocks that are freed for the next step, once and for the whole process.
+
+    glibc otherwise gives them back to the system, which hands them out again page by page, each filled with
+    zeros: a third of a step of a small network on CPU (`benchmarks/fast_layers.py`). The process stays as large
+    as it was at its largest. The environment's own settings are left alone.
+
+    Returns:
+        Whether it was done; other C libraries have no such setting.
+    """
+    if os.environ.keys() & {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD"}:
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return False
+    trim, mapped, most = -1, -3, 2**31 - 1  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    return bool(mallopt(trim, most) and mallopt(mapped, most))
 
 
 @contextmanager

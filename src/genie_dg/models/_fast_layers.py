@@ -1,6 +1,10 @@
-"""Two layers of EfficientNet-Lite that torch is slow at on CPU, in C (`_fast_layers.c`).
+"""The blocks of EfficientNet-Lite with fixed batch-norm statistics, faster on CPU than torch's own layers.
 
-They are the layers that they stand for, with the same parameters under the same names and other roundings.
+A batch norm whose statistics are fixed is a factor and a shift for every channel, so it is folded into the
+convolution before it (`folded`), and autograd finds the gradients of both. What is left of the middle of a
+block, clamp, depthwise convolution, clamp, is one pass in C (`_fast_layers.c`). Roundings differ from torch's
+layers; what is computed does not.
+
 C serves float32 on CPU, channels last. Everything else, and everything that must see torch's own operations
 (``vmap``, export, tracing, ``torch.compile``, autocast, gradients of gradients), takes torch's way, and so
 does everything where there is no C compiler (`genie_dg._c_library`).
@@ -10,9 +14,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +25,7 @@ from torch.nn import functional as F
 from genie_dg import _c_library
 
 SOURCE = Path(__file__).with_name("_fast_layers.c")
+FLAGS = ("-ffp-contract=fast",)
 LANES = 8
 """Channels that C takes at a time."""
 
@@ -41,30 +46,23 @@ class _Shape(ctypes.Structure):
 class Library(NamedTuple):
     """The functions of the C file."""
 
+    group: Callable[..., int]
     depthwise: Callable[..., None]
     depthwise_backward: Callable[..., None]
-    norm: Callable[..., None]
-    norm_backward: Callable[..., None]
 
 
 @functools.cache
 def library() -> Library | None:
     """The library, built if need be; None where it cannot be had."""
-    return _c_library.load(SOURCE, _bind)
+    return _c_library.load(SOURCE, _bind, FLAGS)
 
 
 def _bind(loaded: ctypes.CDLL) -> Library:
-    address, whole, short = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
-    arguments = {
-        "depthwise": [*[address] * 4, short],
-        "depthwise_backward": [*[address] * 6, short],
-        "norm": [*[whole] * 3, *[address] * 4, short, short],
-        "norm_backward": [*[whole] * 3, *[address] * 7, short, short],
-    }
-    functions = {name: getattr(loaded, f"genie_{name}") for name in arguments}
-    for name, function in functions.items():
-        function.argtypes, function.restype = arguments[name], None
-    return Library(**functions)
+    address, threads = ctypes.c_void_p, ctypes.c_int32
+    loaded.genie_group.argtypes, loaded.genie_group.restype = [address], ctypes.c_int64
+    for function, arrays in ((loaded.genie_depthwise, 5), (loaded.genie_depthwise_backward, 9)):
+        function.argtypes, function.restype = [address, *[address] * arrays, threads], None
+    return Library(loaded.genie_group, loaded.genie_depthwise, loaded.genie_depthwise_backward)
 
 
 def can_serve(x: Tensor, weight: Tensor) -> bool:
@@ -74,7 +72,6 @@ def can_serve(x: Tensor, weight: Tensor) -> bool:
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.dim() == 4
-        and x.shape[1] % LANES == 0
         and x.numel() > 0
         and x.is_contiguous(memory_format=torch.channels_last)
         and not (
@@ -88,6 +85,18 @@ def can_serve(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+def is_plain(*modules: nn.Module) -> bool:
+    """Whether nobody would notice that these modules are not called: no hooks, and statistics are fixed."""
+    return not any(
+        m._forward_hooks
+        or m._forward_pre_hooks
+        or m._backward_hooks
+        or m._backward_pre_hooks
+        or (m.training and isinstance(m, nn.BatchNorm2d))
+        for m in modules
+    )
+
+
 def _same(size: int, kernel: int, stride: int) -> tuple[int, int, int]:
     """TensorFlow's "same": the output's size, and the padding before and after."""
     out = -(-size // stride)
@@ -95,194 +104,116 @@ def _same(size: int, kernel: int, stride: int) -> tuple[int, int, int]:
     return out, padding // 2, padding - padding // 2
 
 
-def plain_depthwise(x: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """The convolution as torch computes it."""
-    kernel = weight.shape[-1]
+def padded_same(x: Tensor, kernel: int, stride: int) -> Tensor:
+    """Zeros around the pictures, as TensorFlow's "same" has them."""
     (_, top, bottom), (_, left, right) = (_same(size, kernel, stride) for size in x.shape[-2:])
-    if top or bottom or left or right:
-        x = F.pad(x, [left, right, top, bottom])
-    return F.conv2d(x, weight, None, stride, groups=len(weight))
+    return F.pad(x, [left, right, top, bottom]) if top or bottom or left or right else x
 
 
-@final
-class DepthwiseConvolution(nn.Conv2d):
-    """A convolution of every channel by itself, padded like TensorFlow's "same", without a bias.
-
-    Args:
-        original: the layer that it stands for, whose parameter it takes.
-    """
-
-    def __init__(self, original: nn.Conv2d) -> None:
-        with torch.device("meta"):  # no random numbers are drawn
-            super().__init__(
-                original.in_channels,
-                original.out_channels,
-                original.kernel_size[0],
-                original.stride[0],
-                groups=original.groups,
-                bias=False,
-            )
-        self.weight = original.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[n, channels, height, width]`` to the same with height and width divided by the stride."""
-        if self.kernel_size[0] <= LARGEST_KERNEL and can_serve(x, self.weight):
-            y: Tensor = _Depthwise.apply(x, self.weight, self.stride[0])
-            return y
-        return plain_depthwise(x, self.weight, self.stride[0])
+def folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """The kernel and the bias of a convolution and the batch norm after it, with its statistics as they are."""
+    assert norm.running_var is not None
+    assert norm.running_mean is not None
+    factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    return convolution.weight * factor[:, None, None, None], norm.bias - norm.running_mean * factor
 
 
-class _Depthwise(torch.autograd.Function):
+def convolve(x: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
+    """A convolution, padded like TensorFlow's "same", and the batch norm after it."""
+    y, bias = convolve_and_bias(x, convolution, norm)
+    return y + bias[:, None, None]
+
+
+def convolve_and_bias(x: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """The same without the bias, and the bias by itself."""
+    weight, bias = folded(convolution, norm)
+    kernel, stride = convolution.kernel_size[0], convolution.stride[0]
+    if kernel == stride == 1:  # a matrix product, whose gradients are faster than torch's of a convolution
+        return F.linear(x.permute(0, 2, 3, 1), weight[:, :, 0, 0]).permute(0, 3, 1, 2), bias
+    return F.conv2d(padded_same(x, kernel, stride), weight, None, stride), bias
+
+
+def clamp_convolve_clamp(
+    x: Tensor, shift: Tensor | None, convolution: nn.Conv2d, norm: nn.BatchNorm2d
+) -> Tensor:
+    """A shift of every channel, a clamp to [0, 6], a depthwise convolution, its batch norm, and a clamp."""
+    weight, bias = folded(convolution, norm)
+    shift = torch.zeros_like(bias) if shift is None else shift
+    stride = convolution.stride[0]
+    if weight.shape[-1] > LARGEST_KERNEL or x.shape[1] % LANES:
+        return plain_middle(x, shift, weight, bias, stride)
+    y: Tensor = _Middle.apply(x.contiguous(memory_format=torch.channels_last), shift, weight, bias, stride)
+    return y
+
+
+def plain_middle(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+    """The middle of a block as torch computes it."""
+    x = padded_same(F.relu6(x + shift[:, None, None]), weight.shape[-1], stride)
+    return F.relu6(F.conv2d(x, weight, bias, stride, groups=len(weight)))
+
+
+class _Middle(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
         n, channels, height, width = x.shape
         kernel = weight.shape[-1]
         (rows, top, _), (columns, left, _) = (_same(size, kernel, stride) for size in (height, width))
-        shape = _Shape(n, height, width, channels, rows, columns, kernel, stride, top, left)
+        first, end = _reach(height, rows, top, kernel, stride)
+        if (first, end) != _reach(width, columns, left, kernel, stride):
+            first, end = 0, kernel
+        ctx.shape = _Shape(
+            n, height, width, channels, rows, columns, end - first, stride, top - first, left - first
+        )
+        ctx.stride, ctx.reach = stride, (first, end)
         y = torch.empty((n, channels, rows, columns), memory_format=torch.channels_last)
         called = library()
         assert called is not None
-        taps = _by_tap(weight)
-        called.depthwise(
-            ctypes.byref(shape), x.data_ptr(), taps.data_ptr(), y.data_ptr(), torch.get_num_threads()
-        )
-        ctx.save_for_backward(x, weight)
-        ctx.shape, ctx.stride = shape, stride
+        taps = _by_tap(weight, first, end)
+        addresses = (t.data_ptr() for t in (x, shift, taps, bias, y))
+        called.depthwise(ctypes.byref(ctx.shape), *addresses, torch.get_num_threads())
+        ctx.save_for_backward(x, shift, weight, bias, y)
         return y
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, y = ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient that is differentiated itself
-            gx, gw = _with_a_graph(plain_depthwise, (x, weight), (ctx.stride,), g, ctx.needs_input_grad)
-            return gx, gw, None
+            return (*_with_a_graph(plain_middle, inputs, ctx.stride, g, ctx.needs_input_grad), None)
+        x, shift, weight, _ = inputs
         g = g.contiguous(memory_format=torch.channels_last)
-        taps = _by_tap(weight)
-        gx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        gw = torch.empty_like(taps) if ctx.needs_input_grad[1] else None
-        called = library()
+        taps = _by_tap(weight, *ctx.reach)
+        called, shape = library(), ctypes.byref(ctx.shape)
         assert called is not None
-        called.depthwise_backward(
-            ctypes.byref(ctx.shape),
-            *(t if t is None else t.data_ptr() for t in (x, taps, g, gx, gw)),
-            torch.get_num_threads(),
-        )
-        return gx, None if gw is None else gw.t().reshape(weight.shape), None
+        groups, channels = -(-len(x) // called.group(shape)), len(weight)
+        gx, gw = torch.empty_like(x), torch.empty(groups, *taps.shape)
+        gshift, gb = torch.empty(groups, channels), torch.empty(groups, channels)
+        addresses = (t.data_ptr() for t in (x, shift, taps, y, g, gx, gshift, gw, gb))
+        called.depthwise_backward(shape, *addresses, torch.get_num_threads())
+        first, end = ctx.reach
+        whole = torch.zeros_like(weight)
+        whole[..., first:end, first:end] = gw.sum(0).t().reshape(channels, 1, end - first, end - first)
+        return gx, gshift.sum(0), whole, gb.sum(0), None
 
 
-def _by_tap(weight: Tensor) -> Tensor:
-    """``[channels, 1, k, k]`` as ``[k * k, channels]``."""
-    return weight.detach().reshape(len(weight), -1).t().contiguous()
+def _reach(size: int, out: int, before: int, kernel: int, stride: int) -> tuple[int, int]:
+    """The taps of a kernel that see more than padding: first and one past the last."""
+    return max(0, before - (out - 1) * stride), min(kernel, size + before)
+
+
+def _by_tap(weight: Tensor, first: int, end: int) -> Tensor:
+    """``[channels, 1, k, k]`` as ``[taps, channels]``, without the taps that see nothing but padding."""
+    used = weight.detach()[..., first:end, first:end]
+    return used.reshape(len(weight), -1).t().contiguous()
 
 
 def _with_a_graph(
     function: Callable[..., Tensor],
-    tensors: tuple[Tensor, ...],
-    options: tuple[Any, ...],
+    tensors: Sequence[Tensor],
+    stride: int,
     g: Tensor,
     needed: tuple[bool, ...],
 ) -> list[Tensor | None]:
     """The gradients of torch's way, which can be differentiated again."""
     asked = [t for t, need in zip(tensors, needed, strict=False) if need]
-    gradients = iter(torch.autograd.grad(function(*tensors, *options), asked, g, create_graph=True))
-    return [next(gradients) if need else None for _, need in zip(tensors, needed, strict=False)]
-
-
-def plain_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float, bounded: bool
-) -> Tensor:
-    """Batch norm with fixed statistics, and the clamp where asked for, as torch computes them."""
-    y = F.batch_norm(x, mean, variance, weight, bias, eps=eps)
-    return F.relu6(y) if bounded else y
-
-
-@final
-class NormAndClamp(nn.BatchNorm2d):
-    """Batch norm, followed by a clamp to [0, 6] (ReLU6) where ``bounded``.
-
-    Args:
-        original: the batch norm that it stands for, whose parameters and statistics it takes.
-        bounded: clamp.
-    """
-
-    def __init__(self, original: nn.BatchNorm2d, bounded: bool) -> None:
-        super().__init__(original.num_features, original.eps, original.momentum, device="meta")
-        self.weight, self.bias, self.bounded = original.weight, original.bias, bounded
-        for name, buffer in original.named_buffers():
-            setattr(self, name, buffer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The same shape as ``x``."""
-        if not self.training and can_serve(x, self.weight):
-            y: Tensor = _Norm.apply(
-                x, self.weight, self.bias, self.running_mean, self.running_var, self.eps, self.bounded
-            )
-            return y
-        y = super().forward(x)
-        return F.relu6(y) if self.bounded else y
-
-
-class _Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        mean: Tensor,
-        variance: Tensor,
-        eps: float,
-        bounded: bool,
-    ) -> Tensor:
-        y = torch.empty_like(x)
-        _, scale, shift = _line(weight, bias, mean, variance, eps)
-        called = library()
-        assert called is not None
-        addresses = (t.data_ptr() for t in (x, scale, shift, y))
-        called.norm(len(x), x[0, 0].numel(), x.shape[1], *addresses, bounded, torch.get_num_threads())
-        ctx.save_for_backward(x, weight, bias, mean, variance)
-        ctx.eps, ctx.bounded = eps, bounded
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, mean, variance = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient that is differentiated itself
-            options = (mean, variance, ctx.eps, ctx.bounded)
-            gradients = _with_a_graph(plain_norm, (x, weight, bias), options, g, ctx.needs_input_grad)
-            return (*gradients, None, None, None, None)
-        g = g.contiguous(memory_format=torch.channels_last)
-        root, scale, shift = _line(weight, bias, mean, variance, ctx.eps)
-        gx, sums = torch.empty_like(x), torch.empty(len(x), 2, x.shape[1])
-        called = library()
-        assert called is not None
-        addresses = (t.data_ptr() for t in (x, scale, shift, mean, g, gx, sums))
-        called.norm_backward(
-            len(x), x[0, 0].numel(), x.shape[1], *addresses, ctx.bounded, torch.get_num_threads()
-        )
-        plain, centred = sums.sum(0)
-        return gx, centred * root, plain, None, None, None, None
-
-
-def _line(
-    weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """1 / standard deviation, and batch norm as x * scale + shift."""
-    root = torch.rsqrt(variance + eps)
-    scale = weight.detach() * root
-    return root, scale, bias.detach() - mean * scale
-
-
-def replace_layers(network: Any) -> None:
-    """Put these layers into an EfficientNet-Lite of ``efficientnet_lite_pytorch``, block by block.
-
-    Batch norms that a ReLU6 follows do its work, so that it becomes an identity.
-    """
-    for part in (network, *network._blocks):
-        for name, layer in list(part.named_children()):
-            if isinstance(layer, nn.BatchNorm2d):
-                setattr(part, name, NormAndClamp(layer, bounded=name != "_bn2"))  # _bn2 ends a block
-            elif isinstance(layer, nn.ReLU6):
-                setattr(part, name, nn.Identity())
-            elif isinstance(layer, nn.Conv2d) and layer.groups > 1:
-                setattr(part, name, DepthwiseConvolution(layer))
+    gradients = iter(torch.autograd.grad(function(*tensors, stride), asked, g, create_graph=True))
+    return [next(gradients) if need else None for need in needed[: len(tensors)]]

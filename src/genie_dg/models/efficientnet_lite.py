@@ -6,7 +6,6 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from ._fast_layers import replace_layers
 from ._featurizer import BackboneRequest, BackboneRow, Featurizer, Renormalised, need
 from ._weights import load, read_state
 
@@ -28,18 +27,19 @@ def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
     The Lite variants and their normalisation are those of TensorFlow's repository ``tpu``,
     ``efficientnet/lite``.
 
-    On CPU, channels last, its depthwise convolutions and batch norms with fixed statistics are computed in C
-    (`genie_dg.models._fast_layers`).
+    On CPU, channels last, batch norms with fixed statistics are folded into the convolutions before them, and
+    depthwise convolutions are computed in C (`genie_dg.models._fast_layers`).
 
     Differs from the public code in that blocks are never dropped while training: an objective draws no random
     numbers of its own.
     """
-    library = need("efficientnet_lite0", "efficientnet_lite_pytorch", "bench")
-    network: nn.Module = library.EfficientNet.from_name(
+    need("efficientnet_lite0", "efficientnet_lite_pytorch", "bench")
+    from ._efficientnet import Network
+
+    network: nn.Module = Network.from_name(
         "efficientnet-lite0", in_channels=request.channels, image_size=None, drop_connect_rate=0.0
     )
     network._dropout, network._fc = nn.Identity(), nn.Identity()
-    replace_layers(network)
     pretrained = load(network, request, "efficientnet_lite0", _published, first=["_conv_stem"], head=["_fc"])
     points = {f"stage{i}": f"network._blocks.{block}" for i, (block, _) in enumerate(STAGES, start=1)}
     channels = {f"stage{i}": width for i, (_, width) in enumerate(STAGES, start=1)}

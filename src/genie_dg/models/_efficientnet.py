@@ -1,0 +1,55 @@
+"""EfficientNet-Lite of ``efficientnet_lite_pytorch`` with the blocks of `_fast_layers` where these serve.
+
+Imported only where that package is installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from efficientnet_lite_pytorch.model import EfficientNet, MBConvBlock  # type: ignore[import-untyped]
+from torch import Tensor
+from torch.nn import functional as F
+
+from ._fast_layers import can_serve, clamp_convolve_clamp, convolve, convolve_and_bias, is_plain
+
+
+@final
+class Block(MBConvBlock):  # type: ignore[misc]
+    """An inverted residual block; made from one of the package's by `Network`."""
+
+    def forward(self, inputs: Tensor, drop_connect_rate: float | None = None) -> Tensor:
+        """As in the package, whose code serves where C does not."""
+        if drop_connect_rate or not (can_serve(inputs, self._bn1.weight) and is_plain(*self.children())):
+            y: Tensor = super().forward(inputs, drop_connect_rate)
+            return y
+        args = self._block_args
+        x, shift = inputs, None
+        if args.expand_ratio != 1:
+            x, shift = convolve_and_bias(inputs, self._expand_conv, self._bn0)
+        x = clamp_convolve_clamp(x, shift, self._depthwise_conv, self._bn1)
+        x = convolve(x, self._project_conv, self._bn2)
+        return x + inputs if x.shape == inputs.shape and args.id_skip and args.stride == 1 else x
+
+
+@final
+class Network(EfficientNet):  # type: ignore[misc]
+    """The network, with parameters and buffers under the package's names."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for block in self._blocks:
+            block.__class__ = Block  # the same children and attributes, another forward
+
+    def extract_features(self, inputs: Tensor) -> Tensor:
+        """As in the package; batch norms of stem and head are folded into their convolutions."""
+        outer = (self._conv_stem, self._bn0, self._conv_head, self._bn1, self._swish)
+        if self._global_params.drop_connect_rate or not (
+            can_serve(inputs, self._bn0.weight) and is_plain(*outer)
+        ):
+            features: Tensor = super().extract_features(inputs)
+            return features
+        x = F.relu6(convolve(inputs, self._conv_stem, self._bn0), inplace=True)
+        for block in self._blocks:
+            x = block(x)
+        return F.relu6(convolve(x, self._conv_head, self._bn1), inplace=True)
