@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,12 +19,13 @@ from tests.oracle import genie as oracle
 SEEDS = [0, 7, -5, 2**31 + 3, -(2**40), 2**63 - 1]
 
 
+@pytest.mark.parametrize("shape", [(5, 7, 31), (3, 512)], ids=["odd", "whole rows"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_words_masks_and_normal_numbers_are_those_of_torch(seed: int) -> None:
-    number, step, shape = 3, 1234, (5, 7, 31)
+def test_words_masks_and_normal_numbers_are_those_of_torch(seed: int, shape: tuple[int, ...]) -> None:
+    number, step = 3, 1234
     base = torch_random.stream_base(seed, torch.tensor([number]), torch.tensor([0]))
     keys = torch_random.stream_key(base, step)
-    index = torch.arange(5 * 7 * 31, dtype=torch.int32).view(shape)
+    index = torch.arange(math.prod(shape), dtype=torch.int32).view(shape)
     draw = draw_at(index, keys[0, 0], keys[1, 0], torch_random.drop_threshold(0.4))
     key = _random.stream_key(seed, number, jnp.int32(step))
     word = _random.element_words(shape, key)

@@ -130,11 +130,12 @@ def test_hundred_steps_without_64_bits() -> None:
     same(ours, run_torch(params, gradients, lr=0.1, beta=0.999), 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(70, 130), (20, 512)], ids=["odd", "whole rows"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0])
-def test_a_large_array_takes_either_branch(scale: float) -> None:
+def test_a_large_array_takes_either_branch(scale: float, shape: tuple[int, int]) -> None:
     random = np.random.default_rng(0)
-    params = jnp.asarray(random.normal(size=(70, 130)), jnp.float32)
-    gradients = [jnp.asarray(random.normal(0, scale, (70, 130)), jnp.float32) for _ in range(5)]
+    params = jnp.asarray(random.normal(size=shape), jnp.float32)
+    gradients = [jnp.asarray(random.normal(0, scale, shape), jnp.float32) for _ in range(5)]
     ours, _ = run(genie(0.1), params, gradients)
     same(ours, run_torch(params, gradients, lr=0.1), 2e-6)
 
@@ -184,6 +185,21 @@ def test_one_bad_entry_stays_alone_and_the_largest_gradients_saturate() -> None:
     new, state = run(genie(1.0), params, [jnp.full(5000, largest), jnp.full(5000, -largest)] * 3)
     assert jnp.isfinite(new).all()
     assert jnp.isfinite(state.nu).all()
+
+
+@pytest.mark.parametrize("lr", [0.1, 1e17, 1e18, 1e38])
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "decoupled_weight_decay": True}])
+def test_calm_arrays_saturate_too(lr: float, options: dict[str, Any]) -> None:
+    """Small gradients, which take the short way, with any step size and the largest weights."""
+    largest = float(jnp.finfo(jnp.float32).max)
+    params = jnp.full((20, 512), largest, jnp.float32).at[::2].set(-largest)
+    gradients = [jnp.full((20, 512), -1e-3, jnp.float32).at[::2].set(1e-3)] * 3  # away from 0
+    new, _ = run(genie(lr, dropout=0.0, **options), params, gradients)
+    assert jnp.isfinite(new).all()
+    assert (jnp.abs(new) == largest).all() or options
+    start = jnp.zeros((20, 512), jnp.float32)
+    moved, _ = run(genie(lr, dropout=0.0, **options), start, gradients[:1])
+    np.testing.assert_allclose(jnp.abs(moved), min(lr * 1e-3, largest), rtol=0.02)
 
 
 def test_schedules_and_injected_options() -> None:

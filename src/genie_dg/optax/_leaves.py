@@ -43,20 +43,24 @@ def compiled_update(rule: Rule) -> UpdateLeaf:
 
 
 def update_leaf(rule: Rule, leaf: Leaf, s: Scalars, key: Array, threshold: Array) -> Moved:
-    """The update and the new moments of one leaf."""
+    """The update and the new moments of one leaf; weights and updates saturate at the largest number."""
     p, g, m, v = leaf
     wide = compute_dtype(m.dtype)
     s = s.to(wide)
     m, v = advance(rule, p, g, m, v, s)
-    new = update_of(rule, m, v, s, key, threshold)
-    if p is not None:
-        old = p.astype(wide)
-        if rule.shrink:
-            new = new - old * s.shrink
-        largest = largest_number(p.dtype)
-        new = jnp.clip(new, -largest - old, largest - old)  # the sum saturates
     bound = largest_number(g.dtype)
-    return jnp.clip(new, -bound, bound).astype(g.dtype), m, v
+
+    def bounded(new: Array) -> Array:
+        if p is not None:
+            old, largest = p.astype(wide), largest_number(p.dtype)
+            if rule.shrink:
+                new = new - old * s.shrink
+            new = jnp.clip(new, -largest - old, largest - old)  # the sum saturates
+        return jnp.clip(new, -bound, bound)
+
+    narrow = any(x is not None and x.dtype != wide for x in (p, g))
+    new = update_of(rule, m, v, s, key, threshold, bounded, always=narrow or (rule.shrink and p is not None))
+    return new.astype(g.dtype), m, v
 
 
 def update_leaves(

@@ -64,8 +64,20 @@ def element_words(shape: tuple[int, ...], key: Array) -> Array:
     row = _round((index >> (LANES.bit_length() - 1)) ^ key[0], 16, _FIRST) + key[1]
     row = _round(row, 15, _SECOND)
     row = row ^ (row >> 16)
-    lane = _mix(((index & np.uint32(LANES - 1)) + np.uint32(1)) * np.uint32(GOLDEN))
-    return _round((row ^ lane) * _FIRST, 15, _SECOND)
+    return _round((row ^ _lane_words(shape, index)) * _FIRST, 15, _SECOND)
+
+
+def _lane_words(shape: tuple[int, ...], index: Array) -> Array:
+    """What an element's place in its row adds; a short constant where rows end where the array's do."""
+    if shape and shape[-1] % LANES == 0:
+        constant = np.tile(_lane_word(np.arange(LANES, dtype=np.uint32)), shape[-1] // LANES)
+        return jnp.broadcast_to(jnp.asarray(constant), shape)
+    word: Array = _lane_word(index & np.uint32(LANES - 1))
+    return word
+
+
+def _lane_word(lane: Any) -> Any:
+    return _mix((lane + np.uint32(1)) * np.uint32(GOLDEN))
 
 
 def element_indices(shape: tuple[int, ...]) -> Array:

@@ -12,11 +12,15 @@ networks, the array is *calm* and `calm_update` is taken in place of `full_updat
 with one condition for the whole array and not a ``lax.cond``: XLA fuses it with what the caller does with the
 update, and LLVM makes two loops of it, of which one runs, so that the update is never an array of its own.
 Only the two sums of kappa, whose result is one number, are behind a ``lax.cond``.
+
+What is kept out of the calm loop counts: bounds against overflow are put on the full update alone, because
+:math:`|m| \le \sqrt{v}` bounds a calm one, and `lesser` is one instruction where ``jnp.minimum`` is several.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,6 +35,9 @@ from . import _random
 Number: TypeAlias = "float | Array"
 """A Python number, which takes the dtype of what it meets, or an array of no dimensions."""
 
+
+LARGEST_SIZE = 2.0**60
+"""A calm update with a larger step size is bounded like any other."""
 
 SMALL = 4096
 """Arrays with fewer elements are always computed in full: a choice takes longer to compile than it saves."""
@@ -107,8 +114,18 @@ def advance(rule: Rule, p: Array | None, g: Array, m: Array, v: Array, s: Scalar
         g = g + p.astype(wide) * s.l2
     new_m = m.astype(wide) * s.beta + g * s.weight
     old_v = v.astype(wide) * s.beta
-    new_v = old_v + jnp.minimum(g * g * s.weight, largest_number(v.dtype) - old_v)
+    new_v = old_v + lesser(largest_number(v.dtype) - old_v, g * g * s.weight)
     return new_m.astype(m.dtype), new_v.astype(v.dtype)
+
+
+def lesser(a: Number, b: Array) -> Array:
+    """The lesser of two; ``b`` where one is not a number, which ``jnp.minimum`` takes pains to keep."""
+    return jnp.where(a < b, a, b)
+
+
+def greater(a: Number, b: Array) -> Array:
+    """The greater of two; ``b`` where one is not a number."""
+    return jnp.where(a > b, a, b)
 
 
 def largest_number(dtype: Any) -> float:
@@ -192,11 +209,11 @@ def calm_update(rule: Rule, m: Array, v: Array, s: Scalars, draw: Draw) -> Array
         step = mean
     elif rule.formulation == "released":
         square, second = mean * mean, v * s.inverse_correction
-        s2 = jnp.minimum(second - square, second * _doubled(s, m.dtype) - (square + square)) * s.inverse_freedom
+        s2 = lesser(second * _doubled(s, m.dtype) - (square + square), second - square) * s.inverse_freedom
         signal = square + FLOOR
-        step = signal / (jnp.maximum(s2, s.least) * s.rho + signal) * mean
+        step = signal / (greater(s.least, s2) * s.rho + signal) * mean
     else:
-        step = m * m / jnp.maximum(v, FLOOR) * mean
+        step = m * m / greater(FLOOR, v) * mean
     step = -step * s.size
     if rule.mask:
         step = jnp.where(_random.drop_mask(draw.word, draw.threshold), 0.0, step)
@@ -211,16 +228,38 @@ def largest_variance(rule: Rule, v: Array, s: Scalars) -> Array:
     return largest
 
 
-def update_of(rule: Rule, m: Array, v: Array, s: Scalars, key: Array, threshold: Array) -> Array:
-    """What is added to the parameter, decay apart, for new moments, in the dtype of the computation."""
+def update_of(
+    rule: Rule,
+    m: Array,
+    v: Array,
+    s: Scalars,
+    key: Array,
+    threshold: Array,
+    bounded: Callable[[Array], Array],
+    always: bool,
+) -> Array:
+    """What is added to the parameter, decay apart, for new moments, in the dtype of the computation.
+
+    Args:
+        rule: the switches.
+        m: the new first moment.
+        v: the new second moment.
+        s: the numbers of the step.
+        key: of the random numbers.
+        threshold: of the mask.
+        bounded: puts an update within the bounds of its dtype.
+        always: bound calm updates, too; else they are known to be small.
+    """
     wide = compute_dtype(m.dtype)
     m, v = m.astype(wide), v.astype(wide)
     draw = Draw(_random.element_words(m.shape, key), threshold)
     if wide == jnp.float64 or not (rule.noise or rule.precondition) or m.size < SMALL:
-        return full_update(rule, m, v, s, draw, noise_scale(rule, m, v, s, None))
-    calm = largest_variance(rule, v, s) <= CALM / 2  # False for NaN; half, because the bound was rounded
-    full = full_update(rule, m, v, s, draw, noise_scale(rule, m, v, s, calm))
-    return jnp.where(calm, calm_update(rule, m, v, s, draw), full)
+        return bounded(full_update(rule, m, v, s, draw, noise_scale(rule, m, v, s, None)))
+    # False for NaN; half, because the bound was rounded
+    calm = (largest_variance(rule, v, s) <= CALM / 2) & (jnp.abs(s.size) <= LARGEST_SIZE)
+    full = bounded(full_update(rule, m, v, s, draw, noise_scale(rule, m, v, s, calm)))
+    short = calm_update(rule, m, v, s, draw)
+    return jnp.where(calm, bounded(short) if always else short, full)
 
 
 def noise_scale(rule: Rule, m: Array, v: Array, s: Scalars, calm: Array | None) -> Number:
