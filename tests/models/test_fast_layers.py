@@ -161,8 +161,8 @@ def test_gradients_of_gradients() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda x: x.contiguous(), lambda x: x.double(), lambda x: x[:0]],
-    ids=["channels first", "float64", "no pictures"],
+    [lambda x: x.double(), lambda x: x[:0]],
+    ids=["float64", "no pictures"],
 )
 def test_what_torch_serves(change: Callable[[Tensor], Tensor]) -> None:
     assert fast.can_serve(pictures(2, 8, 4, 4), torch.ones(1))
@@ -211,6 +211,11 @@ class TestNetwork:
             if handle is not None:
                 handle.remove()
         assert calls == (inner[3:4] if hooked else [])
+
+    def test_any_layout_gives_the_same_bits(self, network: nn.Module) -> None:
+        x = pictures(3, 3, 32, 32)
+        results = [with_gradients(network.featurizer, one) for one in (x, x.contiguous())]  # type: ignore[arg-type]
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
     def test_training_statistics_are_torchs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         results = []

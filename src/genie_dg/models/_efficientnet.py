@@ -11,7 +11,7 @@ from efficientnet_lite_pytorch.model import EfficientNet, MBConvBlock  # type: i
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._fast_layers import can_serve, clamp_convolve_clamp, convolve, convolve_and_bias, is_plain
+from ._fast_layers import can_serve, channels_last, clamp_convolve_clamp, convolve, convolve_and_bias, is_plain
 
 
 @final
@@ -24,9 +24,9 @@ class Block(MBConvBlock):  # type: ignore[misc]
             y: Tensor = super().forward(inputs, drop_connect_rate)
             return y
         args = self._block_args
-        x, shift = inputs, None
+        x, shift = channels_last(inputs), None
         if args.expand_ratio != 1:
-            x, shift = convolve_and_bias(inputs, self._expand_conv, self._bn0)
+            x, shift = convolve_and_bias(x, self._expand_conv, self._bn0)
         x = clamp_convolve_clamp(x, shift, self._depthwise_conv, self._bn1)
         x = convolve(x, self._project_conv, self._bn2)
         return x + inputs if x.shape == inputs.shape and args.id_skip and args.stride == 1 else x
@@ -49,7 +49,7 @@ class Network(EfficientNet):  # type: ignore[misc]
         ):
             features: Tensor = super().extract_features(inputs)
             return features
-        x = F.relu6(convolve(inputs, self._conv_stem, self._bn0), inplace=True)
+        x = F.relu6(convolve(channels_last(inputs), self._conv_stem, self._bn0), inplace=True)
         for block in self._blocks:
             x = block(x)
         return F.relu6(convolve(x, self._conv_head, self._bn1), inplace=True)

@@ -5,9 +5,9 @@ convolution before it (`folded`), and autograd finds the gradients of both. What
 block, clamp, depthwise convolution, clamp, is one pass in C (`_fast_layers.c`). Roundings differ from torch's
 layers; what is computed does not.
 
-C serves float32 on CPU, channels last. Everything else, and everything that must see torch's own operations
-(``vmap``, export, tracing, ``torch.compile``, autocast, gradients of gradients), takes torch's way, and so
-does everything where there is no C compiler (`genie_dg._c_library`).
+C serves float32 on CPU, in the layout channels last, to which inputs are brought. Everything else, and everything
+that must see torch's own operations (``vmap``, export, tracing, ``torch.compile``, autocast, gradients of
+gradients), takes torch's way, and so does everything where there is no C compiler (`genie_dg._c_library`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def can_serve(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.float32
         and x.dim() == 4
         and x.numel() > 0
-        and x.is_contiguous(memory_format=torch.channels_last)
         and not (
             torch.compiler.is_compiling()
             or torch._C._get_tracing_state() is not None
@@ -142,8 +141,13 @@ def clamp_convolve_clamp(
     stride = convolution.stride[0]
     if weight.shape[-1] > LARGEST_KERNEL or x.shape[1] % LANES:
         return plain_middle(x, shift, weight, bias, stride)
-    y: Tensor = _Middle.apply(x.contiguous(memory_format=torch.channels_last), shift, weight, bias, stride)
+    y: Tensor = _Middle.apply(channels_last(x), shift, weight, bias, stride)
     return y
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The same numbers in that layout."""
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def plain_middle(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
@@ -180,7 +184,7 @@ class _Middle(torch.autograd.Function):
         if torch.is_grad_enabled():  # a gradient that is differentiated itself
             return (*_with_a_graph(plain_middle, inputs, ctx.stride, g, ctx.needs_input_grad), None)
         x, shift, weight, _ = inputs
-        g = g.contiguous(memory_format=torch.channels_last)
+        g = channels_last(g)
         taps = _by_tap(weight, *ctx.reach)
         called, shape = library(), ctypes.byref(ctx.shape)
         assert called is not None

@@ -27,7 +27,7 @@ def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
     The Lite variants and their normalisation are those of TensorFlow's repository ``tpu``,
     ``efficientnet/lite``.
 
-    On CPU, channels last, batch norms with fixed statistics are folded into the convolutions before them, and
+    On CPU, batch norms with fixed statistics are folded into the convolutions before them, and
     depthwise convolutions are computed in C (`genie_dg.models._fast_layers`).
 
     Differs from the public code in that blocks are never dropped while training: an objective draws no random
