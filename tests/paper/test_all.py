@@ -6,8 +6,12 @@ import csv
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
+
+from genie_dg.cli.paper import Times
 from genie_dg.paper.fig_landscape import STEPS
 from genie_dg.paper.kept_ledgers import kept_ledger
 from genie_dg.paper.ledger import CLAIMS
@@ -23,7 +27,12 @@ def test_paper_all(tmp_path: Path) -> None:
     done = command("all", tmp_path)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "smoke"
-    assert {path.name for path in out.iterdir()} == set(PAPER)
+    assert {path.name for path in out.iterdir()} == {*PAPER, "times.json"}
+    times = json.loads((out / "times.json").read_text(encoding="utf-8"))
+    assert set(times) == set(PAPER)
+    assert all(seconds > 0 for seconds in times.values())
+    assert f"Part {len(PAPER)} of {len(PAPER)}" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("all  ")
     told = [line.removeprefix("wrote ") for line in done.stdout.splitlines() if line.startswith("wrote ")]
     assert all(Path(path).stat().st_size > 0 for path in told)
     assert len(told) == len(set(told)) > 30
@@ -32,6 +41,27 @@ def test_paper_all(tmp_path: Path) -> None:
         assert (out / name / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     for check in (tables, osgr, heatmap, landscape, features, ledger):
         check(out)
+
+
+def test_times_add_up_over_calls_that_were_stopped(tmp_path: Path) -> None:
+    times = Times(tmp_path / "cpu" / "times.json")
+
+    def stopped() -> None:
+        with times.of("osgr"):
+            time.sleep(0.02)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    first = times.read()["osgr"]
+    with times.of("osgr"):
+        time.sleep(0.02)
+    with times.of("umap"):
+        pass
+    assert times.read()["osgr"] >= first + 0.02 >= 0.04
+    assert times.table().splitlines()[1:] == [*(f"{n:15} 0 seconds" for n in ("osgr", "umap", "all"))]
+    (tmp_path / "cpu" / "times.json").write_text("[")
+    assert times.read() == {}
 
 
 def command(name: str, out: Path) -> subprocess.CompletedProcess[str]:

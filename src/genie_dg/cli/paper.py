@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genie_dg.arguments import MANY, path, path_text, some_text, whole
@@ -110,26 +112,67 @@ def make_all(rows: list[PaperRow], arguments: argparse.Namespace) -> int:
     """Make every part; one that cannot be made is told and does not stop the others.
 
     A figure at scale paper whose data set is not here is no failure: its command is printed, as tables print
-    theirs.
+    theirs. At the end stands how long each part took, all calls of the command together: what is stopped and
+    goes on later has its whole time there.
     """
     from genie_dg.paper.request import NeedsData
 
     failed = {}
-    for row in rows:
+    times = Times(arguments.out / arguments.scale / "times.json")
+    for number, row in enumerate(rows, 1):
         own = row.own_sets and arguments.scale == "paper"
+        print(f"Part {number} of {len(rows)}", flush=True)
         try:
-            _make(row, arguments, "" if own else arguments.data or "")
+            with times.of(row.name):
+                _make(row, arguments, "" if own else arguments.data or "")
         except NeedsData as error:
             command = f"genie-dg paper {row.name} --scale paper --root DATA"
             print(f"Not made: {error}\nThe command: {command} --out {arguments.out}\n")
         except InputError as error:
             failed[row.name] = str(error)
             print(f"Not made: {error}\n")
+    print(times.table())
     if failed:
         first, why = next(iter(failed.items()))
         names = ", ".join(failed)
         raise InputError(f"{len(failed)} of {len(rows)} parts could not be made: {names}. {first}: {why}")
     return 0
+
+
+class Times:
+    """Seconds by part, added up over calls in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[str, float]:
+        """What has been added up; nothing where the file is damaged."""
+        try:
+            known = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {name: float(seconds) for name, seconds in known.items() if isinstance(seconds, (int, float))}
+
+    @contextmanager
+    def of(self, part: str) -> Iterator[None]:
+        """Add the time of what is done inside, however it ends."""
+        from genie_dg.files import write_json
+
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            known = self.read()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, {**known, part: known.get(part, 0.0) + time.monotonic() - start})
+
+    def table(self) -> str:
+        """A line for each part, and the whole."""
+        from genie_dg.bench.status import duration
+
+        known = self.read()
+        lines = [f"{name:15} {duration(seconds)}" for name, seconds in known.items()]
+        return "\n".join(["Time, all calls together:", *lines, f"{'all':15} {duration(sum(known.values()))}"])
 
 
 def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:

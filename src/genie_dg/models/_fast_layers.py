@@ -5,7 +5,7 @@ convolution before it (`folded`), and autograd finds the gradients of both. What
 block, clamp, depthwise convolution, clamp, is one pass in C (`_fast_layers.c`). Roundings differ from torch's
 layers; what is computed does not.
 
-C serves float32 on CPU, in the layout channels last, to which inputs are brought. Everything else, and everything
+C serves float32 on CPU, in the layout channels last, to which inputs are brought. Everything else, and all
 that must see torch's own operations (``vmap``, export, tracing, ``torch.compile``, autocast, gradients of
 gradients), takes torch's way, and so does everything where there is no C compiler (`genie_dg._c_library`).
 """
