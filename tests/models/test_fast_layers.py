@@ -212,6 +212,19 @@ class TestNetwork:
                 handle.remove()
         assert calls == (inner[3:4] if hooked else [])
 
+    def test_a_layer_put_in_place_of_another_is_called(self, network: nn.Module) -> None:
+        class Adapted(nn.Conv2d):
+            def forward(self, x: Tensor) -> Tensor:
+                return 0 * super().forward(x)
+
+        x, other = pictures(1, 3, 32, 32), copy.deepcopy(network)
+        block = other.get_submodule("featurizer.network._blocks.2")
+        usual = block._project_conv
+        adapted = Adapted(usual.in_channels, usual.out_channels, 1, bias=False)  # type: ignore[arg-type, union-attr]
+        adapted.load_state_dict(usual.state_dict())  # type: ignore[union-attr]
+        block._project_conv = adapted
+        assert not torch.allclose(classify(other, x), classify(network, x), rtol=0.1)
+
     def test_any_layout_gives_the_same_bits(self, network: nn.Module) -> None:
         x = pictures(3, 3, 32, 32)
         results = [with_gradients(network.featurizer, one) for one in (x, x.contiguous())]  # type: ignore[arg-type]

@@ -5,13 +5,28 @@ Imported only where that package is installed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, final
 
 from efficientnet_lite_pytorch.model import EfficientNet, MBConvBlock  # type: ignore[import-untyped]
-from torch import Tensor
+from efficientnet_lite_pytorch.utils import Conv2dDynamicSamePadding  # type: ignore[import-untyped]
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._fast_layers import can_serve, channels_last, clamp_convolve_clamp, convolve, convolve_and_bias, is_plain
+from ._fast_layers import can_serve, channels_last, clamp_convolve_clamp, convolve, convolve_and_bias
+
+KINDS = (Conv2dDynamicSamePadding, nn.BatchNorm2d, nn.ReLU6)
+"""The layers of a block; others, such as those that adapters put in their place, are called."""
+
+
+def is_plain(modules: Iterable[nn.Module]) -> bool:
+    """Whether nobody would notice that these are not called: usual layers, no hooks, statistics fixed."""
+    return all(
+        type(m) in KINDS
+        and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
+        and not (m.training and isinstance(m, nn.BatchNorm2d))
+        for m in modules
+    )
 
 
 @final
@@ -20,7 +35,7 @@ class Block(MBConvBlock):  # type: ignore[misc]
 
     def forward(self, inputs: Tensor, drop_connect_rate: float | None = None) -> Tensor:
         """As in the package, whose code serves where C does not."""
-        if drop_connect_rate or not (can_serve(inputs, self._bn1.weight) and is_plain(*self.children())):
+        if drop_connect_rate or not (can_serve(inputs, self._bn1.weight) and is_plain(self.children())):
             y: Tensor = super().forward(inputs, drop_connect_rate)
             return y
         args = self._block_args
@@ -45,7 +60,7 @@ class Network(EfficientNet):  # type: ignore[misc]
         """As in the package; batch norms of stem and head are folded into their convolutions."""
         outer = (self._conv_stem, self._bn0, self._conv_head, self._bn1, self._swish)
         if self._global_params.drop_connect_rate or not (
-            can_serve(inputs, self._bn0.weight) and is_plain(*outer)
+            can_serve(inputs, self._bn0.weight) and is_plain(outer)
         ):
             features: Tensor = super().extract_features(inputs)
             return features

@@ -84,18 +84,6 @@ def can_serve(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def is_plain(*modules: nn.Module) -> bool:
-    """Whether nobody would notice that these modules are not called: no hooks, and statistics are fixed."""
-    return not any(
-        m._forward_hooks
-        or m._forward_pre_hooks
-        or m._backward_hooks
-        or m._backward_pre_hooks
-        or (m.training and isinstance(m, nn.BatchNorm2d))
-        for m in modules
-    )
-
-
 def _same(size: int, kernel: int, stride: int) -> tuple[int, int, int]:
     """TensorFlow's "same": the output's size, and the padding before and after."""
     out = -(-size // stride)
