@@ -15,6 +15,7 @@ import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import jinja2
@@ -138,12 +139,15 @@ def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
     """The expected accuracy of the best of k draws, as a picture with its numbers."""
     figure = new_figure(6.4, 4.0)
     ax = figure.subplots()
-    for place, (row, values) in enumerate(best_of.items()):
+    for place, values in enumerate(best_of.values()):
         colour, dashes = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS)]
         shown = [100 * v for v in values]
         ax.plot(range(1, len(values) + 1), shown, marker="o", color=colour, linestyle=dashes)
-        ax.annotate(study.names[row], (len(values), 100 * values[-1]), xytext=(6, 0), fontsize=8,
-                    textcoords="offset points", va="center", color=colour)  # fmt: skip
+    low, high = ax.get_ylim()
+    heights = apart([100 * values[-1] for values in best_of.values()], (high - low) / 22)
+    for place, ((row, values), height) in enumerate(zip(best_of.items(), heights, strict=True)):
+        colour = COLOURS[place % len(COLOURS)]
+        ax.text(len(values) + 0.1, height, study.names[row], fontsize=8, va="center", color=colour)
     ax.set_xlabel("draws tried")
     ax.set_ylabel("accuracy on the domain left out (%)")
     ax.set_xticks(range(1, max(map(len, best_of.values())) + 1))
@@ -151,6 +155,19 @@ def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     numbers = [[study.names[r], k, v] for r, values in best_of.items() for k, v in enumerate(values, 1)]
     save(study, figure, "budget", ["row", "k", "accuracy"], numbers)
+
+
+def apart(heights: Sequence[float], least: float) -> list[float]:
+    """Where labels go that want to be at these heights and need a distance: moved up from the lowest on.
+
+    >>> apart([1.0, 3.0, 1.25], 0.5)
+    [1.0, 3.0, 1.5]
+    """
+    placed = list(heights)
+    order = sorted(range(len(placed)), key=lambda i: placed[i])
+    for below, above in pairwise(order):
+        placed[above] = max(placed[above], placed[below] + least)
+    return placed
 
 
 def watched_curves(study: Study) -> dict[str, dict[str, dict[int, list[float]]]]:
@@ -201,8 +218,9 @@ def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) ->
     """Accuracy of every draw, less the mean of its split, against its learning rate, one panel a row."""
     rows = found.rows
     across = min(4, len(rows))
-    figure = new_figure(3.0 * across, 2.6 * -(-len(rows) // across))
-    axes = figure.subplots(-(-len(rows) // across), across, squeeze=False, sharey=True).flat
+    down = -(-len(rows) // across)
+    figure = new_figure(3.0 * across, 2.4 * down)
+    axes = list(figure.subplots(down, across, squeeze=False, sharey=True, gridspec_kw={"hspace": 0.45}).flat)
     numbers: list[list[object]] = []
     for ax, row in zip(axes, rows, strict=False):
         for draws in found.grouped[row].values():
@@ -219,10 +237,10 @@ def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) ->
         ax.tick_params(labelsize=8)
         ax.set_title(study.names[row], fontsize=9)
         ax.spines[["top", "right"]].set_visible(False)
-    for ax in list(axes)[len(rows) :]:
+    for ax in axes[len(rows) :]:
         ax.set_visible(False)
-    figure.supxlabel("learning rate", fontsize=9, y=-0.05)
-    figure.supylabel("points above the mean of the split", fontsize=9)
+    figure.supxlabel("learning rate", fontsize=9, y=-0.03)
+    figure.supylabel("points above the mean of the split", fontsize=9, x=0.07)
     save(study, figure, "rates", ["row", "lr", "points"], numbers)
 
 
