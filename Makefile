@@ -24,7 +24,7 @@ help: ## show this list
 
 setup: $(STAMP) ## create .venv and install genie-dg with all extras and the tools (once)
 
-demo: $(STAMP) ## three optimizers fine-tune a pretrained network, from a sweep to a report (two to three minutes)
+demo: $(STAMP) ## three optimizers fine-tune a pretrained network, from a sweep to a report (one to three minutes)
 	@$(BIN)/genie-dg demo
 
 test: $(STAMP) browser ## run the tests, except the slow ones
