@@ -86,8 +86,8 @@ def keep_freed_memory() -> bool:
     """Let the C library keep large blocks that are freed for the next step, once and for the whole process.
 
     glibc otherwise gives them back to the system, which hands them out again page by page, each filled with
-    zeros: a third of a step of a small network on CPU (`benchmarks/fast_layers.py`). The process stays as large
-    as it was at its largest. The environment's own settings are left alone.
+    zeros: an eighth to a fifth of a step of a small network on CPU (`benchmarks/fast_layers.py`). The process
+    stays as large as it was at its largest. The environment's own settings are left alone.
 
     Returns:
         Whether it was done; other C libraries have no such setting.

@@ -76,7 +76,7 @@ DEMOS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The defaults take two to three minutes on two cores."""
+    """The defaults take one to three minutes on two cores."""
     parser.add_argument(
         "-o", "--out", metavar="FOLDER", type=path, help="the folder of its runs (default: runs/demo-SET)"
     )

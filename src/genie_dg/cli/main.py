@@ -24,7 +24,7 @@ VERBS = {
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
     "completion": "print a script that completes verbs, options and names in a shell",
     "data": "list, download, verify, cache and look at data sets",
-    "demo": "optimizers fine-tune a pretrained network: sweep, table and report (two to three minutes)",
+    "demo": "optimizers fine-tune a pretrained network: sweep, table and report (one to three minutes)",
     "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",
     "env": "print the versions, devices and tools that matter to genie-dg",
     "evaluate": "how right a model is on labelled pictures: by domain and class, confusion, calibration",
