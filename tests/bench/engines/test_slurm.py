@@ -69,8 +69,9 @@ def test_an_array_of_two_runs_gives_the_bytes_of_this_process(tmp_path: Path) ->
         "cancels them."
     ]
     for k, job in enumerate(jobs):
-        log = (job.folder / f"slurm-{made.job}_{k}.log").read_text()
-        assert "Exiting after successful completion" in log
+        log = job.folder / f"slurm-{made.job}_{k}.log"
+        # a run is done when its last record is written, which is before its job has ended
+        wait_for(lambda log=log: "Exiting after successful completion" in log.read_text(), 60)  # type: ignore[misc]
     assert list((tmp_path / "slurm").rglob("*_submitted.pkl")) == []
     assert len(launch_here([job_in(tmp_path / "here", name) for name in ("adam", "genie")]).done) == 2
     assert bytes_of(tmp_path / "slurm") == bytes_of(tmp_path / "here")
