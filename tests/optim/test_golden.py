@@ -72,11 +72,19 @@ def own_kernels() -> Iterator[None]:
     _fused.kernels_for.cache_clear()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def cases() -> Iterator[Any]:
+    """Every path and rule in both precisions; of those that are compiled, the whole rules are not slow."""
+    for dtype in (torch.float64, torch.float32):
+        for path in PATHS:
+            for variant in VARIANTS:
+                slow = path == "fused" and not variant.endswith("full")
+                name = f"{str(dtype)[6:]}-{path}-{variant}"
+                yield pytest.param(dtype, path, variant, id=name, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize(("dtype", "path", "variant"), list(cases()))
 def test_golden_trajectory(
-    golden: dict[str, Any], scripted: None, variant: str, path: str, dtype: torch.dtype
+    golden: dict[str, Any], scripted: None, dtype: torch.dtype, path: str, variant: str
 ) -> None:
     theta = torch.nn.Parameter(torch.tensor(golden["theta0"], dtype=dtype))
     options: dict[str, Any] = {"dropout": golden["p"], **VARIANTS[variant], **PATHS[path]}

@@ -68,7 +68,7 @@ def test_finite_gradients_keep_everything_finite(**case: Any) -> None:
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
-@cases(["fused"], [torch.float32, torch.float16], ["released"])  # each pair is a kernel to compile
+@cases(["fused"], [torch.float16], ["released"])  # each pair is a kernel to compile; the slow test has all
 def test_finite_gradients_in_compiled_kernels(**case: Any) -> None:
     stay_finite(**case)
 

@@ -23,6 +23,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "decoupled": {"weight_decay": 0.1, "decoupled_weight_decay": True, "dropout": 0.0},
     "ascent": {"maximize": True, "beta": 0.8, "weight_decay": 0.05},
 }
+COMPILED = ("defaults", "algorithm1", "ascent")
+"""Whose kernels are compiled in every run of the tests; each takes seconds, so the others are slow tests."""
 
 
 def twins(params: list[torch.nn.Parameter], options: dict[str, Any]) -> list[oracle.Twin]:
@@ -54,8 +56,19 @@ def draws(index: int, step: int, n: int, p: float, seed: int) -> tuple[list[floa
 
 @pytest.mark.filterwarnings("ignore:GENIE. at step 50 no matrix")  # these steps are meant to be short
 @pytest.mark.parametrize("scale", [0.05, 3.0], ids=["calm", "live"])
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        pytest.param(
+            path,
+            name,
+            marks=[pytest.mark.slow] if path == "fused" and name not in COMPILED else [],
+            id=f"{path}-{name}",
+        )
+        for path in PATHS
+        for name in OPTIONS
+    ],
+)
 def test_hundred_steps(path: str, name: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_fused, "PACK_SHARE", 0.0)  # the kernel, however small the tensor
     options = OPTIONS[name]

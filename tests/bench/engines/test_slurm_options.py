@@ -111,9 +111,12 @@ def test_a_limit_on_the_number_of_jobs_is_told_from_other_refusals(text: str, fe
 
 
 def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is not part of a cluster: the words of Slurm, once, and no traceback."""
+    """A machine that does not reach its cluster: the words of Slurm, once, and no traceback."""
     if shutil.which("sinfo") is None:
         pytest.skip("There is no sinfo here; make slurm installs Debian's Slurm.")
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))
-    with pytest.raises(ClusterError, match=r"^sinfo failed \(.+\); is this a login node of a cluster\?$"):
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=gone\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    said = r"^sinfo failed \(.*Unable to contact slurm controller.*\); is this a login node of a cluster\?$"
+    with pytest.raises(ClusterError, match=said):
         _slurm_cluster.partitions()
