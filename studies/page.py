@@ -14,6 +14,7 @@ import json
 import math
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ import jinja2
 import polars as pl
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from genie_dg.paper.study import Study, chosen_draws, read_study
+from genie_dg.paper.study import WIDER, Study, chosen_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Candidate, Comparison, Comparisons, compare_all
 from genie_dg.results.frame import load
@@ -79,12 +80,52 @@ def at_ends(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> list[str
     """A sentence for each row of which a chosen rate lies at the end of its range."""
     told = []
     for row, runs in chosen.items():
-        low, high = study.ranges[study.names[row]]
-        rates = [math.log10(rate) for c in runs if (rate := rate_of(c)) is not None]
-        ends = sum(x < low + NEAR_END or x > high - NEAR_END for x in rates)
-        if ends:
-            told.append(f"{study.names[row]}: {ends} of {len(rates)}")
+        count = ends(runs, study.ranges[study.names[row]])
+        if count:
+            told.append(f"{study.names[row]}: {count} of {len(runs)}")
     return told
+
+
+def ends(runs: Sequence[Candidate], powers: tuple[float, float]) -> int:
+    """How many runs have a rate at an end of its range."""
+    rates = [math.log10(rate) for c in runs if (rate := rate_of(c)) is not None]
+    return sum(x < powers[0] + NEAR_END or x > powers[1] - NEAR_END for x in rates)
+
+
+def wider_table(study: Study) -> str:
+    """By row whose range was widened its accuracy and its difference to Adam, without and with those draws.
+
+    Only rows with all their runs, here and there; empty where there is none.
+    """
+    counts, base, lines = Counter(study.wider["row"]), f"ERM + {BASELINES[0]}", []
+    for row in (row for row in study.complete if counts[row] == study.planned and base in study.complete):
+        own = study.frame.filter(pl.col("row").is_in([row, base]))
+        for frame in (own, pl.concat([own, study.wider.filter(pl.col("row") == row)])):
+            found = compare_all(frame, [row], base)
+            (c,) = found.differences
+            runs = [draws[-1] for draws in found.grouped[row].values()]
+            name = study.names[row] + (WIDER if frame is not own else "")
+            low, high = (10**power for power in study.ranges[name])
+            said = summary(c)
+            lines.append(
+                [
+                    study.names[row],
+                    f"{low:.2g} to {high:.2g}",
+                    str(len(found.best_of[row])),
+                    percent(found.best_of[row][-1]),
+                    f"{said['points']} ({said['interval']}: {said['verdict']})",
+                    f"{ends(runs, study.ranges[name])} of {len(runs)}",
+                ]
+            )
+    heads = [
+        "row",
+        "range of the rate",
+        "draws",
+        "accuracy",
+        "against Adam with five draws",
+        "chosen at an end",
+    ]
+    return markdown_table(heads, lines) if lines else ""
 
 
 def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
@@ -288,6 +329,7 @@ def page_values(study: Study) -> dict[str, object]:
         "widths": sensitivity_table(study, widths),
         "width_of": {study.names[row]: w.decades for row, w in widths.items()},
         "ends": at_ends(study, chosen),
+        "wider": wider_table(study),
         "balance": balance_table(study, chosen),
         "pace": pace_table(study, rows),
         "watched": draw_watched(study),

@@ -12,6 +12,8 @@ VARIANTS = {
     "sam-adam": ("sam", {"base": "adam"}),
     "genie-precondition": ("genie", {"noise": False, "dropout": 0.0}),
     "genie-scale-free": ("genie", {"scale_free": True}),
+    "genie-scale-free-wider": ("genie", {"scale_free": True}),
+    "msvag-wider": ("msvag", {}),
 }
 
 for name, (optimizer, fixed) in VARIANTS.items():

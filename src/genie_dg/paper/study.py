@@ -3,7 +3,8 @@
 A study is a folder with ``sweep.toml``, ``protocol.toml`` and ``runs.tar.xz``. A row counts when it has all the
 runs that the sweep plans for it. A number is the difference of two rows in one split (test domains, trial),
 each with the draw that training-domain validation chose; the interval is that of `genie_dg.results.compare`,
-which resamples trials and draws, so it includes the selection.
+which resamples trials and draws, so it includes the selection. Runs of a row ``NAME-wider`` are more draws of
+NAME from a wider range; no claim uses them, so that budgets stay equal.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from .request import PaperError
 from .verdict import LEVEL, Interval, Judgement, judge_intervals
 
 FILES = ("sweep.toml", "protocol.toml", "runs.tar.xz")
+WIDER = "-wider"
+"""The end of the name of a row whose draws come from a wider range than those of the row without it."""
 WOULD_CHANGE = "A larger network, more pixels, longer training or more draws; other data."
 """What would change the verdict of a study, which is in the paper's regime but for its size."""
 
@@ -40,6 +43,7 @@ class Study:
         names: by the name of a row in the frame that of its optimizer in the sweep, in the sweep's order.
         planned: runs of a row.
         ranges: by optimizer the powers of ten between which its learning rate was searched.
+        wider: the complete runs of wider ranges, under the names of the rows whose ranges they widen.
     """
 
     folder: Path
@@ -47,6 +51,7 @@ class Study:
     names: Mapping[str, str]
     planned: int
     ranges: Mapping[str, tuple[float, float]]
+    wider: pl.DataFrame
 
     @property
     def complete(self) -> list[str]:
@@ -79,12 +84,14 @@ def read_study(folder: Path) -> Study:
     }
     domains = len(frame["domains"][0]) if len(frame) else 0
     ranges = {key: rule["power"] for key, rule in protocol["search"].items() if key.endswith(".lr")}
+    plain = pl.col("row").str.strip_suffix(WIDER)
     return Study(
         folder,
         frame.filter(pl.col("row").is_in(list(names))),
         names,
         domains * sweep["hparams"] * sweep["trials"],
         {key.removesuffix(".lr"): (low, high) for key, (low, high) in ranges.items()},
+        frame.filter(pl.col("row").str.ends_with(WIDER), plain.is_in(list(names))).with_columns(plain),
     )
 
 
