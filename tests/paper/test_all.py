@@ -43,6 +43,17 @@ def test_paper_all(tmp_path: Path) -> None:
         check(out)
 
 
+def test_times_are_saved_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is killed runs nothing at its end."""
+    monkeypatch.setattr("genie_dg.cli.paper.SAVED", 0.01)
+    times = Times(tmp_path / "times.json")
+    with times.of("osgr"):
+        while not times.read().get("osgr"):
+            time.sleep(0.005)
+        under_way = times.read()["osgr"]
+    assert times.read()["osgr"] >= under_way > 0
+
+
 def test_times_add_up_over_calls_that_were_stopped(tmp_path: Path) -> None:
     times = Times(tmp_path / "cpu" / "times.json")
 

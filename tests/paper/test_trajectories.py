@@ -140,3 +140,24 @@ def test_a_run_is_measured_once(tmp_path: Path) -> None:
     assert (first.label, first.seed) == ("SGD", 0)
     assert 0 <= first.numbers["accuracy"] <= 100
     assert first.numbers["moves/window/weight"] > 0
+
+
+def test_runs_measured_side_by_side_have_the_same_numbers(tmp_path: Path) -> None:
+    data = open_data("digits")
+    config = RunConfig(data.name, (0,), backbone="mlp", batch_size=4, steps=4)
+    shares: list[float] = []
+    found = []
+    for workers in (1, 2):
+        runs = ClaimRuns(
+            data,
+            config,
+            replace(SIZES["smoke"], seeds=1),
+            tmp_path / str(workers) / "runs",
+            {},
+            workers=workers,
+        )
+        runs.progress = shares.append
+        found.append(list(run_numbers(runs, (SMALL[0], SMALL[3]))))
+    assert found[0] == found[1]
+    assert [run.label for run in found[0]] == ["SGD", "GENIE"]
+    assert shares == [0.5, 1.0] * 2

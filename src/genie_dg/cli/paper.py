@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from genie_dg.arguments import MANY, path, path_text, some_text, whole
@@ -17,6 +18,9 @@ from ._shared import add_out, console_of, require
 
 if TYPE_CHECKING:
     from genie_dg.paper.request import PaperRow
+
+SAVED = 10.0
+"""Seconds between two saves of how long a part has taken."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,16 +159,27 @@ class Times:
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:
-        """Add the time of what is done inside, however it ends."""
+        """Add the time of what is done inside, however it ends; saved now and then, for a kill."""
         from genie_dg.files import write_json
 
-        start = time.monotonic()
+        start, before, ended = time.monotonic(), self.read().get(part, 0.0), Event()
+
+        def save() -> None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, {**self.read(), part: before + time.monotonic() - start})
+
+        def save_now_and_then() -> None:
+            while not ended.wait(SAVED):
+                save()
+
+        saving = Thread(target=save_now_and_then, daemon=True)
+        saving.start()
         try:
             yield
         finally:
-            known = self.read()
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._path, {**known, part: known.get(part, 0.0) + time.monotonic() - start})
+            ended.set()
+            saving.join()
+            save()
 
     def table(self) -> str:
         """A line for each part, and the whole."""

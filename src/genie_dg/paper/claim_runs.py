@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -79,6 +79,7 @@ class ClaimRuns:
         given: learning rates by label that are taken for all algorithms and not tuned.
         tables: of what was measured along training, by name.
         notes: sentences that belong under the ledger.
+        progress: called with the share that is done of what is measured at present.
     """
 
     data: DomainSet
@@ -95,6 +96,7 @@ class ClaimRuns:
     given: Mapping[str, float] = field(default_factory=dict)
     tables: dict[str, NumbersTable] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    progress: Callable[[float], None] = lambda share: None
 
     @property
     def seeds(self) -> range:

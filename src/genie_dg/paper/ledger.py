@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,14 @@ def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
             continue
         title = ", ".join(names)
         request.say(f"claims: {title}")
-        request.tick(at, len(MEASURES), title)
+        runs.progress = partial(_tick, request, at, title)
+        runs.progress(0.0)
         numbers |= dict(zip(names, function(runs), strict=True))
     return numbers
+
+
+def _tick(request: Request, at: int, title: str, share: float) -> None:
+    request.tick(at + share, len(MEASURES), title)
 
 
 def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> Result:

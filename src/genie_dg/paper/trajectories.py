@@ -9,17 +9,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from genie_dg._types import MAIN
+from genie_dg.bench.train import same_kernels
 from genie_dg.data.domains import DomainSet
 from genie_dg.diagnostics.rules import GradientHistory
 from genie_dg.diagnostics.same_weights import Gains, mean_of_defined
 from genie_dg.files import read_whole, write_json
 from genie_dg.runs.record import RunConfig
 
-from .claim_runs import ClaimRuns
+from .claim_runs import ClaimRuns, Sizes
 from .figure_setup import OptimizerSetup, halves, samples
 from .runs import train_in_memory
 from .trajectory_ends import end_numbers, weights_of
@@ -68,16 +72,45 @@ def summarise(label: str, seed: int, points: Sequence[PointNumbers], end: Mappin
 
 
 def run_numbers(runs: ClaimRuns, setups: Sequence[OptimizerSetup]) -> Iterator[RunNumbers]:
-    """Train with each setup in each trial, and measure; what is on the disk is not repeated."""
-    training, measuring = halves(runs.data)
-    for seed in runs.seeds:  # so that what is there of a ledger that was stopped is whole trials
-        for setup in setups:
-            config = runs.config_of(setup, seed)
-            size = f"{runs.sizes.osgr_points}x{runs.sizes.pool}-{VERSION}"
-            kept = runs.runs.parent / "measured" / f"{config.run_id}-{size}.json"
-            if not kept.exists():
-                keep(kept, _run(runs, setup.label, config, training, measuring))
-            yield kept_numbers(kept)
+    """Train with each setup in each trial, and measure; what is on the disk is not repeated.
+
+    With several workers runs are measured side by side; each has one thread, so their numbers are the same.
+    """
+    # Trials in the outer loop, so that what is there of a ledger that was stopped is whole trials.
+    planned = [(setup.label, runs.config_of(setup, seed)) for seed in runs.seeds for setup in setups]
+    size = f"{runs.sizes.osgr_points}x{runs.sizes.pool}-{VERSION}"
+    folder = runs.runs.parent / "measured"
+    kept = [folder / f"{config.run_id}-{size}.json" for _, config in planned]
+    missing = [
+        (runs.data, runs.sizes, *one, path)
+        for one, path in zip(planned, kept, strict=True)
+        if not path.exists()
+    ]
+    for count, _ in enumerate(_measured(missing, runs.workers), 1):
+        runs.progress(count / len(missing))
+    yield from map(kept_numbers, kept)
+
+
+def _measured(missing: Sequence[tuple[Any, ...]], workers: int) -> Iterator[None]:
+    """Measure runs, in processes of their own where there are workers; after an error none is begun."""
+    if workers == 1 or len(missing) < 2:
+        for one in missing:
+            _measure_run(*one)
+            yield
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        for done in [pool.submit(_measure_run, *one) for one in missing]:
+            done.result()
+            yield
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _measure_run(data: DomainSet, sizes: Sizes, label: str, config: RunConfig, path: Path) -> None:
+    """Train and measure one run, and keep its numbers."""
+    with same_kernels(1):
+        keep(path, _run(data, sizes, label, config))
 
 
 def keep(path: Path, one: RunNumbers) -> None:
@@ -94,13 +127,12 @@ def kept_numbers(path: Path) -> RunNumbers:
     return RunNumbers(**{**held, "numbers": numbers})
 
 
-def _run(
-    runs: ClaimRuns, label: str, config: RunConfig, training: DomainSet, measuring: DomainSet
-) -> RunNumbers:
+def _run(data: DomainSet, sizes: Sizes, label: str, config: RunConfig) -> RunNumbers:
+    training, measuring = halves(data)
     config = replace(config, data_digest="")  # of halves
     sources = [k for k in range(len(training.domains)) if k not in config.test_domains]
-    pool = samples(measuring, sources, config.image_size, runs.sizes.pool)
-    every = max(1, config.steps // runs.sizes.osgr_points)
+    pool = samples(measuring, sources, config.image_size, sizes.pool)
+    every = max(1, config.steps // sizes.osgr_points)
     n = config.batch_size * len(sources)
     points: list[PointNumbers] = []
     for step, parts in train_in_memory(config, training):
@@ -119,5 +151,5 @@ def _run(
             window = now
         if (step + 1) % every == 0:
             before = weights_of(model)
-    unseen = samples(runs.data, config.test_domains, config.image_size, UNSEEN)
+    unseen = samples(data, config.test_domains, config.image_size, UNSEEN)
     return summarise(label, config.trial_seed, points, end_numbers(parts, pool, unseen))
