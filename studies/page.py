@@ -2,9 +2,9 @@
 
     python studies/page.py studies/pacs
 
-Reads ``runs.tar.xz``, ``protocol.toml``, ``sweep.toml`` and the text ``page.md.j2`` of the study and writes its
-``README.md``, the pictures and numbers in ``figures/``, and the verdict in the project's README. Every number
-of the page comes from here.
+Reads ``runs.tar.xz``, ``protocol.toml``, ``sweep.toml`` and the text ``page.md.j2`` of the study, which fills
+the blocks of ``study.md.j2``, and writes its ``README.md``, the pictures and numbers in ``figures/``, and the
+verdict in the project's README. Every number of the page comes from here.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from genie_dg.results.sensitivity import Width, rate_of, width
 from genie_dg.results.tables import tables
 from genie_dg.runs.read import watched
 
+HERE = Path(__file__).parent
 BASELINES = ("adam", "msvag")
 NAMES = {
     "adam": "Adam",
@@ -126,6 +127,27 @@ def wider_table(study: Study) -> str:
         "chosen at an end",
     ]
     return markdown_table(heads, lines) if lines else ""
+
+
+def inside_algorithms(second: Study | None) -> dict[str, object] | None:
+    """Of a study's second sweep the table, and what each optimizer differs from Adam inside one algorithm.
+
+    Algorithms of which all rows are complete; nothing where there is none.
+    """
+    if second is None:
+        return None
+    by_algorithm: dict[str, list[str]] = {}
+    for row in second.names:
+        by_algorithm.setdefault(row.partition(" + ")[0], []).append(row)
+    whole = {a: rows for a, rows in by_algorithm.items() if set(rows) <= set(second.complete)}
+    if not whole:
+        return None
+    own = second.frame.filter(pl.col("row").is_in([row for rows in whole.values() for row in rows]))
+    found = [
+        c for a, rows in whole.items() for c in compare_all(own, rows, f"{a} + {BASELINES[0]}").differences
+    ]
+    shown = render([t for t in tables(own, "training-domain") if t.kind == "domains"])
+    return {"table": shown, "differences": difference_table(second, found), "draws": own["draw"].n_unique()}
 
 
 def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
@@ -305,6 +327,7 @@ def page_values(study: Study) -> dict[str, object]:
         "complete": [study.names[row] for row in rows],
         "partial": {study.names[row]: count for row, count in study.partial.items()},
         "per_row": study.planned,
+        "name": study.folder.name,
     }
     if len(rows) < 2:
         return values
@@ -316,6 +339,8 @@ def page_values(study: Study) -> dict[str, object]:
         for base in BASELINES
         if f"ERM + {base}" in rows
     }
+    low, high = study.ranges[study.names[rows[0]]]
+    values |= {"trials": own["trial"].n_unique(), "decades": f"{high - low:.2g}"}
     draw_budgets(study, found.best_of)
     draw_rates(study, found, widths)
     values |= {
@@ -330,12 +355,13 @@ def page_values(study: Study) -> dict[str, object]:
         "width_of": {study.names[row]: w.decades for row, w in widths.items()},
         "ends": at_ends(study, chosen),
         "wider": wider_table(study),
+        "second": inside_algorithms(study.second),
         "balance": balance_table(study, chosen),
         "pace": pace_table(study, rows),
         "watched": draw_watched(study),
     }
     means = {study.names[row]: found.best_of[row][-1] for row in rows}
-    values["verdict"] = three_sentences(means, values["verdicts"])  # type: ignore[arg-type]
+    values["verdict"] = three_sentences(means, values["verdicts"], tried(study))  # type: ignore[arg-type]
     return values
 
 
@@ -347,7 +373,12 @@ def summary(c: Comparison) -> dict[str, str]:
     return {"points": points(c.mean), "interval": ends, "verdict": verdict(c)}
 
 
-TRIED = "for fine-tuning on a few domains with five tries of the settings"
+def tried(study: Study) -> str:
+    """What the advice is for."""
+    how = "fine-tuning" if study.pretrained else "training from random weights"
+    return f"for {how} on a few domains with {study.frame['draw'].n_unique()} tries of the settings"
+
+
 ADVICE = {
     "better": "{top} is worth the change from Adam.",
     "worse": "stay with Adam and tune its learning rate.",
@@ -357,12 +388,15 @@ ADVICE = {
 """What follows from the verdict on the best form of GENIE against Adam."""
 
 
-def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
+def three_sentences(
+    means: Mapping[str, float], verdicts: Mapping[str, Mapping[str, Mapping[str, str]]], tasks: str
+) -> str:
     """What a practitioner should know, by the rule of the intervals alone.
 
     Args:
         means: by row its accuracy with all draws.
         verdicts: by baseline and row, from `summary`.
+        tasks: what the advice is for, from `tried`.
     """
     best = max(means, key=lambda row: means[row])
     ours = {row: mean for row, mean in means.items() if row.startswith("genie")}
@@ -387,7 +421,7 @@ def three_sentences(means: Mapping[str, float], verdicts: Mapping[str, Mapping[s
         f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
         f"{first['interval']}): {first['verdict']}.",
         others_of_ours if len(ours) > 1 else alone,
-        f"So {TRIED}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
+        f"So {tasks}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
     ]
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
@@ -408,8 +442,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder in parser.parse_args(argv).studies:
         study = read_study(folder)
         environment = jinja2.Environment(
-            undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-        )
+            loader=jinja2.FileSystemLoader(HERE), undefined=jinja2.StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, autoescape=False,
+        )  # fmt: skip
         text = environment.from_string((folder / "page.md.j2").read_text(encoding="utf-8"))
         values = page_values(study)
         values.setdefault("verdict", f"Not decided yet: {values['runs']} of {values['planned']} runs are done.")

@@ -6,15 +6,20 @@ import json
 import re
 import runpy
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from genie_dg.paper.study import read_study, study_judgements
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.toml_file import read_toml
 from genie_dg.runs.archive import NAME, pack
 from genie_dg.runs.seal import seal
 
+from .data.published.test_mnist import make
 from .results.build import record, run, write
 
 ROOT = Path(__file__).parent.parent
@@ -24,9 +29,17 @@ RATES = (1e-4, 3e-4, 1e-3)
 
 
 def small_study(
-    studies: Path, rows: dict[str, float], missing: int = 0, name: str = "mine", first_draw: int = 0
+    studies: Path,
+    rows: dict[str, float],
+    missing: int = 0,
+    name: str = "mine",
+    first_draw: int = 0,
+    inside: Mapping[str, int] | None = None,
 ) -> Path:
-    """Three draws, two trials, four domains; the middle rate is best, and by 4 points."""
+    """Three draws, two trials, four domains; the middle rate is best, and by 4 points.
+
+    ``inside`` has the algorithms of a second sweep with Adam and GENIE, and how many runs of each are missing.
+    """
     folder = studies / name
     folder.mkdir(parents=True)
     shutil.copy(STUDIES / "pacs" / "page.md.j2", folder)
@@ -36,6 +49,25 @@ def small_study(
     )
     ranges = "\n".join(f'"{name}.lr" = {{ power = [-5, -2] }}' for name in (*ROWS, "genie-wider"))
     (folder / "protocol.toml").write_text(f"[search]\n{ranges}\n")
+    _write_runs(folder / "runs", rows, missing, first_draw=first_draw)
+    if inside:
+        names = ", ".join(f'"{name}"' for name in inside)
+        (folder / "algorithms.toml").write_text(
+            f'algorithms = [{names}]\noptimizers = ["adam", "genie"]\nhparams = 3\ntrials = 2\n'
+        )
+        for algorithm, less in inside.items():
+            own = {row: rows[row] for row in ("adam", "genie")}
+            _write_runs(folder / "runs", own, less, algorithm=algorithm)
+    times = "optimizer,round,seconds\nadam,0,0.2\nadam,1,0.4\nadam,2,0.3\ngenie,0,0.33\n"
+    (folder / "step_times.csv").write_text(times)
+    pack(folder / "runs", folder / NAME)
+    shutil.rmtree(folder / "runs")
+    return folder
+
+
+def _write_runs(
+    out: Path, rows: dict[str, float], missing: int, first_draw: int = 0, algorithm: str = "ERM"
+) -> None:
     places = [(o, d, t, k) for o in rows for d in range(4) for t in range(2) for k in range(3)]
     for optimizer, domain, trial, draw in places[: len(places) - missing]:
         accuracy = rows[optimizer] + 0.01 * domain + 0.002 * trial - 0.04 * abs(draw - 1)
@@ -44,15 +76,11 @@ def small_study(
             [record(0, [0.1] * 4, [0.1] * 4), record(10, [accuracy] * 4, [accuracy] * 4)],
             trial,
             draw + first_draw * optimizer.endswith("-wider"),
+            algorithm=algorithm,
             optimizer=optimizer,
             optimizer_settings={"lr": RATES[draw]},
         )
-        seal(write(folder / "runs", one))
-    times = "optimizer,round,seconds\nadam,0,0.2\nadam,1,0.4\nadam,2,0.3\ngenie,0,0.33\n"
-    (folder / "step_times.csv").write_text(times)
-    pack(folder / "runs", folder / NAME)
-    shutil.rmtree(folder / "runs")
-    return folder
+        seal(write(out, one))
 
 
 def watch_again(folder: Path) -> None:
@@ -123,6 +151,21 @@ def test_draws_of_a_wider_range_are_beside_the_table_and_only_when_complete(tmp_
     assert lines == [("3", "66.6", "+5.00"), ("6", "71.6", "+10.00")]
 
 
+def test_optimizers_inside_a_complete_algorithm_are_shown_and_judged(tmp_path: Path) -> None:
+    """GENIE is 5 points above Adam inside CORAL; inside RSC a run is missing."""
+    plain = made(small_study(tmp_path / "plain", ROWS))
+    folder = small_study(tmp_path / "whole", ROWS, inside={"CORAL": 0, "RSC": 1})
+    page = made(folder)
+    before, _, added = page.partition("## Inside DG algorithms")
+    assert plain.startswith(before.rstrip())
+    assert re.search(r"\| CORAL genie +\| \+5\.00 +\| .* \| 8/0/0 ", added)
+    assert re.search(r"\| CORAL +\| adam +\|", added)
+    assert "RSC + " not in added
+    assert "RSC genie" not in added
+    judged = study_judgements(read_study(folder))["algorithms"]
+    assert judged[0] == {"CORAL against Adam": pytest.approx([5.0] * 8)}
+
+
 def test_rows_that_are_not_complete_are_named_and_not_judged(tmp_path: Path) -> None:
     page = made(small_study(tmp_path / "studies", {"adam": 0.6, "sgd": 0.4, "genie": 0.65}, missing=1))
     assert "71 of 96 runs" in page
@@ -149,3 +192,23 @@ def test_ranges_of_the_learning_rate_are_equally_wide(study: str) -> None:
     optimizers = read_toml(STUDIES / study / "sweep.toml", ValueError)["optimizers"]
     widths = {protocol.search[f"{name}.lr"].high - protocol.search[f"{name}.lr"].low for name in optimizers}
     assert max(widths) - min(widths) < 0.02
+
+
+def test_fashion_is_turned_and_recoloured(tmp_path: Path) -> None:
+    """In a process of its own, since a plugin changes the registries."""
+    make(tmp_path / "FashionMNIST" / "raw")
+    program = f"""
+import runpy
+runpy.run_path({str(STUDIES / "fashion" / "set.py")!r})
+from genie_dg.data.registry import open_data
+made = open_data("turned-fashion", {str(tmp_path)!r})
+for domain in made.domains:
+    pixels = domain.images
+    print(domain.name, len(domain), tuple(pixels.shape[1:]), pixels[:, :, 0, 0].min(0).values.tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert [line.partition(" 7 ")[0] for line in lines] == [
+        "white on black", "red on blue", "green on grey", "blue on yellow"
+    ]  # fmt: skip
+    assert lines[3].endswith("7 (3, 28, 28) [240, 220, 120]")  # a corner of a picture turned by 60 degrees

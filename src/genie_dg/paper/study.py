@@ -4,14 +4,15 @@ A study is a folder with ``sweep.toml``, ``protocol.toml`` and ``runs.tar.xz``. 
 runs that the sweep plans for it. A number is the difference of two rows in one split (test domains, trial),
 each with the draw that training-domain validation chose; the interval is that of `genie_dg.results.compare`,
 which resamples trials and draws, so it includes the selection. Runs of a row ``NAME-wider`` are more draws of
-NAME from a wider range; no claim uses them, so that budgets stay equal.
+NAME from a wider range; no claim uses them, so that budgets stay equal. A second sweep, ``algorithms.toml``,
+may have its runs in the same file: optimizers inside DG algorithms.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from .request import PaperError
 from .verdict import LEVEL, Interval, Judgement, judge_intervals
 
 FILES = ("sweep.toml", "protocol.toml", "runs.tar.xz")
+SECOND = "algorithms.toml"
 WIDER = "-wider"
 """The end of the name of a row whose draws come from a wider range than those of the row without it."""
 WOULD_CHANGE = "A larger network, more pixels, longer training or more draws; other data."
@@ -44,6 +46,7 @@ class Study:
         planned: runs of a row.
         ranges: by optimizer the powers of ten between which its learning rate was searched.
         wider: the complete runs of wider ranges, under the names of the rows whose ranges they widen.
+        second: the same of the study's second sweep, where it has one.
     """
 
     folder: Path
@@ -52,6 +55,7 @@ class Study:
     planned: int
     ranges: Mapping[str, tuple[float, float]]
     wider: pl.DataFrame
+    second: Study | None = None
 
     @property
     def complete(self) -> list[str]:
@@ -76,8 +80,14 @@ def read_study(folder: Path) -> Study:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise PaperError(f"Got {folder}, which has no {missing[0]}; a study has {', '.join(FILES)}.")
-    sweep, protocol = (read_toml(folder / name, PaperError) for name in FILES[:2])
     frame = load(folder).filter(pl.col("done"))
+    second = _of_sweep(folder, SECOND, frame) if (folder / SECOND).is_file() else None
+    return replace(_of_sweep(folder, FILES[0], frame), second=second)
+
+
+def _of_sweep(folder: Path, file: str, frame: pl.DataFrame) -> Study:
+    """What one sweep of a study planned, and what there is of it."""
+    sweep, protocol = (read_toml(folder / name, PaperError) for name in (file, FILES[1]))
     several = len(sweep["algorithms"]) > 1
     names = {
         f"{a} + {o}": f"{a} {o}" if several else o for a in sweep["algorithms"] for o in sweep["optimizers"]
@@ -135,7 +145,7 @@ def study_judgements(study: Study) -> dict[str, tuple[ClaimNumbers, Judgement]]:
         intervals = {part: in_points(c) for part, c in compared.items() if c.interval is not None}
         if intervals:
             found[claim.name] = numbers, judge_intervals(intervals, claim.side, claim.threshold)
-    return found
+    return found if study.second is None else found | study_judgements(study.second)
 
 
 def in_points(compared: Comparison) -> Interval:
@@ -150,10 +160,11 @@ def runs_of_study(study: Study) -> dict[str, dict[str, Any]]:
     """What identifies the runs of the complete rows."""
     own = study.frame.filter(pl.col("row").is_in(study.complete))
     wanted = ("dataset", "test_domains", "trial", "algorithm", "optimizer")
-    return {
+    runs = {
         values["run"]: {name: values[name] for name in wanted}
         for values in own.select("run", *wanted).iter_rows(named=True)
     }
+    return runs if study.second is None else runs | runs_of_study(study.second)
 
 
 def study_note(study: Study) -> str:
