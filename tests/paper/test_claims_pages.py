@@ -27,7 +27,7 @@ def test_a_changed_number_changes_the_pages(tmp_path: Path) -> None:
         shutil.copy(ROOT / path, tmp_path / path)
     shutil.copytree(ROOT / KEPT, tmp_path / KEPT)
     shutil.copytree(ROOT / "studies", tmp_path / "studies")
-    kept = tmp_path / KEPT / "claims-rate.json"
+    kept = tmp_path / KEPT / "claims-digits.json"
     kept.write_text(kept.read_text().replace('"released minus SGD": [', '"released minus SGD": [\n    9.0,', 1))
     before = {path: (tmp_path / path).read_text() for path in pages(ROOT)}
     assert main([str(tmp_path)]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from genie_dg.data.registry import open_data
 from genie_dg.paper.fig_osgr import FORMS, Size, combine, osgr_data, windows
-from genie_dg.paper.figure_setup import figure_setup
+from genie_dg.paper.figure_setup import OptimizerSetup, figure_setup
 from genie_dg.paper.request import Request
 
 
@@ -31,22 +31,32 @@ def test_a_window_adds_gains_and_averages_the_rest() -> None:
 
 def test_trials_are_pooled_by_window() -> None:
     trials = [
-        [{"step": 5, "gain_on_d": 1.0, "gain_on_other": 0.5, "as_published": 0.9}],
+        [{"step": 5, "gain_on_d": 1.0, "gain_on_other": 0.5, "as_published": 0.9, "theorem_osgr": 0.4}],
         [{"step": 5, "gain_on_d": 3.0, "gain_on_other": 1.5, "as_published": 0.9, "theorem_osgr": 0.2}],
     ]
     (one,) = combine(trials)
     assert (one["step"], one["osgr"], one["osgr_low"], one["osgr_high"]) == (5, 0.5, 0.5, 0.5)
     assert (one["as_published"], one["as_published_low"]) == (0.9, 0.9)
-    assert "theorem_osgr" not in one  # not in every trial
+    assert one["theorem_osgr"] == pytest.approx(0.3)
 
 
-def test_sam_is_in_all_forms_but_the_theorems(tmp_path: Path) -> None:
+def test_sam_of_no_radius_has_the_curves_of_the_optimizer_inside_it(tmp_path: Path) -> None:
+    setup = figure_setup(Request("smoke", tmp_path), "digits", 500, "VLCS")
+    sgd = next(one for one in setup.optimizers if one.label == "SGD").having(momentum=0.9)
+    around = OptimizerSetup("SAM", "sam", {"base": "sgd", "lr": sgd.settings["lr"], "rho": 0.0})
+    config = replace(setup.config, steps=4)
+    data = osgr_data(replace(setup, config=config, optimizers=(sgd, around)), Size(2, 2, 2, 16))
+    for curves in data.curves.values():
+        inside, sam = curves.curves
+        assert sam.values == pytest.approx(inside.values)
+
+
+def test_sam_is_in_all_forms(tmp_path: Path) -> None:
     setup = figure_setup(Request("smoke", tmp_path), "digits", 500, "VLCS")
     some = tuple(one for one in setup.optimizers if one.label in ("SAM", "GENIE"))
     data = osgr_data(replace(setup, config=replace(setup.config, steps=4), optimizers=some), Size(2, 2, 2, 16))
     labels = {form: [curve.label for curve in curves.curves] for form, curves in data.curves.items()}
-    assert labels == {"osgr": ["GENIE", "SAM"], "theorem_osgr": ["GENIE"], "as_published": ["GENIE", "SAM"]}
-    assert list(data.curves) == list(FORMS)
+    assert labels == {form: ["GENIE", "SAM"] for form in FORMS}
     for curve in data.curves["as_published"].curves:
         assert curve.steps == [1, 3]
         assert curve.values == pytest.approx([1 - 1 / data.n] * 2, abs=1e-3)  # as for every optimizer

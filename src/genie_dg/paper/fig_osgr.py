@@ -3,7 +3,8 @@
 The authors' figure takes the variance across the parameters of one gradient, which knows the batch and the
 size of the gradient alone (`fig_logged`). It is here as published, for every step, beside what their runs
 logged. The OSGR itself is measured two ways, on samples that no step was trained on: by the definition (loss
-changes on D' over those on D), and in the theorem's form, which knows the preconditioner alone.
+changes on D' over those on D), and in the theorem's form, which knows the preconditioner alone: for SAM that
+of the optimizer inside it, at SAM's own weights.
 
 The paper averages every 200 iterations; here a point is a window of steps as well. A ratio of two small noisy
 numbers says little for one step of one run, so the gains of a window and of all trials are pooled: the sum of
@@ -26,7 +27,8 @@ from genie_dg.bench.assemble import Parts
 from genie_dg.diagnostics.measured import measure_osgr
 from genie_dg.diagnostics.osgr import osgr_as_published, osgr_of_moments
 from genie_dg.diagnostics.per_sample import gradient_moments
-from genie_dg.diagnostics.preconditioners import preconditioner, reader_of
+from genie_dg.diagnostics.preconditioners import preconditioner
+from genie_dg.optim.passes import Passes
 from genie_dg.report.figures import CurveData, Record, Row, curve_data, plot_curves
 from genie_dg.student_t import t_quantile
 
@@ -114,7 +116,7 @@ def osgr_data(setup: FigureSetup, size: Size) -> OsgrData:
     sources = [k for k in range(len(training.domains)) if k not in c.test_domains]
     pool = tuple(t.to(setup.device) for t in samples(measuring, sources, c.image_size, size.pool))
     n = c.batch_size * len(sources)
-    last = tuple(sorted(setup.optimizers, key=lambda one: one.label == "SAM"))  # it is not in every panel
+    last = tuple(sorted(setup.optimizers, key=lambda one: one.label == "SAM"))  # the logged panel's colours
     setup = replace(setup, config=c, optimizers=last)
     records = {}
     for optimizer in setup.optimizers:
@@ -128,10 +130,7 @@ def osgr_data(setup: FigureSetup, size: Size) -> OsgrData:
                     rows.append({"step": step, **_measure(step, parts, pool, n, size)})
             trials.append(windows(rows, size.window))
         records[optimizer.label] = combine(trials)
-    curves = {}
-    for form in FORMS:
-        having = {label: rows for label, rows in records.items() if any(form in row for row in rows)}
-        curves[form] = curve_data(having, form)  # SAM has no preconditioner of the theorem's kind
+    curves = {form: curve_data(records, form) for form in FORMS}
     return OsgrData(curves, setup.note, n, size.trials, size.window)
 
 
@@ -143,8 +142,8 @@ def _measure(step: int, parts: Parts, pool: tuple[Tensor, ...], n: int, size: Si
     if step % size.every == 0:
         measured = measure_osgr(network, optimizer, cross_entropy, pool, n, seed=step)
         numbers |= {"gain_on_d": measured.gain_on_d, "gain_on_other": measured.gain_on_other}
-    if step % size.window == size.window // 2 and reader_of(optimizer) is not None:
-        p = preconditioner(optimizer, network)
+    if step % size.window == size.window // 2:
+        p = preconditioner(optimizer.base if isinstance(optimizer, Passes) else optimizer, network)
         numbers["theorem_osgr"] = osgr_of_moments(gradient_moments(network, cross_entropy, pool), p, n=n).value
     return numbers
 
@@ -178,9 +177,8 @@ def combine(trials: Sequence[Sequence[Record]]) -> list[Record]:
         gains = pooled([row["gain_on_other"] for row in rows], [row["gain_on_d"] for row in rows])
         one |= dict(zip(("osgr", "osgr_low", "osgr_high"), gains, strict=True))
         for name in ("theorem_osgr", "as_published"):
-            if all(name in row for row in rows):
-                mean = pooled([row[name] for row in rows], [1.0] * len(rows))
-                one |= dict(zip((name, f"{name}_low", f"{name}_high"), mean, strict=True))
+            mean = pooled([row[name] for row in rows], [1.0] * len(rows))
+            one |= dict(zip((name, f"{name}_low", f"{name}_high"), mean, strict=True))
         records.append(one)
     return records
 
@@ -197,10 +195,8 @@ def plot_osgr(data: OsgrData, form: str, ax: Axes) -> Axes:
     ax.set_ylim(-0.5, 1.1)
     ax.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
     ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
-    if all(curve.label != "SAM" for curve in data.curves[form].curves):
-        ax.annotate(
-            "SAM has no preconditioner of this kind", (0.98, 0.03), xycoords="axes fraction", ha="right"
-        )
+    if form == "theorem_osgr":
+        ax.annotate("SAM: of the optimizer inside it", (0.98, 0.03), xycoords="axes fraction", ha="right")
     return ax
 
 

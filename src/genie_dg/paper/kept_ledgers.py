@@ -18,10 +18,6 @@ from .ledger import LedgerEntry, entries, markdown, study_entries
 from .numbers_table import NumbersTable
 from .request import PaperError
 from .study import read_study, study_note
-from .trajectory_claims import NAMES
-
-AT_THE_SAME_WEIGHTS = frozenset((*NAMES, "rate"))
-"""Claims that ledgers without tables measured otherwise: each optimizer at its own weights, one formulation."""
 
 RANDOM, PRETRAINED = "training from random weights", "training from pretrained weights"
 REGIMES = {
@@ -75,8 +71,15 @@ class KeptLedger:
         return f"{'no data' if entry.claim.about == 'theory' else self.data}, {count} {self.pairs}"
 
     def markdown(self) -> str:
-        """What a page shows of it."""
-        blocks = [self.setting, markdown(list(self.judged)) if self.judged else "", *self.notes]
+        """What a page shows of it: a table for each regime, with a heading where there are several."""
+        by_regime = {name: [e for e in self.judged if self.regime(e) == name] for name in REGIMES}
+        shown = {words: by_regime[name] for name, words in REGIMES.items() if by_regime[name]}
+        blocks = [self.setting]
+        for words, ledger in shown.items():
+            blocks += [f"### Claims about {words}", markdown(ledger)] if len(shown) > 1 else [markdown(ledger)]
+        if self.tables and len(shown) > 1:
+            blocks.append("### What was measured along training")
+        blocks += self.notes
         if self.otherwise:
             names = ", ".join(self.otherwise)
             blocks.append(f"Not shown, as these claims are measured otherwise now: {names}.")
@@ -94,13 +97,8 @@ def read_kept(folder: Path) -> list[KeptLedger]:
 def kept_ledger(file: str, whole: Mapping[str, Any]) -> KeptLedger:
     """A ledger from its JSON; verdicts follow from the numbers, not from what the file says about them."""
     how = {claim.name: claim.how for claim in CLAIMS}
-    before = frozenset() if "tables" in whole else AT_THE_SAME_WEIGHTS
     measured = {row["claim"]["name"]: row for row in whole["claims"] if row["numbers"]}
-    current = {
-        name: row["numbers"]
-        for name, row in measured.items()
-        if how.get(name) == row["claim"]["how"] and name not in before
-    }
+    current = {name: row["numbers"] for name, row in measured.items() if how.get(name) == row["claim"]["how"]}
     runs = whole["runs"].values()
     sets = sorted({run["dataset"] for run in runs})
     return KeptLedger(

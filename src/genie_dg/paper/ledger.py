@@ -86,7 +86,7 @@ def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
     for at, (names, function) in enumerate(MEASURES):
         if runs.sizes.only and not set(names) & set(runs.sizes.only):
             continue
-        title = ", ".join(names)
+        title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         request.say(f"claims: {title}")
         runs.progress = partial(_tick, request, at, title)
         runs.progress(0.0)
