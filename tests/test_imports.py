@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     # The paper names data and protocols; one figure and some claims train a bare network, without a run.
     "paper": LEAVES
     | {"bench", "results", "report", "diagnostics", "runs", "protocols", "data"}
-    | {"models.classifier", "optim.genie", "optim.registry"},
+    | {"models.classifier", "optim.genie", "optim.passes", "optim.registry"},
     "cli": LEAVES | SISTERS | {"runs", "bench", "results", "report", "paper", "inference"},
     "genie_dg": {"optim", "inference"},  # the package itself offers GENIE and load_model
     "plugins": LEAVES
