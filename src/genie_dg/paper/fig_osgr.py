@@ -69,7 +69,7 @@ class Size:
 
 
 SIZES = {"smoke": Size(2, 10, 10, 24), "cpu": Size(5, 50, 10, 75), "paper": Size(3, 200, 20, 150)}
-PICTURES = Size(2, 20, 10, 32)
+PICTURES = Size(4, 20, 10, 32)
 """At scale ``cpu`` on pictures, where a step takes a hundred times as long."""
 
 
