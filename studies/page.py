@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,6 +76,12 @@ def difference_table(study: Study, found: Sequence[Comparison]) -> str:
     ]
     heads = ["row", "difference", "95 % interval", "splits better/equal/worse", "verdict"]
     return markdown_table(heads, lines)
+
+
+def accuracies(frame: pl.DataFrame, method: str) -> str:
+    """The table by domain, without times: the runs were made beside other work and with pauses."""
+    shown = [table for table in tables(frame, method) if table.kind == "domains"]
+    return render([replace(t, lines=tuple(replace(line, pace=None) for line in t.lines)) for t in shown])
 
 
 def at_ends(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> list[str]:
@@ -146,8 +153,11 @@ def inside_algorithms(second: Study | None) -> dict[str, object] | None:
     found = [
         c for a, rows in whole.items() for c in compare_all(own, rows, f"{a} + {BASELINES[0]}").differences
     ]
-    shown = render([t for t in tables(own, "training-domain") if t.kind == "domains"])
-    return {"table": shown, "differences": difference_table(second, found), "draws": own["draw"].n_unique()}
+    return {
+        "table": accuracies(own, "training-domain"),
+        "differences": difference_table(second, found),
+        "draws": own["draw"].n_unique(),
+    }
 
 
 def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
@@ -196,6 +206,14 @@ def pace_table(study: Study, rows: Sequence[str]) -> str:
     shown = [study.names[row] for row in rows if study.names[row] in medians]
     lines = [[name, f"{medians[name]:.3f}", f"{medians[name] / medians['adam']:.2f}"] for name in shown]
     return markdown_table(["row", "seconds a step", "over Adam's"], lines)
+
+
+def budget_table(study: Study, best_of: Mapping[str, Sequence[float]]) -> str:
+    """The expected accuracy of the best of k draws: for every k if there are few, else for some."""
+    most = max(map(len, best_of.values()))
+    shown = [k for k in range(1, most + 1) if most <= 6 or k in (1, 2, 3, 5, 10) or k == most]
+    lines = [[study.names[row], *(percent(values[k - 1]) for k in shown)] for row, values in best_of.items()]
+    return markdown_table(["row", *(f"k = {k}" for k in shown)], lines)
 
 
 def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
@@ -344,16 +362,14 @@ def page_values(study: Study) -> dict[str, object]:
     draw_budgets(study, found.best_of)
     draw_rates(study, found, widths)
     values |= {
-        "tables": {m: render([t for t in tables(own, m) if t.kind == "domains"]) for m in METHODS},
+        "tables": {m: accuracies(own, m) for m in METHODS},
         "differences": {base: difference_table(study, cs) for base, cs in against.items()},
         "verdicts": {b: {study.names[c.row]: summary(c) for c in cs} for b, cs in against.items()},
-        "best_of": markdown_table(
-            ["row", *(f"k = {k}" for k in range(1, len(found.best_of[rows[0]]) + 1))],
-            [[study.names[row], *map(percent, found.best_of[row])] for row in rows],
-        ),
+        "best_of": budget_table(study, found.best_of),
         "widths": sensitivity_table(study, widths),
         "width_of": {study.names[row]: w.decades for row, w in widths.items()},
         "ends": at_ends(study, chosen),
+        "diverged": [f"{study.names[row]}: {n} of {study.planned}" for row, n in study.diverged.items()],
         "wider": wider_table(study),
         "second": inside_algorithms(study.second),
         "balance": balance_table(study, chosen),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from genie_dg.bench.train import NotFinite
 from genie_dg.paper.study import read_study, study_judgements
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.toml_file import read_toml
@@ -35,10 +36,12 @@ def small_study(
     name: str = "mine",
     first_draw: int = 0,
     inside: Mapping[str, int] | None = None,
+    diverged: str = "",
 ) -> Path:
     """Three draws, two trials, four domains; the middle rate is best, and by 4 points.
 
-    ``inside`` has the algorithms of a second sweep with Adam and GENIE, and how many runs of each are missing.
+    The runs of ``diverged`` with the highest rate ended early. ``inside`` has the algorithms of a second sweep
+    with Adam and GENIE, and how many runs of each are missing.
     """
     folder = studies / name
     folder.mkdir(parents=True)
@@ -49,7 +52,7 @@ def small_study(
     )
     ranges = "\n".join(f'"{name}.lr" = {{ power = [-5, -2] }}' for name in (*ROWS, "genie-wider"))
     (folder / "protocol.toml").write_text(f"[search]\n{ranges}\n")
-    _write_runs(folder / "runs", rows, missing, first_draw=first_draw)
+    _write_runs(folder / "runs", rows, missing, first_draw=first_draw, diverged=diverged)
     if inside:
         names = ", ".join(f'"{name}"' for name in inside)
         (folder / "algorithms.toml").write_text(
@@ -66,21 +69,38 @@ def small_study(
 
 
 def _write_runs(
-    out: Path, rows: dict[str, float], missing: int, first_draw: int = 0, algorithm: str = "ERM"
+    out: Path,
+    rows: dict[str, float],
+    missing: int,
+    first_draw: int = 0,
+    algorithm: str = "ERM",
+    diverged: str = "",
 ) -> None:
     places = [(o, d, t, k) for o in rows for d in range(4) for t in range(2) for k in range(3)]
     for optimizer, domain, trial, draw in places[: len(places) - missing]:
         accuracy = rows[optimizer] + 0.01 * domain + 0.002 * trial - 0.04 * abs(draw - 1)
+        ended = optimizer == diverged and draw == len(RATES) - 1
+        records = [record(0, [0.1] * 4, [0.1] * 4), record(10, [accuracy] * 4, [accuracy] * 4)]
         one = run(
             [domain],
-            [record(0, [0.1] * 4, [0.1] * 4), record(10, [accuracy] * 4, [accuracy] * 4)],
+            records[: 1 if ended else 2],
             trial,
             draw + first_draw * optimizer.endswith("-wider"),
             algorithm=algorithm,
             optimizer=optimizer,
             optimizer_settings={"lr": RATES[draw]},
+            done=not ended,
         )
-        seal(write(out, one))
+        path = write(out, one)
+        if ended:
+            fail(path, f"{NotFinite.__name__}: The loss of step 3 is nan.")
+        else:
+            seal(path)
+
+
+def fail(path: Path, *reasons: str) -> None:
+    lines = [json.dumps({"attempt": at, "reason": reason}) for at, reason in enumerate(reasons, 1)]
+    (path / "failures.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def watch_again(folder: Path) -> None:
@@ -149,6 +169,21 @@ def test_draws_of_a_wider_range_are_beside_the_table_and_only_when_complete(tmp_
     assert plain.startswith(before)
     lines = re.findall(r"\| genie +\| 1e-05 to 0.01 +\| (\d) +\| (\S+) +\| (\S+) .* \| 0 of 8 ", added)
     assert lines == [("3", "66.6", "+5.00"), ("6", "71.6", "+10.00")]
+
+
+def test_a_run_that_diverged_is_a_draw_that_is_never_chosen(tmp_path: Path) -> None:
+    """The third draw of GENIE is 4 points worse than the second, and with a loss that is NaN 55 points."""
+    plain = made(small_study(tmp_path / "plain", ROWS))
+    folder = small_study(tmp_path / "some", ROWS, diverged="genie")
+    page = made(folder)
+    assert "count as draws, with the accuracy of their last record: genie: 8 of 24." in page
+    assert "count as draws" not in plain
+    assert "under way" not in page
+    before, after = (text[text.index("## Accuracy") : text.index("## Differences")] for text in (plain, page))
+    assert before == after
+    lines = [re.findall(r"\| genie +\| (\S+) +\| \S+ +\| (\S+) +\|\n", text)[0] for text in (plain, page)]
+    one = 61.6 + 5 - 8 / 3  # a draw at random: the best, or one of two that are 4 points worse
+    assert lines == [(f"{one:.1f}", "66.6"), (f"{one - (62.6 - 10) / 3:.1f}", "66.6")]
 
 
 def test_optimizers_inside_a_complete_algorithm_are_shown_and_judged(tmp_path: Path) -> None:

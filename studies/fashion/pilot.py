@@ -1,6 +1,6 @@
 """The pilot of the study: which rates each row learns at, on trials that the study does not use.
 
-    python studies/fashion/pilot.py FOLDER [--out FOLDER] [--steps 201]
+    python studies/fashion/pilot.py FOLDER [--out FOLDER] [--steps 201] [--rows adam sgd ...]
 
 FOLDER holds the folder FashionMNIST. Every row is trained with rates half a decade apart, two trials, the last
 domain left out. Validation on the training domains decides; what is done is kept. With `--steps` larger than
@@ -10,6 +10,7 @@ the study's it shows how long a row needs.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -36,13 +37,14 @@ POWERS = {
 """By row the powers of ten of the rates that are tried, from and to."""
 
 
-def jobs(options: RunOptions, steps: int) -> dict[tuple[str, float], list[Job]]:
+def jobs(options: RunOptions, steps: int, rows: Sequence[str]) -> dict[tuple[str, float], list[Job]]:
     """By row and power the runs, from those of the study with its default settings."""
     planned: dict[tuple[str, float], list[Job]] = {}
     studied = plan(HERE / "sweep.toml", options).jobs
     left_out = max(job.config.test_domains for job in studied)
     first = {job.config.optimizer: job for job in reversed(studied) if job.config.test_domains == left_out}
-    for row, (low, high) in POWERS.items():
+    for row in rows:
+        low, high = POWERS[row]
         for half in range(round(2 * (high - low)) + 1):
             power = low + half / 2
             for trial in TRIALS:
@@ -69,11 +71,12 @@ def main() -> int:
     parser.add_argument("--out", default="runs/fashion-pilot")
     parser.add_argument("--workers", type=int, default=cores())
     parser.add_argument("--steps", type=int, default=201)
+    parser.add_argument("--rows", nargs="+", choices=list(POWERS), default=list(POWERS))
     given = parser.parse_args()
     plugins = tuple(str((HERE / name).resolve()) for name in ("../pacs/rows.py", "set.py"))
     options = RunOptions(out=given.out, root=given.root, keep="none", plugin=plugins)
     OpenSets().load_plugins(options)
-    planned = jobs(options, given.steps)
+    planned = jobs(options, given.steps, given.rows)
     launch([job for some in planned.values() for job in some], given.workers)
     print("| row | lr | validation |\n|---|---|---|")
     for (row, power), some in planned.items():

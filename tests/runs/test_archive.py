@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from genie_dg.bench.train import NotFinite
 from genie_dg.check import InputError
 from genie_dg.cli.main import main
 from genie_dg.results.frame import load
@@ -20,6 +21,7 @@ from genie_dg.runs.seal import seal
 from genie_dg.runs.sweep_list import read_list, write_list
 
 from ..results.build import Run, random_run, write
+from ..test_studies import fail
 
 
 def some_runs(folder: Path, trials: range) -> list[Run]:
@@ -68,6 +70,19 @@ def test_an_archive_grows_and_loses_nothing(tmp_path: Path) -> None:
     once = (tmp_path / NAME).read_bytes()
     assert pack(tmp_path / "second", tmp_path / NAME) == (5, 0)
     assert (tmp_path / NAME).read_bytes() == once
+
+
+def test_a_run_that_diverged_is_kept_with_its_reason_and_other_unfinished_ones_are_not(tmp_path: Path) -> None:
+    folders = [
+        write(tmp_path / "runs", random_run(np.random.default_rng(k), [0], trial=k, done=False))
+        for k in range(3)
+    ]
+    killed, nan = "The process that trained it ended with signal 9", f"{NotFinite.__name__}: The loss is nan."
+    for folder, reasons in zip(folders, ((killed, nan), (nan, killed), ()), strict=True):
+        fail(folder, *reasons)
+    assert pack(tmp_path / "runs", tmp_path / NAME) == (1, 1)
+    frame = load(tmp_path, problems=[])
+    assert frame.select("run", "done", "failures").rows() == [(folders[0].name, False, [killed, nan])]
 
 
 def test_the_verb_packs_and_tables_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

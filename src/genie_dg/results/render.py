@@ -160,8 +160,10 @@ def _body(
 def _markdown(table: Table, names: Sequence[str]) -> str:
     heads, rows, below = _body(table, names, escape_markdown, " +/- ", " ({})")
     left = len(heads) - len(table.columns)
-    rows = [[*row, *extras(line).values()] for line, row in zip(table.lines, rows, strict=True)]
-    text = markdown_table([*heads, *extras(table.lines[0])], rows, left)
+    beside = [extras(line) for line in table.lines]
+    known = [name for name in beside[0] if any(said[name] != "-" for said in beside)]
+    rows = [[*row, *map(said.get, known)] for said, row in zip(beside, rows, strict=True)]
+    text = markdown_table([*heads, *known], rows, left)
     return "\n\n".join([f"### {escape_markdown(table.title)}", text, *below]) + "\n"
 
 

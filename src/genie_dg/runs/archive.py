@@ -1,8 +1,9 @@
 """Many runs in one compressed file: ``runs.tar.xz``, small enough to be committed beside a study.
 
-`pack` writes it: configuration, names, records, times, measurements and seal of each complete run, and the
-lists of sweeps; weights stay where they are. A folder that holds the file is read as a folder of these runs.
-It is an ordinary archive (``tar -xf runs.tar.xz -C runs``), so a sweep can go on from what it holds.
+`pack` writes it: configuration, names, records, times, measurements and seal of each complete run, the same and
+the failures of a run that diverged, and the lists of sweeps; weights stay where they are. A folder that holds
+the file is read as a folder of these runs. It is an ordinary archive (``tar -xf runs.tar.xz -C runs``), so a
+sweep can go on from what it holds.
 
 Only regular files with the names of a run's small files are ever unpacked, up to a sane size in all.
 """
@@ -30,12 +31,14 @@ from .sweep_list import FOLDER as SWEEPS
 NAME = "runs.tar.xz"
 SMALL = (names.CONFIG, names.META, names.RECORDS, names.TIMINGS, names.WATCH, names.AVERAGE, names.DONE)
 """What is kept of a run."""
+OF_DIVERGED = (*SMALL, names.FAILURES)
+"""And of one that diverged."""
 MOST_PACKED, MOST_IN_ALL = 2**28, 2**32
 """Bytes of an archive, and of what it unpacks to; more is not an archive of ours."""
 
 
 def pack(folder: Path, archive: Path) -> tuple[int, int]:
-    """Write the complete runs of a folder to an archive, which keeps the runs that it has.
+    """Write the complete runs of a folder, and those that diverged, to an archive, which keeps what it has.
 
     The same runs give the same bytes.
 
@@ -45,8 +48,9 @@ def pack(folder: Path, archive: Path) -> tuple[int, int]:
     members = dict(_members(archive)) if archive.exists() else {}
     before = _runs_in(members)
     for run in sorted(folder.iterdir()):
-        if RUN_ID.fullmatch(run.name) and names.is_done(run):
-            members |= {f"{run.name}/{name}": _file(run / name) for name in SMALL if (run / name).is_file()}
+        if RUN_ID.fullmatch(run.name) and (names.is_done(run) or names.has_diverged(run)):
+            kept = SMALL if names.is_done(run) else OF_DIVERGED
+            members |= {f"{run.name}/{name}": _file(run / name) for name in kept if (run / name).is_file()}
     for file in sorted((folder / SWEEPS).glob("*.json")):
         members[f"{SWEEPS}/{file.name}"] = _file(file)
     after = _runs_in(members)
@@ -87,7 +91,8 @@ def _file(path: Path) -> Contents:
 
 
 def _runs_in(members: dict[str, Contents]) -> set[str]:
-    return {name.partition("/")[0] for name in members if name.endswith(f"/{names.DONE}")}
+    ends = tuple(f"/{name}" for name in (names.DONE, names.FAILURES))
+    return {name.partition("/")[0] for name in members if name.endswith(ends)}
 
 
 def _packed(members: dict[str, Contents]) -> bytes:
@@ -134,4 +139,4 @@ def _is_ours(name: str) -> bool:
     """
     folder, _, file = name.partition("/")
     listed = folder == SWEEPS and file.endswith(".json") and "/" not in file and not file.startswith(".")
-    return listed or (RUN_ID.fullmatch(folder) is not None and file in SMALL)
+    return listed or (RUN_ID.fullmatch(folder) is not None and file in OF_DIVERGED)

@@ -43,6 +43,9 @@ CHECKPOINT, BEFORE, MODEL = "checkpoint.pt", "checkpoint-before.pt", "model.pt"
 AVERAGE, AVERAGE_MODEL = "swad.json", "swad.pt"
 CONTINUE, CONTINUE_MODEL = "continue.pt", "continue-model.pt"
 
+DIVERGED = "NotFinite"
+"""How the reason of a failure begins where the loss became infinite or NaN, which no new attempt changes."""
+
 _OF_RECORD = re.compile(r"model-\d+\.pt")
 
 
@@ -104,6 +107,12 @@ def _domains(folder: Path) -> Any:
 def is_done(folder: Path) -> bool:
     """Whether a run is marked as complete."""
     return (folder / DONE).is_file()
+
+
+def has_diverged(folder: Path) -> bool:
+    """Whether a run that is not complete ended with a loss that is not finite."""
+    failures, _ = read_lines(folder / FAILURES)
+    return not is_done(folder) and bool(failures) and str(failures[-1].get("reason", "")).startswith(DIVERGED)
 
 
 def has_checkpoint(folder: Path) -> bool:
