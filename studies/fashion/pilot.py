@@ -1,6 +1,6 @@
 """The pilot of the study: which rates each row learns at, on trials that the study does not use.
 
-    python studies/fashion/pilot.py FOLDER [--out FOLDER] [--steps 201] [--rows adam sgd ...]
+    python studies/fashion/pilot.py FOLDER [--out FOLDER] [--steps 401] [--rows adam sgd ...]
 
 FOLDER holds the folder FashionMNIST. Every row is trained with rates half a decade apart, two trials, the last
 domain left out. Validation on the training domains decides; what is done is kept. With `--steps` larger than
@@ -32,7 +32,7 @@ POWERS = {
     "msvag": (-3.0, 0.5),
     "genie": (-2.0, 1.5),
     "genie-precondition": (-2.0, 1.5),
-    "genie-scale-free": (-2.0, 1.5),
+    "genie-scale-free": (-3.5, 0.0),
 }
 """By row the powers of ten of the rates that are tried, from and to."""
 
@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("root")
     parser.add_argument("--out", default="runs/fashion-pilot")
     parser.add_argument("--workers", type=int, default=cores())
-    parser.add_argument("--steps", type=int, default=201)
+    parser.add_argument("--steps", type=int, default=401)
     parser.add_argument("--rows", nargs="+", choices=list(POWERS), default=list(POWERS))
     given = parser.parse_args()
     plugins = tuple(str((HERE / name).resolve()) for name in ("../pacs/rows.py", "set.py"))
