@@ -4,7 +4,7 @@
     genie-dg pack runs/pacs-chosen -o studies/pacs/chosen
 
 Of every complete row the draw that validation chose in one trial, each domain left out; the same weights and
-batches as in the study, with ten records in place of two. What is done is not repeated.
+batches as in the study, with five records after the start in place of one. What is done is not repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from genie_dg.bench.options import Job, RunOptions
 from genie_dg.paper.study import chosen_draws, read_study
 from genie_dg.runs.record import from_mapping
 
-RECORDS = 10
+RECORDS = 5
 
 
 def jobs(study: Path, trial: int, options: RunOptions) -> list[Job]:

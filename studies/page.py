@@ -267,11 +267,11 @@ def watched_curves(study: Study) -> dict[str, dict[str, dict[int, list[float]]]]
     return curves
 
 
-def draw_watched(study: Study) -> bool:
-    """OSGR and balance over training, mean and standard error over the domains left out, if there are any."""
+def draw_watched(study: Study) -> int:
+    """OSGR and balance over training, mean and standard error over the domains left out; at how many steps."""
     curves = watched_curves(study)
     if not any(curves.values()):
-        return False
+        return 0
     figure = new_figure(9.0, 3.6)
     numbers: list[list[object]] = []
     for ax, (name, words) in zip(figure.subplots(1, 2), MEASURES.items(), strict=True):
@@ -292,7 +292,7 @@ def draw_watched(study: Study) -> bool:
         ax.spines[["top", "right"]].set_visible(False)
     ax.legend(fontsize=8, frameon=False)
     save(study, figure, "watched", ["measure", "row", "step", "mean", "standard_error"], numbers)
-    return True
+    return len({step for by_row in curves.values() for by_step in by_row.values() for step in by_step})
 
 
 def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) -> None:

@@ -122,7 +122,9 @@ def test_curves_of_the_chosen_draws(tmp_path: Path) -> None:
     folder = small_study(tmp_path / "studies", ROWS)
     assert "OSGR and balance" not in made(folder)
     watch_again(folder)
-    assert "![OSGR and balance over training](figures/watched.png)" in made(folder)
+    page = made(folder)
+    assert "measured at 2 steps along the way" in page
+    assert "![OSGR and balance over training](figures/watched.png)" in page
     lines = (folder / "figures" / "watched.csv").read_text().splitlines()
     assert lines[0] == "measure,row,step,mean,standard_error"
     osgr = {tuple(line.split(",")[1:3]): line.split(",")[3:] for line in lines if line.startswith("osgr")}
