@@ -1,4 +1,4 @@
-"""The global streams of random numbers, which `own_randomness` leaves where they were."""
+"""The global streams of random numbers: set all at once, or left where they were by `own_randomness`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def own_randomness(seed: int | None = None) -> Iterator[None]:
     numpy_state = numpy.random.get_state() if numpy is not None else None
     try:
         if seed is not None:
-            for stream in streams:
-                stream.manual_seed(seed)
+            seed_torch(seed)
         yield
     finally:
         for stream, state in zip(streams, states, strict=True):
@@ -34,8 +33,17 @@ def own_randomness(seed: int | None = None) -> Iterator[None]:
             numpy.random.set_state(numpy_state)
 
 
+def seed_torch(seed: int) -> None:
+    """What ``torch.manual_seed`` does to the generators in use, in a hundredth of its time."""
+    for stream in _torch_streams():
+        stream.manual_seed(seed)
+
+
 def _torch_streams() -> list[torch.Generator]:
-    """The global generators in use; ``torch.manual_seed`` would queue a seed for a CUDA of later, too."""
+    """The global generators in use; ``torch.manual_seed`` would queue a seed for a CUDA of later, too.
+
+    To queue one, torch writes the stack of calls down as text, which takes longer than a small layer.
+    """
     streams = [torch.default_generator]
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         streams += list(torch.cuda.default_generators)

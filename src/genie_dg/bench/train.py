@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
+from genie_dg._streams import seed_torch
 from genie_dg._types import MAIN, StepContext
 from genie_dg.averages import mean
 from genie_dg.check import one_of
@@ -182,7 +183,7 @@ def take_steps(
     with ahead(parts.training, config.steps) as batches:
         for step in range(start, config.steps):
             batch = batch_of(batches(step))
-            torch.manual_seed((seed + step) % 2**63)  # dropout
+            seed_torch((seed + step) % 2**63)  # dropout
             context = StepContext(step, seed, parts.create_graph)
             with shared(parts.algorithm, world, whole_gradients(config)):
                 stepped = take_step(
