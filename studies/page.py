@@ -251,48 +251,68 @@ def apart(heights: Sequence[float], least: float) -> list[float]:
     return placed
 
 
-def watched_curves(study: Study) -> dict[str, dict[str, dict[int, list[float]]]]:
-    """By measure, row and step the values of the chosen draws that were trained again, one for each domain."""
-    curves: dict[str, dict[str, dict[int, list[float]]]] = {name: {} for name in MEASURES}
+Curves = dict[str, dict[str, list[dict[int, float]]]]
+"""By measure and row, for each domain left out, the values by step."""
+
+
+def watched_curves(study: Study) -> Curves:
+    """What was measured along the training of the chosen draws that were trained again."""
+    curves: Curves = {name: {} for name in MEASURES}
     if not (study.folder / "chosen").is_dir():
         return curves
     again = load(study.folder / "chosen").filter(pl.col("done"))
     for row in (row for row in study.complete if row in set(again["row"])):
         for folder in again.filter(pl.col("row") == row)["folder"]:
-            for line in watched(folder):
-                for name in MEASURES:
-                    if name in line and line["step"]:
-                        by_step = curves[name].setdefault(row, {})
-                        by_step.setdefault(line["step"], []).append(line[name])
+            lines = [line for line in watched(folder) if line["step"]]
+            for name in MEASURES:
+                values = {line["step"]: line[name] for line in lines if name in line}
+                if values:
+                    curves[name].setdefault(row, []).append(values)
     return curves
 
 
-def draw_watched(study: Study) -> int:
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error, which is 0 for one value."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return statistics.fmean(values), error
+
+
+def watched_table(study: Study, curves: Curves) -> str:
+    """By row the mean over training of each measure, and its standard error over the domains left out."""
+    lines = []
+    for row in curves["osgr"]:
+        means = [[statistics.fmean(values.values()) for values in curves[name][row]] for name in MEASURES]
+        shown = [mean_and_error(values) for values in means]
+        lines.append([study.names[row], *(f"{mean:.3f} ± {error:.3f}" for mean, error in shown)])
+    return markdown_table(["row", *MEASURES.values()], lines)
+
+
+def draw_watched(study: Study, curves: Curves) -> int:
     """OSGR and balance over training, mean and standard error over the domains left out; at how many steps."""
-    curves = watched_curves(study)
-    if not any(curves.values()):
-        return 0
-    figure = new_figure(9.0, 3.6)
+    figure = new_figure(10.5, 3.6)
     numbers: list[list[object]] = []
-    for ax, (name, words) in zip(figure.subplots(1, 2), MEASURES.items(), strict=True):
-        for place, (row, by_step) in enumerate(curves[name].items()):
-            steps = sorted(by_step)
-            means = [statistics.fmean(by_step[step]) for step in steps]
-            errors = [
-                statistics.stdev(v) / math.sqrt(len(v)) if len(v := by_step[step]) > 1 else 0.0
-                for step in steps
+    seen = set[int]()
+    for ax, (name, words) in zip(
+        figure.subplots(1, 2, gridspec_kw={"wspace": 0.28}), MEASURES.items(), strict=True
+    ):
+        for place, (row, runs) in enumerate(curves[name].items()):
+            steps = sorted({step for values in runs for step in values})
+            points = [mean_and_error([values[step] for values in runs if step in values]) for step in steps]
+            colour, dashes = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS)]
+            means = [mean for mean, _ in points]
+            ax.plot(steps, means, color=colour, linestyle=dashes, marker=".", label=study.names[row])
+            low, high = [mean - error for mean, error in points], [mean + error for mean, error in points]
+            ax.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
+            numbers += [
+                [name, study.names[row], step, *point] for step, point in zip(steps, points, strict=True)
             ]
-            colour = COLOURS[place % len(COLOURS)]
-            ax.plot(steps, means, color=colour, marker=".", label=study.names[row])
-            low, high = zip(*((m - e, m + e) for m, e in zip(means, errors, strict=True)), strict=True)
-            ax.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-            numbers += [[name, study.names[row], *point] for point in zip(steps, means, errors, strict=True)]
+            seen |= set(steps)
         ax.set_xlabel("step")
         ax.set_ylabel(words)
         ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=8, frameon=False)
+    ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save(study, figure, "watched", ["measure", "row", "step", "mean", "standard_error"], numbers)
-    return len({step for by_row in curves.values() for by_step in by_row.values() for step in by_step})
+    return len(seen)
 
 
 def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) -> None:
@@ -374,8 +394,10 @@ def page_values(study: Study) -> dict[str, object]:
         "second": inside_algorithms(study.second),
         "balance": balance_table(study, chosen),
         "pace": pace_table(study, rows),
-        "watched": draw_watched(study),
     }
+    curves = watched_curves(study)
+    values["watched"] = draw_watched(study, curves) if curves["osgr"] else 0
+    values["watched_table"] = watched_table(study, curves)
     means = {study.names[row]: found.best_of[row][-1] for row in rows}
     values["verdict"] = three_sentences(means, values["verdicts"], tried(study))  # type: ignore[arg-type]
     return values
