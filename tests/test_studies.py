@@ -125,6 +125,7 @@ def test_curves_of_the_chosen_draws(tmp_path: Path) -> None:
     page = made(folder)
     assert "measured at 2 steps along the way" in page
     assert "![OSGR and balance over training](figures/watched.png)" in page
+    assert re.search(r"\| genie +\| 0\.375 ± 0\.050 +\| 0\.800 ± 0\.000 ", page)
     lines = (folder / "figures" / "watched.csv").read_text().splitlines()
     assert lines[0] == "measure,row,step,mean,standard_error"
     osgr = {tuple(line.split(",")[1:3]): line.split(",")[3:] for line in lines if line.startswith("osgr")}
