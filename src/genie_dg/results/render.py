@@ -17,7 +17,7 @@ from genie_dg.check import one_of
 
 from .compare import ALL, Comparison, Comparisons, budget_of
 from .frame import ResultsError
-from .tables import Cell, Line, Table, extras
+from .tables import PACE, Cell, Line, Table, extras
 
 FORMATS = ("md", "tex", "csv")
 """The formats by name."""
@@ -161,7 +161,8 @@ def _markdown(table: Table, names: Sequence[str]) -> str:
     heads, rows, below = _body(table, names, escape_markdown, " +/- ", " ({})")
     left = len(heads) - len(table.columns)
     beside = [extras(line) for line in table.lines]
-    known = [name for name in beside[0] if any(said[name] != "-" for said in beside)]
+    timed = any(line.pace is not None for line in table.lines)
+    known = [name for name in beside[0] if timed or name != PACE]
     rows = [[*row, *map(said.get, known)] for said, row in zip(beside, rows, strict=True)]
     text = markdown_table([*heads, *known], rows, left)
     return "\n\n".join([f"### {escape_markdown(table.title)}", text, *below]) + "\n"

@@ -84,13 +84,17 @@ class Table:
     notes: tuple[str, ...] = field(default=())
 
 
+PACE = "s/step"
+"""The column that a table without times does not have."""
+
+
 def extras(line: Line) -> dict[str, str]:
     """What a table says of a line besides its accuracies: the columns at its right, by name."""
     real = [cell for cell in line.cells if cell.mean is not None]
     return {
         "trials": span([c.trials for c in real]),
         "draws": span([bound for c in real for bound in c.draws]),
-        "s/step": "-" if line.pace is None else f"{line.pace:.2g}",
+        PACE: "-" if line.pace is None else f"{line.pace:.2g}",
     }
 
 
