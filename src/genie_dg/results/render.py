@@ -163,7 +163,7 @@ def _markdown(table: Table, names: Sequence[str]) -> str:
     beside = [extras(line) for line in table.lines]
     timed = any(line.pace is not None for line in table.lines)
     known = [name for name in beside[0] if timed or name != PACE]
-    rows = [[*row, *map(said.get, known)] for said, row in zip(beside, rows, strict=True)]
+    rows = [[*row, *(said[name] for name in known)] for said, row in zip(beside, rows, strict=True)]
     text = markdown_table([*heads, *known], rows, left)
     return "\n\n".join([f"### {escape_markdown(table.title)}", text, *below]) + "\n"
 
