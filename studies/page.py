@@ -297,14 +297,14 @@ def draw_watched(study: Study, curves: Curves) -> int:
     ):
         for place, (row, runs) in enumerate(curves[name].items()):
             steps = sorted({step for values in runs for step in values})
-            points = [mean_and_error([values[step] for values in runs if step in values]) for step in steps]
+            drawn = [mean_and_error([values[step] for values in runs if step in values]) for step in steps]
             colour, dashes = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS)]
-            means = [mean for mean, _ in points]
+            means = [mean for mean, _ in drawn]
             ax.plot(steps, means, color=colour, linestyle=dashes, marker=".", label=study.names[row])
-            low, high = [mean - error for mean, error in points], [mean + error for mean, error in points]
+            low, high = [mean - error for mean, error in drawn], [mean + error for mean, error in drawn]
             ax.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
             numbers += [
-                [name, study.names[row], step, *point] for step, point in zip(steps, points, strict=True)
+                [name, study.names[row], step, *point] for step, point in zip(steps, drawn, strict=True)
             ]
             seen |= set(steps)
         ax.set_xlabel("step")

@@ -32,7 +32,7 @@ NAME = "runs.tar.xz"
 SMALL = (names.CONFIG, names.META, names.RECORDS, names.TIMINGS, names.WATCH, names.AVERAGE, names.DONE)
 """What is kept of a run."""
 OF_DIVERGED = (*SMALL, names.FAILURES)
-"""And of one that diverged."""
+"""What is kept of a run that diverged."""
 MOST_PACKED, MOST_IN_ALL = 2**28, 2**32
 """Bytes of an archive, and of what it unpacks to; more is not an archive of ours."""
 
@@ -48,8 +48,8 @@ def pack(folder: Path, archive: Path) -> tuple[int, int]:
     members = dict(_members(archive)) if archive.exists() else {}
     before = _runs_in(members)
     for run in sorted(folder.iterdir()):
-        if RUN_ID.fullmatch(run.name) and (names.is_done(run) or names.has_diverged(run)):
-            kept = SMALL if names.is_done(run) else OF_DIVERGED
+        if RUN_ID.fullmatch(run.name):
+            kept = SMALL if names.is_done(run) else OF_DIVERGED if names.has_diverged(run) else ()
             members |= {f"{run.name}/{name}": _file(run / name) for name in kept if (run / name).is_file()}
     for file in sorted((folder / SWEEPS).glob("*.json")):
         members[f"{SWEEPS}/{file.name}"] = _file(file)
