@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from genie_dg.bench.train import NotFinite
 from genie_dg.results.compare import (
     Candidate,
     Comparisons,
@@ -19,6 +20,7 @@ from genie_dg.results.compare import (
     candidates,
     compare,
     compare_all,
+    draws_of,
     find_row,
     group,
     last_spread,
@@ -364,6 +366,25 @@ def test_protocols_are_mixed_only_when_asked_for(runs: list[Run]) -> None:
     assert "ERM + sgd" not in compared(runs, ADAM, GENIE).rows
     unfinished = one(0.5, "adam", 9, protocol="domainbed", algorithm="IRM", done=False)
     assert compared([*runs[:-1], unfinished]).rows == [ADAM, GENIE]
+
+
+def test_a_run_that_diverged_is_a_draw_that_is_selected_last(runs: list[Run]) -> None:
+    """Its high validation does not help it; the best of one draw pays for it, that of two does not."""
+    reason = f"{NotFinite.__name__}: The loss of step 9 is nan."
+    ended = replace(one(0.0, "adam", draw=9), done=False, failures=(reason,))
+    plain, result = compared(runs), compared([*runs, ended])
+    split = ended.config.dataset, ended.config.test_domains, ended.config.trial_seed
+    before, after = (found.grouped[ADAM][split] for found in (plain, result))
+    assert [c.run for c in after] == [ended.run_id, *(c.run for c in before)]
+    assert (after[0].validation, after[0].test) == (-math.inf, 0.0)
+    drawn = draws_of(frame_of([*runs, ended]))[ADAM]
+    assert {s: [c.run for c in draws] for s, draws in drawn.items()} == {
+        s: [c.run for c in draws] for s, draws in result.grouped[ADAM].items()
+    }
+    assert result.best_of[ADAM][0] < plain.best_of[ADAM][0]
+    assert [c.mean for c in result.differences] == [c.mean for c in plain.differences]
+    assert result.noise == plain.noise
+    assert result.notes[0].startswith("1 of 9 runs diverged; each is a draw that is selected last")
 
 
 def test_unfinished_runs_are_left_out_with_a_note(runs: list[Run]) -> None:

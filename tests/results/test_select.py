@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from genie_dg.bench.train import NotFinite
 from genie_dg.results.frame import ResultsError
 from genie_dg.results.select import METHODS, Case, Choice, best_records, cases, select, settings_of
 from genie_dg.runs.record import canonical
@@ -179,6 +180,22 @@ def test_an_unfinished_run_is_not_chosen_but_noted() -> None:
     half = run([0], [simple(0, 1, 1, 1)], draw=1, done=False)
     answer = chosen([good, half], "training-domain")
     assert (answer.run, answer.draws, answer.note) == (good.run_id, 1, "1 of 2 runs unfinished")
+
+
+@pytest.mark.parametrize("method", ["training-domain", "oracle"])
+def test_a_run_that_diverged_is_a_draw_that_is_never_chosen(method: str) -> None:
+    """Beside a complete run; alone it is an unfinished run with a reason."""
+    good = run([0], [simple(0, 0.3, 0.2, 0.2)])
+    reasons = ["out of memory", f"{NotFinite.__name__}: The loss of step 9 is nan."]
+    ended = run([0], [simple(0, 1, 1, 1)], draw=1, done=False, failures=reasons)
+    empty = run([0], [], draw=2, done=False, failures=reasons)
+    killed = run([0], [simple(0, 1, 1, 1)], draw=3, done=False, failures=reasons[::-1])
+    answer = chosen([good, ended], method)
+    assert (answer.run, answer.draws, answer.note) == (good.run_id, 2, "")
+    answer = chosen([good, ended, empty, killed], method)
+    assert (answer.run, answer.draws) == (good.run_id, 2)
+    assert answer.note == "2 of 4 runs unfinished, the last failure was: out of memory"
+    assert reason([ended], method) == f"1 of 1 runs unfinished, the last failure was: {reasons[1].rstrip('.')}"
 
 
 def test_the_failure_of_the_last_draw_is_shown() -> None:

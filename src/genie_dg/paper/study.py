@@ -3,10 +3,10 @@
 A study is a folder with ``sweep.toml``, ``protocol.toml`` and ``runs.tar.xz``. A row counts when it has all the
 runs that the sweep plans for it. A number is the difference of two rows in one split (test domains, trial),
 each with the draw that training-domain validation chose; the interval is that of `genie_dg.results.compare`,
-which resamples trials and draws, so it includes the selection. A run whose loss became infinite or NaN is a
-draw of its row with the accuracies of its last record: rows that diverge pay for it. Runs of a row
-``NAME-wider`` are more draws of NAME from a wider range; no claim uses them, so that budgets stay equal. A
-second sweep, ``algorithms.toml``, may have its runs in the same file: optimizers inside DG algorithms.
+which resamples trials and draws, so it includes the selection. A run whose loss became infinite or NaN is one
+of its row's. Runs of a row ``NAME-wider`` are more draws of NAME from a wider range; no claim uses them, so
+that budgets stay equal. A second sweep, ``algorithms.toml``, may have its runs in the same file: optimizers
+inside DG algorithms.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import polars as pl
 
 from genie_dg.protocols.toml_file import read_toml
-from genie_dg.results.compare import Candidate, Comparison, Grouped, candidates, compare, group
+from genie_dg.results.compare import Candidate, Comparison, Grouped, compare, draws_of
 from genie_dg.results.frame import load
-from genie_dg.runs.folder import DIVERGED
+from genie_dg.results.select import diverged_runs
 
 from .claim_runs import ClaimNumbers
 from .claims import CLAIMS
@@ -73,7 +73,7 @@ class Study:
     @property
     def diverged(self) -> dict[str, int]:
         """How many runs of a row diverged, where any did."""
-        counts = Counter(self.frame.filter(pl.col("failures").list.len() > 0)["row"])
+        counts = Counter(self.frame.filter(diverged_runs())["row"])
         return {row: counts[row] for row in self.names if counts[row]}
 
     @property
@@ -88,9 +88,7 @@ def read_study(folder: Path) -> Study:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise PaperError(f"Got {folder}, which has no {missing[0]}; a study has {', '.join(FILES)}.")
-    ended = pl.col("failures").list.last().str.starts_with(DIVERGED).fill_null(value=False)
-    counts = pl.col("done") | (ended & (pl.col("step").list.len() > 0))
-    frame = load(folder).filter(counts).with_columns(done=True)
+    frame = load(folder).filter(pl.col("done") | diverged_runs())
     second = _of_sweep(folder, SECOND, frame) if (folder / SECOND).is_file() else None
     return replace(_of_sweep(folder, FILES[0], frame), second=second)
 
@@ -117,7 +115,7 @@ def _of_sweep(folder: Path, file: str, frame: pl.DataFrame) -> Study:
 
 def grouped_draws(study: Study) -> Grouped:
     """By complete row and split the draws, the chosen one last."""
-    return group(candidates(study.frame.filter(pl.col("row").is_in(study.complete))))
+    return draws_of(study.frame.filter(pl.col("row").is_in(study.complete)))
 
 
 def chosen_draws(study: Study) -> dict[str, list[Candidate]]:

@@ -22,7 +22,7 @@ from genie_dg.averages import total
 from genie_dg.check import is_number
 from genie_dg.files import read_lines
 from genie_dg.results import tables as of_results
-from genie_dg.results.compare import ALL, Comparison, Comparisons, budget_of, candidates, compare_all, group
+from genie_dg.results.compare import ALL, Comparison, Comparisons, budget_of, compare_all, draws_of
 from genie_dg.results.frame import ResultsError
 from genie_dg.results.select import METHODS, Choice, best_records, select
 from genie_dg.results.tables import Table, by_dataset, cell_of, check_protocols
@@ -258,7 +258,7 @@ def _compared(frame: pl.DataFrame) -> tuple[list[Comparison], list[str]]:
 def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> DataSet:
     domains = tuple(frame["domains"][0])
     draws = _draws(frame, chosen)
-    grouped = group(candidates(frame))
+    grouped = draws_of(frame)
     differences, notes = _compared(frame)
     curves, losses = _curves(frame, chosen)
     return DataSet(

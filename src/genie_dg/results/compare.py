@@ -1,7 +1,9 @@
 """Two rows of a table beside each other: paired differences, tuning budgets, and the noise they must exceed.
 
 A split is (data set, test domains, trial). In a split a row has draws, one run each; training-domain validation
-selects one, and the test accuracies of the selected draws are compared. Accuracies are from 0 to 1.
+selects one, and the test accuracies of the selected draws are compared. Accuracies are from 0 to 1. A run whose
+loss became infinite or NaN is a draw that is selected last, with the test accuracy of its last record: a row
+that diverges pays for it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 
 import polars as pl
 
@@ -17,7 +19,7 @@ from genie_dg.averages import mean, total
 from genie_dg.check import did_you_mean
 
 from .frame import ResultsError
-from .select import best_records
+from .select import best_records, diverged_draws
 from .stats import LEVEL, Budget, Interval, Split, Trial, blocks_of, budget, interval, mean_best_of
 from .tables import check_protocols
 
@@ -40,7 +42,8 @@ class Candidate:
         algorithm, optimizer: of the row.
         dataset, test_domains, trial: the split.
         draw: the seed of the hyper-parameters.
-        validation: the highest mean ``out_acc`` of the training domains over the run's records.
+        validation: the highest mean ``out_acc`` of the training domains over the run's records; minus infinity
+            if the run diverged.
         test: the mean ``in_acc`` of the test domains in the first record that has it.
         steps: of training.
         protocol: whose rules the run follows.
@@ -73,7 +76,18 @@ class Candidate:
 
 def candidates(frame: pl.DataFrame) -> list[Candidate]:
     """One candidate for each complete run that has a record and a training domain, by (row, split, draw)."""
-    best = best_records(frame).with_columns(
+    return _listed(best_records(frame))
+
+
+def diverged(frame: pl.DataFrame) -> list[Candidate]:
+    """The same for the runs that diverged beside complete ones, with the test accuracy of the last record."""
+    runs = diverged_draws(frame).filter(pl.col("validation").list.last().is_not_nan())
+    return _listed(runs.with_columns(value=pl.lit(-inf), score=pl.col("test").list.last()))
+
+
+def _listed(runs: pl.DataFrame) -> list[Candidate]:
+    """A candidate for each run of a frame that has the ``value`` and the ``score`` that stand for it."""
+    runs = runs.with_columns(
         science=pl.col("config").str.replace(r'"trial_seed":\s*-?\d+', '"trial_seed":0'),
         # of a run with SWAD the last record is that of the average, which is not part of its curve
         curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
@@ -81,7 +95,7 @@ def candidates(frame: pl.DataFrame) -> list[Candidate]:
     renamed = {"validation": pl.col("value"), "test": pl.col("score")}
     names = [field.name for field in fields(Candidate) if field.name not in ("spread", *renamed)]
     listed = []
-    for values in best.select(*names, "curve", **renamed).iter_rows(named=True):
+    for values in runs.select(*names, "curve", **renamed).iter_rows(named=True):
         spread, test_domains = last_spread(values.pop("curve")), tuple(values.pop("test_domains"))
         listed.append(Candidate(**values, test_domains=test_domains, spread=spread))
     return sorted(listed, key=lambda c: (c.row, c.split, c.draw, c.run))
@@ -125,6 +139,11 @@ def group(listed: Iterable[Candidate]) -> Grouped:
     for c in sorted(first.values(), key=lambda c: (c.row, c.split, c.validation, c.draw, c.run)):
         grouped.setdefault(c.row, {}).setdefault(c.split, []).append(c)
     return grouped
+
+
+def draws_of(frame: pl.DataFrame) -> Grouped:
+    """By row and split the draws of a frame."""
+    return group([*candidates(frame), *diverged(frame)])
 
 
 def pairs_of(rows: Sequence[str], grouped: Grouped, baseline: str | None = None) -> list[tuple[str, str]]:
@@ -383,12 +402,16 @@ def compare_all(
         seed: of the bootstrap.
         mix: compare across protocols all the same.
     """
-    listed = candidates(frame)
+    listed, worst = candidates(frame), diverged(frame)
     notes = []
-    if len(listed) < len(frame):
+    if left := len(frame) - len(listed) - len(worst):
         notes.append(
-            f"{len(frame) - len(listed)} of {len(frame)} runs are left out: not complete, or without a domain "
-            "to validate on."
+            f"{left} of {len(frame)} runs are left out: not complete, or without a domain to validate on."
+        )
+    if worst:
+        notes.append(
+            f"{len(worst)} of {len(frame)} runs diverged; each is a draw that is selected last, with the test "
+            "accuracy of its last record."
         )
     known = sorted({c.row for c in listed})
     chosen = [find_row(name, known) for name in rows or known]
@@ -399,7 +422,7 @@ def compare_all(
         raise ResultsError(f"{one} and a comparison needs two rows; name or run another.")
     check_protocols(frame.filter(pl.col("row").is_in(shown), pl.col("done")), mix)
     listed = [c for c in listed if c.row in shown]
-    grouped = group(listed)
+    grouped = group([*listed, *(c for c in worst if c.row in shown)])
     pairs = pairs_of(shown, grouped, base)
     near = [(a, b) for a, b in pairs if grouped[a].keys() & grouped[b].keys()]
     notes += [f"{a} and {b} share no split and are not compared." for a, b in pairs if (a, b) not in near]

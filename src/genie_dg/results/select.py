@@ -10,7 +10,8 @@ training domains, a run's value at a record and its score there are
 
 The first record with the highest value stands for its run (where the run's oracle rule is "last", the oracle
 sees the last record only). Then the run with the highest value is chosen; at a tie the one with the largest
-draw. Runs that are not complete take no part; of a run with SWAD the average alone counts.
+draw. Runs that are not complete take no part; of a run with SWAD the average alone counts. A run whose loss
+became infinite or NaN is never chosen, but beside complete runs it counts as a draw that was tried.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 
 from genie_dg.averages import mean
 from genie_dg.check import one_of
+from genie_dg.runs.folder import DIVERGED
 from genie_dg.runs.read import Numbers
 
 from .frame import ResultsError
@@ -62,7 +64,7 @@ class Choice:
         step: of the record.
         value: what the method saw.
         scores: ``in_acc`` of the test domains, in order.
-        draws: how many runs could have been chosen.
+        draws: how many runs could have been chosen, or diverged.
         note: which runs could not, and why; empty when all could.
         missing: why nothing was chosen; empty when something was.
     """
@@ -112,6 +114,17 @@ def usable_runs() -> pl.Expr:
     return pl.col("done") & (pl.col("step").list.len() > 0) & (~pl.col("swad") | pl.col("averaged"))
 
 
+def diverged_runs() -> pl.Expr:
+    """Runs that ended with a loss that is infinite or NaN, and have a record from before."""
+    last = pl.col("failures").list.last().str.starts_with(DIVERGED).fill_null(value=False)
+    return ~pl.col("done") & last & (pl.col("step").list.len() > 0) & ~pl.col("swad")
+
+
+def diverged_draws(frame: pl.DataFrame) -> pl.DataFrame:
+    """The runs that diverged beside a complete run of their case: draws that were tried, never chosen."""
+    return frame.filter(diverged_runs() & usable_runs().any().over(CASE))
+
+
 def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, Choice]:
     """The choice of a method for every case that it is defined for.
 
@@ -121,7 +134,7 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
     notes = _left_out(frame)
     if method == "leave-one-domain-out":
         return _by_partners(frame, notes)
-    choices = {case: Choice(row, missing=note or "no run") for case, (row, note) in notes.items()}
+    choices = {case: Choice(row, missing=note or "no run") for case, (row, note, _) in notes.items()}
     for case in choices:
         if method == "training-domain" and len(case.test_domains) == len(case.domains):
             choices[case] = Choice(choices[case].row, missing="no domain was trained on")
@@ -135,7 +148,8 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
     for case, values in zip(cases(chosen), chosen.select(columns).iter_rows(), strict=True):
         row, run, folder, step, value, of_domains, draws = values
         scores = tuple(of_domains[k] for k in case.test_domains)
-        choices[case] = Choice(row, run, folder, step, value, scores, draws, notes[case][1])
+        _, note, diverged = notes[case]
+        choices[case] = Choice(row, run, folder, step, value, scores, draws + diverged, note)
     return choices
 
 
@@ -146,29 +160,34 @@ def cases(frame: pl.DataFrame) -> Iterator[Case]:
         yield case._replace(domains=tuple(case.domains), test_domains=tuple(case.test_domains))
 
 
-def _left_out(frame: pl.DataFrame) -> dict[Case, tuple[str, str]]:
-    """For each case its row, and words for the runs that cannot be chosen."""
+Notes = dict[Case, tuple[str, str, int]]
+"""By case its row, words for the runs that cannot be chosen, and how many diverged beside complete ones."""
+
+
+def _left_out(frame: pl.DataFrame) -> Notes:
     ordered = frame.lazy().sort("draw", "run", maintain_order=True)
-    last = pl.col("failures").filter(~pl.col("done") & (pl.col("failures").list.len() > 0)).last()
+    draw = diverged_runs() & usable_runs().any()
+    failed = ~pl.col("done") & (pl.col("failures").list.len() > 0) & ~draw
     counted = (
         ordered.group_by(CASE, maintain_order=True)
         .agg(
             pl.col("row").first(),
             pl.len().alias("runs"),
-            (~pl.col("done")).sum().alias("unfinished"),
+            (~pl.col("done") & ~draw).sum().alias("unfinished"),
             (pl.col("done") & ~usable_runs()).sum().alias("empty"),
-            last.list.last().alias("failure"),
+            pl.col("failures").filter(failed).last().list.last().alias("failure"),
+            draw.sum().alias("diverged"),
         )
         .collect()
     )
     notes = {}
-    numbers = counted.select("row", "runs", "unfinished", "empty", "failure").iter_rows()
-    for case, (row, runs, unfinished, empty, failure) in zip(cases(counted), numbers, strict=True):
+    numbers = counted.select("row", "runs", "unfinished", "empty", "failure", "diverged").iter_rows()
+    for case, (row, runs, unfinished, empty, failure, diverged) in zip(cases(counted), numbers, strict=True):
         words = [f"{unfinished} of {runs} runs unfinished"] if unfinished else []
         words += [f"{empty} of {runs} runs without records"] if empty else []
         if failure is not None and failure.strip():
             words.append(f"the last failure was: {failure.strip().splitlines()[0][:120].rstrip('.')}")
-        notes[case] = row, ", ".join(words)
+        notes[case] = row, ", ".join(words), diverged
     return notes
 
 
@@ -183,7 +202,7 @@ class _Candidate(NamedTuple):
     in_acc: Numbers
 
 
-def _by_partners(frame: pl.DataFrame, notes: dict[Case, tuple[str, str]]) -> dict[Case, Choice]:
+def _by_partners(frame: pl.DataFrame, notes: Notes) -> dict[Case, Choice]:
     """Leave-one-domain-out: a run is judged by its partners, which leave out one more domain each."""
     small = frame.filter(usable_runs(), pl.col("test_domains").list.len() <= 2)
     small = small.sort("draw", "run", maintain_order=True)
@@ -195,18 +214,20 @@ def _by_partners(frame: pl.DataFrame, notes: dict[Case, tuple[str, str]]) -> dic
         accuracies = np.asarray(in_acc).reshape(len(step), -1)
         one = _Candidate(run, folder, draw, settings_of(config), np.asarray(step)[first:], accuracies[first:])
         candidates.setdefault(case, []).append(one)
-    single = {case: words for case, words in notes.items() if len(case.test_domains) == 1}
-    return {case: _in_turn(case, candidates, row, note) for case, (row, note) in single.items()}
+    single = {case: told for case, told in notes.items() if len(case.test_domains) == 1}
+    return {case: _in_turn(case, candidates, *told) for case, told in single.items()}
 
 
-def _in_turn(case: Case, candidates: dict[Case, list[_Candidate]], row: str, left_out: str) -> Choice:
+def _in_turn(
+    case: Case, candidates: dict[Case, list[_Candidate]], row: str, left_out: str, diverged: int
+) -> Choice:
     if len(case.domains) < 3:
         return Choice(row, missing="leave-one-domain-out needs at least two training domains")
     partners = {}
     for other in (k for k in range(len(case.domains)) if k not in case.test_domains):
         pair = case._replace(test_domains=tuple(sorted((*case.test_domains, other))))
         partners[other] = {one.settings: one for one in candidates.get(pair, ())}
-    best, draws, lacking = None, 0, []
+    best, draws, lacking = None, diverged, []
     for one in candidates.get(case, ()):
         absent = [case.domains[k] for k, known in partners.items() if one.settings not in known]
         if absent:
