@@ -24,7 +24,7 @@ import jinja2
 import polars as pl
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from genie_dg.paper.study import WIDER, Study, chosen_draws, read_study
+from genie_dg.paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Candidate, Comparison, Comparisons, compare_all
 from genie_dg.results.frame import load
@@ -88,7 +88,7 @@ def at_ends(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> list[str
     """A sentence for each row of which a chosen rate lies at the end of its range."""
     told = []
     for row, runs in chosen.items():
-        count = ends(runs, study.ranges[study.names[row]])
+        count = ends(runs, study.ranges[row.partition(" + ")[2]])
         if count:
             told.append(f"{study.names[row]}: {count} of {len(runs)}")
     return told
@@ -156,8 +156,21 @@ def inside_algorithms(second: Study | None) -> dict[str, object] | None:
     return {
         "table": accuracies(own, "training-domain"),
         "differences": difference_table(second, found),
+        "learned": validation_table(second, [row for rows in whole.values() for row in rows]),
+        "ends": at_ends(second, chosen_draws(second)),
         "draws": own["draw"].n_unique(),
     }
+
+
+def validation_table(study: Study, rows: Sequence[str]) -> str:
+    """Whether a row learned: validation of the default draw and of the chosen one, means over splits."""
+    lines = []
+    for row in rows:
+        splits = list(grouped_draws(study)[row].values())
+        first = [c.validation for draws in splits for c in draws if c.draw == 0]
+        chosen = [draws[-1].validation for draws in splits]
+        lines.append([study.names[row], *(percent(statistics.fmean(values)) for values in (first, chosen))])
+    return markdown_table(["row", "validation of draw 0", "of the chosen draw"], lines)
 
 
 def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
@@ -420,7 +433,7 @@ def tried(study: Study) -> str:
 ADVICE = {
     "better": "{top} is worth the change from Adam.",
     "worse": "stay with Adam and tune its learning rate.",
-    "undecided": "there is no reason yet to leave a tuned Adam, and none to avoid {top}.",
+    "undecided": "keep Adam if its rate is tuned; {top} does as well as far as these runs can tell{other}.",
     "not measured": "nothing can be advised yet.",
 }
 """What follows from the verdict on the best form of GENIE against Adam."""
@@ -448,18 +461,20 @@ def three_sentences(
         f"; against {NAMES.get(base, base)} {c['points']} ({c['interval']}: {c['verdict']})"
         for base, c in others
     )
-    highest = f"of all finished rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
+    highest = f"; of all {len(means)} rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
+    of_all = f", the highest of all {len(means)} rows" if best == top else ""
     others_of_ours = (
-        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %): against Adam "
-        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}; {highest}."
+        f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %{of_all}): against Adam "
+        f"{one['points']} ({one['interval']}: {one['verdict']}){beside}{'' if of_all else highest}."
     )
-    alone = f"No other form of GENIE is finished yet{beside}; {highest}."
+    alone = f"No other form of GENIE is finished yet{beside}{highest}."
+    other = f", {NAMES['genie']} does not" if first["verdict"] == "worse" and named != top else ""
     sentences = [
         f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
         f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
         f"{first['interval']}): {first['verdict']}.",
         others_of_ours if len(ours) > 1 else alone,
-        f"So {tasks}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top))}",
+        f"So {tasks}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top), other=other)}",
     ]
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
