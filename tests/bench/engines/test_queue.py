@@ -11,6 +11,7 @@ import pytest
 from genie_dg.bench.engines import queue as module
 from genie_dg.bench.engines.queue import Event, Queue
 from genie_dg.bench.options import Job, RunOptions
+from genie_dg.bench.train import NotFinite
 from genie_dg.runs.record import RunConfig
 
 CONFIG = RunConfig("digits", (0,), steps=7)
@@ -64,6 +65,16 @@ def test_a_job_that_fails_is_tried_again_and_each_reason_is_noted(tmp_path: Path
         {"attempt": 1, "reason": "first"},
         {"attempt": 2, "reason": "second"},
     ]
+
+
+def test_a_run_that_diverged_is_not_tried_again(tmp_path: Path) -> None:
+    (job,) = jobs_in(tmp_path, 1)
+    events: list[Event] = []
+    queue = Queue([job], 5, events.append)
+    reason = f"{NotFinite.__name__}: The loss of step 3 is nan."
+    queue.fail(queue.next() or job, reason)
+    assert len(queue) == 0
+    assert events == [Event("failed", job.config.run_id, reason=reason)]
 
 
 def test_a_run_that_is_held_is_looked_at_again_later_and_the_others_go_first(

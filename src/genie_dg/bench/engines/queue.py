@@ -108,6 +108,8 @@ class Queue:
     ) -> None:
         """An attempt ended: note why, and try again while retries are left.
 
+        A run that diverged is not tried again, since it would diverge in the same step.
+
         Args:
             job: which.
             reason: why.
@@ -119,7 +121,7 @@ class Queue:
         self._attempts[run] = attempt
         if not noted:
             note_failure(job, attempt, reason, more)
-        if attempt <= self.retries and not final:
+        if attempt <= self.retries and not final and not reason.startswith(files.DIVERGED):
             self.again(job, reason)
         else:
             self.outcome.failed[run] = reason
