@@ -30,8 +30,8 @@ demo: $(STAMP) ## three optimizers fine-tune a pretrained network, from a sweep 
 test: $(STAMP) browser ## run the tests, except the slow ones
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "not slow" $(TESTS)
 
-test-slow: $(STAMP) ## run the slow tests
-	$(BIN)/python -m pytest -m slow
+test-slow: $(STAMP) browser ## run the slow tests
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m slow $(TESTS)
 
 browser: ## install Debian's Chromium, which the tests of the report drive (once)
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \

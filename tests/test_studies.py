@@ -247,6 +247,6 @@ for domain in made.domains:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert [line.partition(" 7 ")[0] for line in lines] == [
-        "white on black", "red on blue", "green on grey", "blue on yellow"
+        "white on black", "orange on violet", "green on blue", "blue on brown"
     ]  # fmt: skip
-    assert lines[3].endswith("7 (3, 28, 28) [240, 220, 120]")  # a corner of a picture turned by 60 degrees
+    assert lines[3].endswith("7 (3, 28, 28) [80, 50, 20]")  # a corner of a picture turned by 45 degrees

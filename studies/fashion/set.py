@@ -11,11 +11,11 @@ from genie_dg.plugins import BACKBONES, SETS, BackboneRow, DomainSet, Featurizer
 
 LOOKS = {
     "white on black": (0, (255, 255, 255), (0, 0, 0)),
-    "red on blue": (20, (230, 60, 40), (30, 30, 90)),
-    "green on grey": (40, (60, 200, 75), (110, 110, 110)),
-    "blue on yellow": (60, (30, 60, 200), (240, 220, 120)),
+    "orange on violet": (15, (255, 190, 120), (60, 20, 70)),
+    "green on blue": (30, (150, 255, 170), (20, 40, 90)),
+    "blue on brown": (45, (160, 200, 255), (80, 50, 20)),
 }
-"""By domain the angle and the colours of what was white and of what was black."""
+"""By domain the angle and the colours of what was white and of what was black; the former are always brighter."""
 PICTURES = 2000
 """Of each domain; no picture is in two."""
 CHANNELS = (8, 16, 32)
