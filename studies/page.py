@@ -106,7 +106,7 @@ def wider_table(study: Study) -> str:
     Only rows with all their runs, here and there; empty where there is none.
     """
     counts, base, lines = Counter(study.wider["row"]), f"ERM + {BASELINES[0]}", []
-    for row in (row for row in study.complete if counts[row] == study.planned and base in study.complete):
+    for row in (row for row in study.complete if counts[row] == study.planned_wider and base in study.complete):
         own = study.frame.filter(pl.col("row").is_in([row, base]))
         for frame in (own, pl.concat([own, study.wider.filter(pl.col("row") == row)])):
             found = compare_all(frame, [row], base)
@@ -130,7 +130,7 @@ def wider_table(study: Study) -> str:
         "range of the rate",
         "draws",
         "accuracy",
-        "against Adam with five draws",
+        f"against Adam with {study.frame['draw'].n_unique()} draws",
         "chosen at an end",
     ]
     return markdown_table(heads, lines) if lines else ""

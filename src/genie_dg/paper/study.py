@@ -31,6 +31,7 @@ from .verdict import LEVEL, Interval, Judgement, judge_intervals
 
 FILES = ("sweep.toml", "protocol.toml", "runs.tar.xz")
 SECOND = "algorithms.toml"
+MORE = "wider.toml"
 WIDER = "-wider"
 """The end of the name of a row whose draws come from a wider range than those of the row without it."""
 WOULD_CHANGE = "A larger network, more pixels, longer training or more draws; other data."
@@ -48,6 +49,7 @@ class Study:
         planned: runs of a row.
         ranges: by optimizer the powers of ten between which its learning rate was searched.
         wider: the complete runs of wider ranges, under the names of the rows whose ranges they widen.
+        planned_wider: runs of such a row.
         second: the same of the study's second sweep, where it has one.
     """
 
@@ -57,6 +59,7 @@ class Study:
     planned: int
     ranges: Mapping[str, tuple[float, float]]
     wider: pl.DataFrame
+    planned_wider: int
     second: Study | None = None
 
     @property
@@ -96,6 +99,7 @@ def read_study(folder: Path) -> Study:
 def _of_sweep(folder: Path, file: str, frame: pl.DataFrame) -> Study:
     """What one sweep of a study planned, and what there is of it."""
     sweep, protocol = (read_toml(folder / name, PaperError) for name in (file, FILES[1]))
+    more = read_toml(folder / MORE, PaperError) if (folder / MORE).is_file() else sweep
     several = len(sweep["algorithms"]) > 1
     names = {
         f"{a} + {o}": f"{a} {o}" if several else o for a in sweep["algorithms"] for o in sweep["optimizers"]
@@ -107,10 +111,17 @@ def _of_sweep(folder: Path, file: str, frame: pl.DataFrame) -> Study:
         folder,
         frame.filter(pl.col("row").is_in(list(names))),
         names,
-        domains * sweep["hparams"] * sweep["trials"],
+        domains * _draws(sweep) * sweep["trials"],
         {key.removesuffix(".lr"): (low, high) for key, (low, high) in ranges.items()},
         frame.filter(pl.col("row").str.ends_with(WIDER), plain.is_in(list(names))).with_columns(plain),
+        domains * _draws(more) * more["trials"],
     )
+
+
+def _draws(sweep: Mapping[str, Any]) -> int:
+    """How many draws a sweep makes, which names their number or lists them."""
+    draws: int | list[int] = sweep["hparams"]
+    return len(draws) if isinstance(draws, list) else draws
 
 
 def grouped_draws(study: Study) -> Grouped:
