@@ -15,7 +15,7 @@ LOOKS = {
     "green on blue": (30, (150, 255, 170), (20, 40, 90)),
     "blue on brown": (45, (160, 200, 255), (80, 50, 20)),
 }
-"""By domain the angle and the colours of what was white and of what was black, which is the darker one in all."""
+"""By domain the angle and the colours of what was white and of what was black, the darker one in all."""
 PICTURES = 2000
 """Of each domain; no picture is in two."""
 CHANNELS = (8, 16, 32)
