@@ -241,11 +241,12 @@ def draw_budgets(study: Study, best_of: Mapping[str, Sequence[float]]) -> None:
     heights = apart([100 * values[-1] for values in best_of.values()], (high - low) / 22)
     for place, ((row, values), height) in enumerate(zip(best_of.items(), heights, strict=True)):
         colour = COLOURS[place % len(COLOURS)]
-        ax.text(len(values) + 0.1, height, study.names[row], fontsize=8, va="center", color=colour)
+        ax.text(len(values) * 1.02, height, study.names[row], fontsize=8, va="center", color=colour)
     ax.set_xlabel("draws tried")
     ax.set_ylabel("accuracy on the domain left out (%)")
-    ax.set_xticks(range(1, max(map(len, best_of.values())) + 1))
-    ax.set_xlim(0.8, max(map(len, best_of.values())) + 1.4)
+    most = max(map(len, best_of.values()))
+    ax.set_xticks([k for k in range(1, most + 1) if most <= 10 or k == 1 or k % 5 == 0])
+    ax.set_xlim(1 - most / 25, most * 1.28)
     ax.spines[["top", "right"]].set_visible(False)
     numbers = [[study.names[r], k, v] for r, values in best_of.items() for k, v in enumerate(values, 1)]
     save(study, figure, "budget", ["row", "k", "accuracy"], numbers)
@@ -346,7 +347,9 @@ def draw_rates(study: Study, found: Comparisons, widths: Mapping[str, Width]) ->
             ax.axvline(widths[row].best, color=COLOURS[1], linewidth=1)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 3)))
-        ax.xaxis.set_major_formatter(lambda rate, _: f"{rate:.0e}".replace("e-0", "e-"))
+        ax.xaxis.set_major_formatter(
+            lambda rate, _: f"{rate:g}" if rate > 0.09 else f"{rate:.0e}".replace("e-0", "e-")
+        )
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.tick_params(labelsize=8)
         ax.set_title(study.names[row], fontsize=9)
@@ -463,6 +466,7 @@ def three_sentences(
     )
     highest = f"; of all {len(means)} rows {NAMES.get(best, best)} is best ({percent(means[best])} %)"
     of_all = f", the highest of all {len(means)} rows" if best == top else ""
+    of_ours = f"It is the best of GENIE's forms{of_all}{beside}{'' if of_all else highest}."
     others_of_ours = (
         f"Of GENIE's forms {NAMES.get(top, top)} is best ({percent(means[top])} %{of_all}): against Adam "
         f"{one['points']} ({one['interval']}: {one['verdict']}){beside}{'' if of_all else highest}."
@@ -473,7 +477,7 @@ def three_sentences(
         f"{NAMES.get(named, named)} reaches {percent(means[named])} % on the domain left out and tuned Adam "
         f"{percent(means['adam'])} %, a difference of {first['points']} points (95 % interval "
         f"{first['interval']}): {first['verdict']}.",
-        others_of_ours if len(ours) > 1 else alone,
+        alone if len(ours) == 1 else of_ours if top == named else others_of_ours,
         f"So {tasks}, {ADVICE[one['verdict']].format(top=NAMES.get(top, top), other=other)}",
     ]
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))

@@ -31,6 +31,8 @@ from .stats import Split, blocks_of
 
 POINT = 0.01
 """Accuracies are from 0 to 1."""
+FARTHEST = 300
+"""Decades from 1 at which a top is no number any more."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def width(
     """
     sums = {split: _sums(draws) for split, draws in splits.items()}
     blocks = list(blocks_of(sorted(sums)).values())
-    decades, best = _of(sum(sums.values()), within)
+    decades, top = _of(sum(sums.values()), within)
+    best = 10**top if abs(top) < FARTHEST else nan
     random = np.random.default_rng(seed)
     resampled = []
     for _ in range(resamples):
@@ -98,11 +101,11 @@ def _sums(draws: Sequence[Candidate]) -> Numbers:
 
 
 def _of(sums: Numbers | int, within: float) -> tuple[float, float]:
-    """Width and rate at the top from the sums of all splits."""
+    """Width, and the logarithm of the rate at the top, from the sums of all splits."""
     matrix = np.asarray(sums, dtype=np.float64)
     if matrix.shape != (3, 3) or np.linalg.det(matrix[:2, :2]) <= 1e-12:
         return nan, nan
     slope, bend = np.linalg.solve(matrix[:2, :2], matrix[:2, 2])
     if bend >= 0:
         return inf, nan
-    return 2 * sqrt(within / -bend), float(10 ** (-slope / (2 * bend)))
+    return 2 * sqrt(within / -bend), float(-slope / (2 * bend))
