@@ -26,7 +26,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from genie_dg.paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
-from genie_dg.results.compare import Candidate, Comparison, Comparisons, compare_all
+from genie_dg.results.compare import Comparison, Comparisons, compare_all
+from genie_dg.results.draws import Candidate
 from genie_dg.results.frame import load
 from genie_dg.results.render import csv_text, markdown_table, percent, points, render
 from genie_dg.results.select import METHODS

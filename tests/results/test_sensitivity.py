@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from genie_dg.results.compare import Candidate
+from genie_dg.results.draws import Candidate
 from genie_dg.results.sensitivity import rate_of, width
 from genie_dg.results.stats import Split
 

@@ -20,7 +20,8 @@ from typing import Any
 import polars as pl
 
 from genie_dg.protocols.toml_file import read_toml
-from genie_dg.results.compare import Candidate, Comparison, Grouped, compare, draws_of
+from genie_dg.results.compare import Comparison, compare
+from genie_dg.results.draws import Candidate, Grouped, draws_of
 from genie_dg.results.frame import load
 from genie_dg.results.select import diverged_runs
 

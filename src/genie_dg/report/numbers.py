@@ -22,7 +22,8 @@ from genie_dg.averages import total
 from genie_dg.check import is_number
 from genie_dg.files import read_lines
 from genie_dg.results import tables as of_results
-from genie_dg.results.compare import ALL, Comparison, Comparisons, budget_of, compare_all, draws_of
+from genie_dg.results.compare import ALL, Comparison, Comparisons, budget_of, compare_all
+from genie_dg.results.draws import draws_of
 from genie_dg.results.frame import ResultsError
 from genie_dg.results.select import METHODS, Choice, best_records, select
 from genie_dg.results.tables import Table, by_dataset, cell_of, check_protocols

@@ -26,13 +26,13 @@ import numpy as np
 from genie_dg.check import is_number
 from genie_dg.runs.read import Numbers
 
-from .compare import Candidate
+from .draws import Candidate
 from .stats import Split, blocks_of
 
 POINT = 0.01
 """Accuracies are from 0 to 1."""
 FARTHEST = 300
-"""Decades from 1 at which a top is no number any more."""
+"""Decades from 1 beyond which a rate is not a float."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def width(
     """The width of one row's range of learning rates.
 
     Args:
-        splits: the draws of the row in each split, from `genie_dg.results.compare.group`.
+        splits: the draws of the row in each split, from `genie_dg.results.draws.group`.
         within: how much may be lost.
         resamples: of the bootstrap.
         seed: of the bootstrap.

@@ -1,0 +1,117 @@
+"""The draws of each row in each split, as training-domain validation sees them: what a comparison is made of.
+
+A run whose loss became infinite or NaN is a draw that is selected last, with the test accuracy of its last
+record: a row that diverges pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from math import ceil, inf
+
+import polars as pl
+
+from .select import best_records, diverged_draws
+from .stats import Split
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One run as training-domain validation sees it: one draw of one row in one split.
+
+    Args:
+        row: the name of its row.
+        algorithm, optimizer: of the row.
+        dataset, test_domains, trial: the split.
+        draw: the seed of the hyper-parameters.
+        validation: the highest mean ``out_acc`` of the training domains over the run's records; minus infinity
+            if the run diverged.
+        test: the mean ``in_acc`` of the test domains in the first record that has it.
+        steps: of training.
+        protocol: whose rules the run follows.
+        science: what the run is, up to its trial; runs of equal science are repeats of each other.
+        run, folder: the run, and where it is.
+        spread: the largest minus the smallest test accuracy of the last quarter of the records.
+    """
+
+    row: str
+    dataset: str
+    test_domains: tuple[int, ...]
+    trial: int
+    draw: int
+    validation: float
+    test: float
+    steps: int = 0
+    protocol: str = ""
+    science: str = ""
+    run: str = ""
+    folder: str = ""
+    spread: float | None = None
+    algorithm: str = ""
+    optimizer: str = ""
+
+    @property
+    def split(self) -> Split:
+        """Where it is compared."""
+        return self.dataset, self.test_domains, self.trial
+
+
+def candidates(frame: pl.DataFrame) -> list[Candidate]:
+    """One candidate for each complete run that has a record and a training domain, by (row, split, draw)."""
+    return _listed(best_records(frame))
+
+
+def diverged(frame: pl.DataFrame) -> list[Candidate]:
+    """The same for the runs that diverged beside complete ones, with the test accuracy of the last record."""
+    runs = diverged_draws(frame).filter(pl.col("validation").list.last().is_not_nan())
+    return _listed(runs.with_columns(value=pl.lit(-inf), score=pl.col("test").list.last()))
+
+
+def _listed(runs: pl.DataFrame) -> list[Candidate]:
+    """A candidate for each run of a frame that has the ``value`` and the ``score`` that stand for it."""
+    runs = runs.with_columns(
+        science=pl.col("config").str.replace(r'"trial_seed":\s*-?\d+', '"trial_seed":0'),
+        # of a run with SWAD the last record is that of the average, which is not part of its curve
+        curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
+    )
+    renamed = {"validation": pl.col("value"), "test": pl.col("score")}
+    names = [field.name for field in fields(Candidate) if field.name not in ("spread", *renamed)]
+    listed = []
+    for values in runs.select(*names, "curve", **renamed).iter_rows(named=True):
+        spread, test_domains = last_spread(values.pop("curve")), tuple(values.pop("test_domains"))
+        listed.append(Candidate(**values, test_domains=test_domains, spread=spread))
+    return sorted(listed, key=lambda c: (c.row, c.split, c.draw, c.run))
+
+
+def last_spread(tests: Sequence[float]) -> float | None:
+    """Largest minus smallest of the last quarter (rounded up) of a run's values; ``None`` for a single one.
+
+    >>> last_spread([0.1, 0.9, 0.2, 0.9, 0.2, 0.9, 0.5, 0.75]), last_spread([0.1, 0.2, 0.3, 0.4])
+    (0.25, None)
+    """
+    last = tests[len(tests) - ceil(len(tests) / 4) :]
+    return max(last) - min(last) if len(last) > 1 else None
+
+
+Grouped = dict[str, dict[Split, list[Candidate]]]
+"""By row and split the draws, from the worst validation to the best: the last one is selected."""
+
+
+def group(listed: Iterable[Candidate]) -> Grouped:
+    """Sort candidates by row and split, one for each draw.
+
+    Runs with one draw's seed but other settings, as by hand, are draws each. Of repeats the first counts.
+    """
+    first: dict[tuple[str, Split, int, str], Candidate] = {}
+    for c in listed:
+        first.setdefault((c.row, c.split, c.draw, c.science), c)
+    grouped: Grouped = {}
+    for c in sorted(first.values(), key=lambda c: (c.row, c.split, c.validation, c.draw, c.run)):
+        grouped.setdefault(c.row, {}).setdefault(c.split, []).append(c)
+    return grouped
+
+
+def draws_of(frame: pl.DataFrame) -> Grouped:
+    """By row and split the draws of a frame."""
+    return group([*candidates(frame), *diverged(frame)])
