@@ -327,10 +327,10 @@ def test_what_cannot_be_done_is_reported_with_its_reason(trouble: Trouble) -> No
     assert trouble.submissions("cancelled") == 1, "who cancels a job does not want it back at once"
     assert "lower the learning rate of sgd" in failed[ids["hopeless"]]
     assert failed[ids["no data"]].startswith("DataError: ")
-    for name in ("hopeless", "no data"):
-        assert trouble.submissions(name) == 2
+    for name, attempts in (("hopeless", [1]), ("no data", [1, 2])):  # what diverged would diverge again
+        assert trouble.submissions(name) == len(attempts)
         lines = (trouble.jobs[name].folder / "failures.jsonl").read_text().splitlines()
-        assert [json.loads(line)["attempt"] for line in lines] == [1, 2]
+        assert [json.loads(line)["attempt"] for line in lines] == attempts
     jobs = submitted_jobs("hard", trouble.out)
     states = {
         name: state_of(job.config, trouble.out, submitted=jobs.get(ids[name])).kind
