@@ -31,8 +31,9 @@ from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import FileDomain
 from genie_dg.data.image_folders import open_folder
 from genie_dg.data.loaders import Evaluation, Training, ahead
-from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD, Place, Scale
+from genie_dg.data.place import Place, Scale
 from genie_dg.data.sampling import Sampler
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 
 LAST = Place(layout=torch.channels_last)
 """Where runs with the OpenCV engine get their batches on a CPU."""

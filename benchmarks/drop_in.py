@@ -172,7 +172,7 @@ def _cnn(side: int) -> nn.Module:
 
 
 def _fine_tuning(x: Tensor, y: Tensor) -> Task:
-    from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
+    from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
     from genie_dg.models.classifier import build_network
 
     mean, std = (torch.tensor(t).view(3, 1, 1) for t in (IMAGENET_MEAN, IMAGENET_STD))

@@ -4,7 +4,7 @@
 
 Both in turn in one process, 48 pictures of 64 pixels, channels last, fixed statistics, medians; first with
 memory as the C library gives it back to the system, then as training keeps it
-(`genie_dg.bench.train.keep_freed_memory`). Each number of threads is a process of its own. The optimizer's step
+(`genie_dg.runtime.keep_memory`). Each number of threads is a process of its own. The optimizer's step
 is not part of it.
 """
 
@@ -20,9 +20,9 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
-from genie_dg.bench.train import keep_freed_memory
 from genie_dg.models import _fast_layers
 from genie_dg.models.classifier import build_network
+from genie_dg.runtime import keep_memory
 
 LIBRARY = _fast_layers.library
 
@@ -71,7 +71,7 @@ def measure(threads: int, pixels: int, rounds: int) -> None:
 
     before: dict[str, float] = {}
     for memory in ("given back", "kept"):
-        if memory == "kept" and not keep_freed_memory():
+        if memory == "kept" and not keep_memory():
             raise SystemExit("This C library cannot be told to keep memory.")
         for name, work in (("forward and backward", train), ("evaluation", evaluate)):
             fast, plain = in_turn(work, rounds)

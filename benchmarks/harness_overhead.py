@@ -24,7 +24,8 @@ import genie_dg.bench.train as loop
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """A training step in a process that keeps the memory it frees, against the same step in one that does not.
 
-`genie_dg.bench.jobs.keep_memory` is what workers and ``genie-dg train`` call before they train. Each measure
+`genie_dg.runtime.keep_memory` is what workers and ``genie-dg train`` call before they train. Each measure
 is taken in a process of its own; the two kinds take turns. Printed are the medians of forward, backward and
 Adam's step of EfficientNet-Lite0, their ratio, and the page faults of a step.
 
@@ -23,8 +23,8 @@ def measure(threads: int, keep: bool, steps: int, pixels: int) -> dict[str, floa
     import torch
     from torch.nn.functional import cross_entropy
 
-    from genie_dg.bench.jobs import keep_memory
     from genie_dg.models.classifier import build_network
+    from genie_dg.runtime import keep_memory
 
     if keep and not keep_memory():
         raise SystemExit("This system's C library has no mallopt; there is nothing to measure.")

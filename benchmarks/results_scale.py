@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from genie_dg.runs.record import RunConfig, canonical
+from genie_dg.runs.config import RunConfig, canonical
 
 DOMAINS, TRIALS, DRAWS, RECORDS = 4, 3, 20, 26
 

@@ -20,11 +20,11 @@ import torch
 
 from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.erm import ERM
-from genie_dg.bench.jobs import keep_memory
 from genie_dg.bench.request import load_plugin
 from genie_dg.bench.step import take_step
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
+from genie_dg.runtime import keep_memory
 
 
 def batch_of(size: int, pixels: int, classes: int) -> DomainBatch:

@@ -29,11 +29,11 @@ from torchvision.datasets import ImageFolder
 import genie_dg.bench.train as loop
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
-from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.data.registry import open_data
 from genie_dg.data.splits import splits
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.models.classifier import build_network
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 LEFT_OUT = 3
 SHORT = {"steps": 12, "every": 6, "share": 0.08}

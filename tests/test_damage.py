@@ -33,8 +33,8 @@ from genie_dg.cli.main import main
 from genie_dg.data.registry import open_data
 from genie_dg.files import append_line, read_whole
 from genie_dg.results import frame as frames
+from genie_dg.runs.config import from_mapping
 from genie_dg.runs.folder import FAILURES
-from genie_dg.runs.record import from_mapping
 from genie_dg.runs.seal import digest
 
 from .corpus.domainbed import lines_of, write

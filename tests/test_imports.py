@@ -16,7 +16,7 @@ import genie_dg
 ROOT = Path(genie_dg.__file__).parent
 LEAVES = {
     *("_c_library", "_constants", "_moments", "_options", "_random", "_streams", "_types"),
-    *("registry", "search_space", "check", "arguments", "averages", "files", "student_t"),
+    *("registry", "search_space", "check", "arguments", "facts", "files", "runtime", "statistics"),
 }
 SISTERS = {"optim", "optax", "diagnostics", "data", "models", "algorithms", "protocols"}
 ALLOWED: dict[str, set[str]] = {
@@ -187,7 +187,7 @@ def test_everything_has_a_rule() -> None:
         ("genie_dg.data.digits", "from genie_dg import optim", "not a package"),
         ("genie_dg.data.digits", "from .. import models", "not a package"),
         ("genie_dg.data.digits", "import genie_dg.diagnostics.gsnr as g", "data may not import diagnostics"),
-        ("genie_dg.data.digits", "from genie_dg.runs.record import RunConfig", "data may not import runs"),
+        ("genie_dg.data.digits", "from genie_dg.runs.config import RunConfig", "data may not import runs"),
         ("genie_dg.optim.genie", "def f():\n    from genie_dg.data import digits", "may not import data"),
         ("genie_dg.optim.genie", "class A:\n    def f(self):\n        import genie_dg.data.digits", "data"),
         ("genie_dg.optim.genie", "f = lambda: import_module('genie_dg.data.digits')", "may not import data"),
@@ -244,7 +244,7 @@ def test_the_checker_sees_a_violation(module: str, source: str, rule: str) -> No
         ("genie_dg.optim.genie", "from ._update import step\nfrom .. import _random\nimport torch.optim"),
         ("genie_dg.optim", "from .genie import GENIE\nfrom . import sam"),
         ("genie_dg.files", "from .check import InputError"),
-        ("genie_dg.protocols.sweep", "from genie_dg.runs.record import RunConfig"),
+        ("genie_dg.protocols.sweep", "from genie_dg.runs.config import RunConfig"),
         ("genie_dg.bench.assemble", "from genie_dg.data import digits\nfrom genie_dg.optim.genie import GENIE"),
         ("genie_dg.bench.engines.ray", "from ._ray_files import ALL\nfrom ..options import Job"),
         ("genie_dg.bench.engines.ray", "from genie_dg.runs import folder as files"),

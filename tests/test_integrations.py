@@ -203,7 +203,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         "optim.swad.SWAD",
         "data.registry.open_data",
         "bench.train.train",
-        "runs.record.RunConfig",
+        "runs.config.RunConfig",
     ):
         assert f'id="genie_dg.{name}"' in api
     assert ":math:" not in api

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from genie_dg.bench.engines.local import cores, launch
+from genie_dg.bench.engines.local import launch
 from genie_dg.bench.jobs import OpenSets
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.sweep import plan
 from genie_dg.runs.folder import read_records
+from genie_dg.runtime import cores
 
 HERE = Path(__file__).parent
 DOMAINS = 4

@@ -22,7 +22,7 @@ from genie_dg.bench.assemble import build_optimizers
 from genie_dg.bench.step import take_step
 from genie_dg.models._featurizer import Featurizer as Backbone
 from genie_dg.models.classifier import Classifier
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .networks import Featurizer, batch
 

@@ -15,7 +15,7 @@ from genie_dg.bench.options import RunOptions
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet, TensorDomain
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 BASE = RunConfig(
     "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},

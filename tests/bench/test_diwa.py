@@ -18,7 +18,8 @@ from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.results.frame import load
 from genie_dg.runs import folder as files
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
 from genie_dg.runs.tensors import load_tensors
 
 BASE = RunConfig(

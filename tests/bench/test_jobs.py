@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +16,8 @@ from genie_dg.bench.watch import GROUPS
 from genie_dg.check import InputError
 from genie_dg.cli.main import main
 from genie_dg.data.columns import Columns
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import WATCH
-from genie_dg.runs.record import RunConfig
 
 CONFIG = RunConfig(
     "digits", (5,), backbone="mlp", batch_size=4, steps=7, checkpoint_every=3, optimizer_settings={"lr": 0.3}
@@ -84,19 +81,3 @@ def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
     (job.folder / WATCH).unlink()
     assert main(["report", str(out), "-o", str(page)]) == 0
     assert "Which parameters move when" not in page.read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's")
-def test_a_process_that_trains_keeps_the_memory_that_it_frees() -> None:
-    script = (
-        "import resource, torch\n"
-        "from genie_dg.bench.jobs import keep_memory\n"
-        "assert keep_memory()\n"
-        "faults = []\n"
-        "for _ in range(12):\n"
-        "    torch.ones(2**24)\n"  # 64 MB, which glibc gives back to the system as soon as it is freed
-        "    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)\n"
-        "print(faults[-1] - faults[5])\n"  # the first ones find their place
-    )
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 1000, f"{done.stdout} page faults, where 64 MB are 16,384 pages"

@@ -21,8 +21,9 @@ from genie_dg.data.registry import open_data
 from genie_dg.results.frame import load
 from genie_dg.results.select import best_records
 from genie_dg.runs import folder as files
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.model_file import ModelFile
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.record import Record
 
 from ..data.pictures import folder as pictures
 

@@ -16,7 +16,7 @@ from genie_dg.bench.more import go_on
 from genie_dg.bench.train import train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .test_train import BASE, Stop, stop_after
 

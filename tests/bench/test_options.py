@@ -14,7 +14,7 @@ from genie_dg.bench.options import Job, RunOptions, add_flags, columns_from, job
 from genie_dg.check import InputError
 from genie_dg.cli.main import build_parser
 from genie_dg.data.columns import Columns
-from genie_dg.runs.record import RunConfig, canonical, from_mapping
+from genie_dg.runs.config import RunConfig, canonical, from_mapping
 
 CONFIG = RunConfig(
     "digits", (0, 2), algorithm_settings={"irm_lambda": 10}, optimizer_settings={"lr": 0.1}, oracle="best"

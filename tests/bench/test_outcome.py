@@ -12,7 +12,8 @@ from genie_dg.bench import outcome as outcome_module
 from genie_dg.bench.outcome import chance, has_stalled, problem_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
 
 CONFIG = RunConfig("digits", (5,), optimizer="sgd", optimizer_settings={"lr": 0.5})
 

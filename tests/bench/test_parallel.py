@@ -25,7 +25,7 @@ from genie_dg.bench.assemble import assemble
 from genie_dg.bench.parallel import World
 from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 WORDS = ["train", "digits", "--test-domain", "5", "--backbone", "mlp", "--batch-size", "8", "--steps", "13"]
 WORDS += ["--every", "4", "--device", "cpu"]

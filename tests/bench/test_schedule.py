@@ -22,7 +22,7 @@ from genie_dg.bench.train import take_steps, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.optim.registry import build_optimizer
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .test_train import BASE, Stop, files, stop_after
 

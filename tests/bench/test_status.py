@@ -25,7 +25,7 @@ from genie_dg.bench.status import (
     time_left,
 )
 from genie_dg.files import append_line, holder_file, lock
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 CONFIG = RunConfig(
     "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},

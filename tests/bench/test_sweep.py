@@ -10,7 +10,7 @@ import pytest
 from genie_dg.bench import sweep as module
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.sweep import Estimate, Pace, estimate, plan
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 SWEEP = """
 name = "kinds"

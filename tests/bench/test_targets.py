@@ -24,7 +24,7 @@ from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 CONFIG = RunConfig(
     "digits", (5,), optimizer="sgd", backbone="cnn", batch_size=4, label_smoothing=0.1, class_weights="balanced"

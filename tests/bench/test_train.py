@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -23,8 +21,8 @@ from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.files import Busy, FileError, FileWarning
 from genie_dg.results.frame import load
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.model_file import ModelFile
-from genie_dg.runs.record import RunConfig
 
 from ..data.pictures import folder
 
@@ -375,31 +373,3 @@ def test_fast_runs_have_an_identity_of_their_own_and_repeat_to_the_bit(tmp_path:
     assert all(torch.equal(first[key], again[key]) and torch.equal(first[key], resumed[key]) for key in first)
     assert any(not torch.equal(first[key], other[key]) for key in first)  # another engine, other roundings
     assert all((first[key] - other[key]).abs().max() < 0.1 for key in first)
-
-
-FAULTS = """
-import resource, torch
-from genie_dg.bench.train import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(5):
-        torch.zeros(16 * 2**20)  # 64 MB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-given_back, done = faults(), keep_freed_memory()
-faults()
-print(int(done), given_back, faults())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-@pytest.mark.parametrize("own", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}])
-def test_freed_memory_is_kept_unless_the_environment_says_otherwise(own: dict[str, str]) -> None:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
-    command = [sys.executable, "-c", FAULTS]
-    said = subprocess.run(command, env={**environment, **own}, capture_output=True, text=True, check=True)
-    done, given_back, kept = map(int, said.stdout.split())
-    assert bool(done) is not bool(own)
-    assert given_back > 1000
-    assert (kept < given_back / 10) is bool(done)

@@ -14,7 +14,7 @@ from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,9 @@ from genie_dg.bench.train import train
 from genie_dg.bench.watch import GROUPS, Watcher, check_watches
 from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import WATCH
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.record import Record
 
 CONFIG = RunConfig(
     "digits", (5,), backbone="mlp", batch_size=4, steps=7, checkpoint_every=3, optimizer_settings={"lr": 0.3}

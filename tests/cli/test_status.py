@@ -17,7 +17,8 @@ import pytest
 from genie_dg.bench.status import remember
 from genie_dg.cli.main import main
 from genie_dg.files import append_line, lock, write_json, write_whole
-from genie_dg.runs.record import Record, RunConfig, canonical
+from genie_dg.runs.config import RunConfig, canonical
+from genie_dg.runs.record import Record
 
 CONFIG = RunConfig("digits", (5,), optimizer="adam", backbone="mlp", steps=10, checkpoint_every=5)
 CONFIGS = [replace(CONFIG, trial_seed=k) for k in range(5)]

@@ -25,7 +25,7 @@ from genie_dg.bench.step import take_step
 from genie_dg.models._featurizer import Featurizer
 from genie_dg.models.classifier import Classifier
 from genie_dg.registry import with_defaults
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from genie_dg.search_space import defaults
 
 STEPS, DOMAINS, SAMPLES, CLASSES = 4, 3, 7, 3

@@ -19,7 +19,7 @@ from genie_dg.bench.step import step_objective, take_step
 from genie_dg.data.digits import rotated_digits
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.registry import with_defaults
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from genie_dg.search_space import defaults
 
 from ..algorithms.networks import small_network

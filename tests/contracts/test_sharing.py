@@ -11,7 +11,7 @@ import torch
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.parallel import World
-from genie_dg.bench.train import same_kernels
+from genie_dg.runtime import same_kernels
 
 from .shared_steps import SAMPLES_SEEN, trajectory
 

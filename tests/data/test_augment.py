@@ -24,7 +24,7 @@ from genie_dg.data.augment import (
     draw,
 )
 from genie_dg.data.domains import DataError
-from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from tests.data.pictures import pixels
 
 CHANGES = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)

@@ -16,7 +16,7 @@ from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation
 from genie_dg.data.registry import open_data
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .pictures import folder
 

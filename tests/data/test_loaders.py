@@ -16,9 +16,10 @@ from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import DataError, FileDomain, TensorDomain
 from genie_dg.data.image_folders import DataWarning, from_datasets, open_folder
 from genie_dg.data.loaders import Evaluation, Training, ahead
-from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.data.sampling import Sampler
-from genie_dg.data.threads import Workers, keep_freed_memory
+from genie_dg.data.threads import Workers
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
+from genie_dg.runtime import keep_memory
 from tests.data.pictures import KINDS, folder, write
 
 FINISH = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
@@ -130,7 +131,7 @@ def test_threads_of_torch_are_as_before() -> None:
 
 def test_freed_memory_is_kept_where_the_allocator_can() -> None:
     """GNU's allocator accepts both settings; how many page faults that saves depends on the heap."""
-    assert keep_freed_memory() is sys.platform.startswith("linux")
+    assert keep_memory() is sys.platform.startswith("linux")
 
 
 def test_bad_input(tmp_path: Path, kinds: FileDomain) -> None:

@@ -14,8 +14,9 @@ from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import FileDomain
 from genie_dg.data.image_folders import open_folder
 from genie_dg.data.loaders import Evaluation, Training
-from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD, Place, Scale
+from genie_dg.data.place import Place, Scale
 from genie_dg.data.sampling import Sampler
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from tests.data.pictures import folder
 
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(2, 3, 1, 1)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from genie_dg.data.domains import DataError
 from genie_dg.data.sampling import Sampler
-from genie_dg.data.splits import leave_out, seed_hash, single_source, split
+from genie_dg.data.splits import leave_out, single_source, split
+from genie_dg.facts import seed_hash
 
 
 def test_seed_hash_check_values() -> None:

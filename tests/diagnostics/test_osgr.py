@@ -21,7 +21,7 @@ from genie_dg.diagnostics import (
     theory,
 )
 from genie_dg.diagnostics._intervals import ratio_of_means
-from genie_dg.student_t import t_quantile
+from genie_dg.statistics import t_quantile
 from tests.diagnostics.models import CASES, loss, mlp
 from tests.oracle import gradients as oracle
 

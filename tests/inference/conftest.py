@@ -10,7 +10,7 @@ import pytest
 from genie_dg.bench.assemble import Parts
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.image_folders import open_folder
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from tests.data.pictures import folder as write_folder
 
 from .models import trained

@@ -9,7 +9,7 @@ import torch
 from genie_dg.bench.assemble import Parts, assemble
 from genie_dg.bench.train import train
 from genie_dg.data.domains import DomainSet
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 def trained(config: RunConfig, data: DomainSet, out: Path, keep: str = "all") -> Parts:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from genie_dg.data.domains import DomainSet, TensorDomain
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .models import trained
 

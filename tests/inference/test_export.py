@@ -22,7 +22,7 @@ from genie_dg.files import FileError
 from genie_dg.inference import export as module
 from genie_dg.inference.export import FORMS, TOLERANCE, Form, export
 from genie_dg.inference.model import Model
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from tests.data.pictures import KINDS, write
 from tests.versions import ONNX
 

@@ -23,7 +23,8 @@ from genie_dg.data.loaders import Evaluation
 from genie_dg.files import FileError
 from genie_dg.inference.model import Model
 from genie_dg.models.classifier import build_network
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
 from tests.data.pictures import KINDS, write
 
 from .conftest import PictureRun

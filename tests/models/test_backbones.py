@@ -19,7 +19,7 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genie_dg.data import place
+from genie_dg import facts
 from genie_dg.models import _featurizer, timm_model
 from genie_dg.models._weights import WeightsError, copy_channels
 from genie_dg.models.backbones import BACKBONES, BackboneRequest, Featurizer, find_backbone
@@ -263,7 +263,7 @@ def test_renormalised_gives_the_network_what_it_was_trained_with() -> None:
     step = _featurizer.Renormalised(nn.Identity(), mean, std, channels=4).double()
     normalised, wanted = torch.empty_like(pixels), torch.empty_like(pixels)
     for c in range(4):
-        imagenet_mean, imagenet_std = place.IMAGENET_MEAN[c % 3], place.IMAGENET_STD[c % 3]
+        imagenet_mean, imagenet_std = facts.IMAGENET_MEAN[c % 3], facts.IMAGENET_STD[c % 3]
         normalised[:, c] = (pixels[:, c] - imagenet_mean) / imagenet_std
         wanted[:, c] = (pixels[:, c] - mean[c % 3]) / std[c % 3]
     torch.testing.assert_close(step(normalised), wanted, atol=1e-6, rtol=0)
@@ -279,7 +279,7 @@ def test_lite0_with_its_weights_equals_timms_architecture() -> None:
     built = build("efficientnet_lite0", size=50, pretrained=True)
     assert built.pretrained
     pixels = torch.rand(2, 3, 50, 50, generator=torch.Generator().manual_seed(0))
-    normalise = torchvision.transforms.Normalize(place.IMAGENET_MEAN, place.IMAGENET_STD)
+    normalise = torchvision.transforms.Normalize(facts.IMAGENET_MEAN, facts.IMAGENET_STD)
     with torch.no_grad():
         features = built.module.eval()(normalise(pixels))
         torch.testing.assert_close(features, twin((pixels * 255 - 127) / 128), atol=1e-4, rtol=1e-4)
@@ -291,7 +291,7 @@ def test_lite0_recognises_photographs(picture: str, sensible: set[int]) -> None:
     """A palace (monastery, palace, stupa) and a flower (daisy, bee) with the linear layer of the file."""
     photo = torch.tensor(load_sample_image(picture)).permute(2, 0, 1)[None] / 255
     photo = F.interpolate(photo[..., :, 106:533], size=224, mode="bilinear", antialias=True)
-    x = torchvision.transforms.Normalize(place.IMAGENET_MEAN, place.IMAGENET_STD)(photo)
+    x = torchvision.transforms.Normalize(facts.IMAGENET_MEAN, facts.IMAGENET_STD)(photo)
     state = torch.load(PUBLISHED, weights_only=True)
     with torch.no_grad():
         features = build("efficientnet_lite0", size=224, pretrained=True).module.eval()(x)
@@ -312,7 +312,7 @@ def test_lite0_copies_colours_and_draws_nothing_while_training() -> None:
 
 def test_timm_models_get_their_own_normalisation() -> None:
     pixels = torch.rand(2, 3, 32, 32)
-    normalise = torchvision.transforms.Normalize(place.IMAGENET_MEAN, place.IMAGENET_STD)
+    normalise = torchvision.transforms.Normalize(facts.IMAGENET_MEAN, facts.IMAGENET_STD)
     other = build("timm/tf_efficientnet_lite0").module.eval()  # trained with mean 0.5 and deviation 0.5
     same = build("timm/resnet10t").module.eval()
     with torch.no_grad():
@@ -402,11 +402,6 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(ImportError, match=r'efficientnet_lite_pytorch.*"genie-dg\[bench\]"'):
         build("efficientnet_lite0")
-
-
-def test_normalisation_is_that_of_the_data_room() -> None:
-    assert place.IMAGENET_MEAN == _featurizer.IMAGENET_MEAN
-    assert place.IMAGENET_STD == _featurizer.IMAGENET_STD
 
 
 def test_importing_the_table_is_cheap() -> None:

@@ -30,7 +30,7 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.assemble import build_optimizers
 from genie_dg.bench.step import take_step
 from genie_dg.registry import with_defaults
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from genie_dg.search_space import defaults, published_name
 
 STEPS, DOMAINS, SAMPLES, CLASSES, LR = 20, 3, 8, 5, 1e-3

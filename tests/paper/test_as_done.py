@@ -15,7 +15,7 @@ from genie_dg.paper.logged import committed
 from genie_dg.paper.published import PUBLISHED
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "as-done"
 FACTS = Facts({name: row.domains for name, row in SETS.items()}, ALGORITHMS, OPTIMIZERS)

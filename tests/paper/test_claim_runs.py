@@ -11,7 +11,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
 from genie_dg.paper.figure_setup import SMALL
 from genie_dg.paper.measures import FOUR, genie_against
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from genie_dg.paper.verdict import (
     judge,
     verdict,
 )
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 def test_the_interval_is_students() -> None:

@@ -25,7 +25,7 @@ from genie_dg.paper.tables import make_table
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
 from genie_dg.results.frame import load
-from genie_dg.runs.record import canonical, from_mapping
+from genie_dg.runs.config import canonical, from_mapping
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 FACTS = Facts(

@@ -21,7 +21,7 @@ from genie_dg.paper.figure_setup import SMALL, cross_entropy
 from genie_dg.paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
 from genie_dg.paper.trajectory_ends import risk_bounds
 from genie_dg.paper.trajectory_points import balance_of_moves, from_moments, measure_point
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from tests.diagnostics.test_updates import brute_gini
 from tests.oracle import gradients as oracle
 

@@ -9,9 +9,10 @@ import pytest
 from numpy.random import RandomState
 
 from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.facts import seed_hash
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.domainbed import DOMAINBED
-from genie_dg.protocols.draws import draw, seed_hash
+from genie_dg.protocols.draws import draw
 from genie_dg.search_space import defaults
 
 SETS = ("PACS", "VLCS", "OfficeHome", "TerraIncognita", "DomainNet", "RotatedMNIST", "ColoredMNIST")

@@ -25,7 +25,7 @@ from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.protocols.registry import load_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep, sweep_from
 from genie_dg.registry import with_defaults
-from genie_dg.runs.record import RunConfig, oracle_rule
+from genie_dg.runs.config import RunConfig, oracle_rule
 from genie_dg.search_space import defaults
 
 FACTS = Facts(

@@ -16,7 +16,7 @@ import polars as pl
 from genie_dg.report import page
 from genie_dg.report.numbers import Page, page_data
 from genie_dg.results.frame import load
-from genie_dg.runs.record import RunConfig, canonical
+from genie_dg.runs.config import RunConfig, canonical
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 

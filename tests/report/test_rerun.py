@@ -23,7 +23,7 @@ from genie_dg.report import rerun
 from genie_dg.report.exact import Rules
 from genie_dg.report.rerun import Again, again, sweep_text, toml_value, train_command
 from genie_dg.results.frame import load
-from genie_dg.runs.record import RunConfig, from_mapping
+from genie_dg.runs.config import RunConfig, from_mapping
 from tests.corpus.replay import unpack
 
 from ..data.pictures import folder as pictures

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from genie_dg.results.frame import load
-from genie_dg.runs.record import RunConfig, canonical
+from genie_dg.runs.config import RunConfig, canonical
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 

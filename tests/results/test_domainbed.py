@@ -15,7 +15,7 @@ from genie_dg.results.domainbed import DOMAINS, SETTINGS, import_domainbed
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.tables import tables
-from genie_dg.runs.record import RunConfig, from_mapping
+from genie_dg.runs.config import RunConfig, from_mapping
 from genie_dg.search_space import setting_name
 
 HPARAMS = {"lr": 5e-5, "batch_size": 32, "weight_decay": 1e-4, "resnet_dropout": 0.1, "data_augmentation": True}

@@ -13,7 +13,7 @@ import pytest
 from genie_dg.results.draws import Candidate, candidates, group
 from genie_dg.results.frame import load
 from genie_dg.results.select import select
-from genie_dg.runs.record import canonical
+from genie_dg.runs.config import canonical
 
 from .build import Run, frame_of, record, run, write
 

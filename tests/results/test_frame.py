@@ -21,7 +21,8 @@ from genie_dg import results
 from genie_dg.check import InputError
 from genie_dg.results import frame as frame_module
 from genie_dg.results.frame import COLUMNS, INDEX, load, records, with_rows
-from genie_dg.runs.record import canonical, record_from
+from genie_dg.runs.config import canonical
+from genie_dg.runs.record import record_from
 
 from .build import PACS, Run, config, frame_of, lines, record, run, write
 

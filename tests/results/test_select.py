@@ -11,7 +11,7 @@ import pytest
 from genie_dg.bench.train import NotFinite
 from genie_dg.results.frame import ResultsError
 from genie_dg.results.select import METHODS, Case, Choice, best_records, cases, select, settings_of
-from genie_dg.runs.record import canonical
+from genie_dg.runs.config import canonical
 
 from .build import PACS, Run, frame_of, random_run, record, run
 

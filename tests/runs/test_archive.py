@@ -16,7 +16,7 @@ from genie_dg.cli.main import main
 from genie_dg.results.frame import load
 from genie_dg.results.tables import tables
 from genie_dg.runs.archive import NAME, pack, unpacked
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.seal import seal
 from genie_dg.runs.sweep_list import read_list, write_list
 

@@ -11,7 +11,8 @@ import pytest
 
 from genie_dg.files import Busy, FileError, append_line
 from genie_dg.runs import folder as files
-from genie_dg.runs.record import Record, RunConfig, canonical
+from genie_dg.runs.config import RunConfig, canonical
+from genie_dg.runs.record import Record
 
 CONFIG = RunConfig("digits", (0,))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.model_file import ModelFile
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.record import Record
 from genie_dg.runs.tensors import DamagedFile, save_tensors
 
 RECORD = Record(3, 0.5, float("nan"), 0.25, (None, 0.25), (1.0, 0.5))

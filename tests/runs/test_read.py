@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from genie_dg.check import InputError
 from genie_dg.results.frame import from_runs
 from genie_dg.runs import read
+from genie_dg.runs.config import canonical
 from genie_dg.runs.read import Runs, read_runs, run_folders, seconds, versions, watched
-from genie_dg.runs.record import canonical
 
 from ..results.build import config, lines, record, run, write
 

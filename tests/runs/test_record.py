@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genie_dg.check import InputError
-from genie_dg.runs.record import (
-    LATER,
-    TRAINING,
-    Record,
-    RunConfig,
-    canonical,
-    from_mapping,
-    oracle_rule,
-    record_from,
-)
+from genie_dg.runs.config import LATER, TRAINING, RunConfig, canonical, from_mapping, oracle_rule
+from genie_dg.runs.record import Record, record_from
 
 LINE = {"step": 5, "epoch": 0.5, "loss": 1.5, "validation_loss": None, "in_acc": [0.5, 0.25], "out_acc": [1, 0]}
 

@@ -12,7 +12,8 @@ import pytest
 from genie_dg.files import FileError
 from genie_dg.results.frame import load
 from genie_dg.runs import folder as files
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, digest, seal, seal_text, sealed_files
 
 CONFIG = RunConfig("digits", (0,), swad=True)

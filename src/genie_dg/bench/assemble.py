@@ -30,7 +30,7 @@ from genie_dg.models.classifier import build_network
 from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.registry import with_defaults
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from genie_dg.search_space import checked, defaults
 
 from .options import RunOptions

@@ -20,22 +20,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genie_dg.averages import mean
 from genie_dg.check import InputError, one_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.files import FileError, read_whole
 from genie_dg.runs import folder as files
+from genie_dg.runs.config import RunConfig, canonical, from_mapping
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.read import run_folders
-from genie_dg.runs.record import Record, RunConfig, canonical, from_mapping
+from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, seal
 from genie_dg.runs.tensors import DamagedFile
+from genie_dg.runtime import same_kernels
+from genie_dg.statistics import mean
 
 from .assemble import Parts, assemble
 from .evaluate import score
 from .keep import model_file
 from .options import RunOptions
-from .train import evaluate, same_kernels
+from .train import evaluate
 
 CHOICES = ("uniform", "greedy")
 """All runs, or only those that do not lower the validation accuracy of the mean."""

@@ -15,12 +15,12 @@ from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.loaders import Training, ahead
 from genie_dg.optim.range_test import SuggestedRate, suggest_lr
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runtime import same_kernels
 
 from .assemble import Parts, assemble, build_optimizers
 from .options import RunOptions
 from .step import batch_of
-from .train import same_kernels
 
 
 @dataclass(frozen=True)

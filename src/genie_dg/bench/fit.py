@@ -17,7 +17,7 @@ import numpy as np
 
 from genie_dg.check import InputError
 from genie_dg.data.domains import DataError, DomainSet, PictureDomain
-from genie_dg.runs.record import RunConfig, from_mapping
+from genie_dg.runs.config import RunConfig, from_mapping
 
 from .options import Job, RunOptions
 from .request import full_names, sort_settings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,32 +9,14 @@ from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.runs.record import Record
+from genie_dg.runtime import keep_memory, same_kernels
 
 from .assemble import Parts, assemble
 from .options import Job, RunOptions
 from .request import load_plugin
 from .tracking import train_tracked
-from .train import Report, same_kernels, train
+from .train import Report, train
 from .watch import Watcher, check_watches
-
-TRIM, TOP_PAD, MMAP_MAX = -1, -2, -4
-"""Numbers of settings of glibc's ``mallopt``, from ``malloc.h``."""
-
-
-def keep_memory() -> bool:
-    """Let this process keep the memory that it frees; says whether that could be set.
-
-    glibc gives every large tensor back to the system, and the next step waits for new pages: on a CPU a fifth
-    of the time of a training step (`benchmarks/memory.py`). For processes that train and end, not for a
-    library's caller: memory stays at its highest. Elsewhere than on glibc nothing is set.
-    """
-    if sys.platform != "linux":
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    if mallopt is None:
-        return False
-    settings = ((TRIM, 2**31 - 1), (TOP_PAD, 2**26), (MMAP_MAX, 0))
-    return all(mallopt(setting, value) == 1 for setting, value in settings)
 
 
 @dataclass

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from genie_dg import __version__
 from genie_dg.data.loaders import as_is
-from genie_dg.data.place import IMAGENET_MEAN, IMAGENET_STD
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.files import FileWarning
 from genie_dg.runs import folder as files
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.model_file import ModelFile
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.record import Record
 from genie_dg.runs.tensors import DamagedFile, intact
 
 from .assemble import Parts

@@ -15,8 +15,9 @@ from typing import Any
 
 from genie_dg.files import FileError, append_line, read_lines, read_whole, write_whole
 from genie_dg.runs import folder as files
+from genie_dg.runs.config import RunConfig, canonical
 from genie_dg.runs.model_file import ModelFile
-from genie_dg.runs.record import Record, RunConfig, canonical
+from genie_dg.runs.record import Record
 from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 
 

@@ -17,7 +17,7 @@ from genie_dg.arguments import path_text, some_text
 from genie_dg.check import one_of
 from genie_dg.data.columns import Columns
 from genie_dg.runs import folder as files
-from genie_dg.runs.record import RunConfig, canonical, from_mapping
+from genie_dg.runs.config import RunConfig, canonical, from_mapping
 
 BOTH = ("train", "sweep")
 ALL = (*BOTH, "diwa")

@@ -9,7 +9,8 @@ import numpy as np
 
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.splits import splits
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
 
 EXPLODED = 10.0
 """How many times the loss at its start a loss is that has exploded."""

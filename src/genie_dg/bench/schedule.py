@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from genie_dg.optim.passes import widened
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 def lr_factor(step: int, schedule: str, warmup: int, steps: int) -> float:

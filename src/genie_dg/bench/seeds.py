@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 def seed_of(purpose: str, config: RunConfig) -> int:

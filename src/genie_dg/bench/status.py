@@ -17,8 +17,8 @@ from typing import Any, Literal
 from genie_dg.check import InputError
 from genie_dg.files import held_by, read_lines, read_whole, silence
 from genie_dg.runs import folder as files
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.read import seconds
-from genie_dg.runs.record import RunConfig
 from genie_dg.runs.submissions import last_jobs, read_submissions
 from genie_dg.runs.sweep_list import FOLDER, read_list, write_list
 

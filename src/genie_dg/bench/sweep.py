@@ -22,8 +22,9 @@ from genie_dg.models.timm_model import PREFIX
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import RecordLog
-from genie_dg.runs.record import RunConfig
+from genie_dg.runtime import same_kernels
 
 from .assemble import DegenerateWarning, Parts, assemble
 from .evaluate import score
@@ -33,7 +34,7 @@ from .request import check_here
 from .status import makespan
 from .step import batch_of, take_step
 from .trackers.tracker import check_trackers
-from .train import same_kernels, save
+from .train import save
 from .trial import try_out
 
 TIMED = 4

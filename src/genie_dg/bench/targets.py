@@ -12,7 +12,7 @@ from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import Labels
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 
 def balanced_weights(labels: Sequence[Labels], classes: int) -> Tensor:

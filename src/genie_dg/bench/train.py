@@ -6,14 +6,11 @@ undisturbed one does, to the bit.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,6 @@ from torch.amp import GradScaler
 
 from genie_dg._streams import seed_torch
 from genie_dg._types import MAIN, StepContext
-from genie_dg.averages import mean
 from genie_dg.check import one_of
 from genie_dg.data.loaders import AugmentedEvaluation, ahead
 from genie_dg.files import FileError, FileWarning, append_line, write_json
@@ -33,6 +29,8 @@ from genie_dg.runs import folder as files
 from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, seal
 from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
+from genie_dg.runtime import keep_memory, same_kernels
+from genie_dg.statistics import mean
 
 from .assemble import Parts, usual_lr, whole_gradients
 from .evaluate import score
@@ -75,44 +73,11 @@ def train(
         more: leave what a run with more steps can go on from.
         watcher: writes down what the run is watched for.
     """
-    keep_freed_memory()
+    keep_memory()
     with files.alone(folder) if parts.world.first else nullcontext(), same_kernels(parts.config.threads):
         parts.world.wait()
         kept = Kept(one_of("keep", keep, KEEP))
         return _train(parts, folder, report, kept, more, watcher if parts.world.first else None)
-
-
-@functools.cache
-def keep_freed_memory() -> bool:
-    """Let the C library keep large blocks that are freed for the next step, once and for the whole process.
-
-    glibc otherwise gives them back to the system, which hands them out again page by page, each filled with
-    zeros: an eighth to a fifth of a step of a small network on CPU (`benchmarks/fast_layers.py`). The process
-    stays as large as it was at its largest. The environment's own settings are left alone.
-
-    Returns:
-        Whether it was done; other C libraries have no such setting.
-    """
-    if os.environ.keys() & {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD"}:
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not glibc
-        return False
-    trim, mapped, most = -1, -3, 2**31 - 1  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-    return bool(mallopt(trim, most) and mallopt(mapped, most))
-
-
-@contextmanager
-def same_kernels(threads: int) -> Iterator[None]:
-    """The same arithmetic every time: so many threads, and CuDNN's deterministic kernels, as DomainBed asks."""
-    usual, tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
-    torch.set_num_threads(threads)
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
-            yield
-    finally:
-        torch.set_num_threads(usual)
 
 
 def _train(

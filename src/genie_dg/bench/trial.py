@@ -23,7 +23,7 @@ from genie_dg.check import GenieError
 from genie_dg.data.domains import DomainSet
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .assemble import (
     algorithm_on,

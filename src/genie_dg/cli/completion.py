@@ -59,7 +59,7 @@ def names() -> dict[str, list[str]]:
     from genie_dg.paper.request import SCALES
     from genie_dg.results.render import FORMATS
     from genie_dg.results.select import METHODS
-    from genie_dg.runs.record import PRECISIONS
+    from genie_dg.runs.config import PRECISIONS
 
     from . import list as listing
     from .sweep import ENGINES

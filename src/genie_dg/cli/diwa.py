@@ -13,7 +13,8 @@ from genie_dg.check import one_of, printable
 from ._shared import console_of, require
 
 if TYPE_CHECKING:
-    from genie_dg.runs.record import Record, RunConfig
+    from genie_dg.runs.config import RunConfig
+    from genie_dg.runs.record import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -193,7 +193,7 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from genie_dg.results.candidates import name_of
-    from genie_dg.runs.record import canonical
+    from genie_dg.runs.config import canonical
 
     configs = {job.config.run_id: job.config for job in planned.jobs}
     behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}

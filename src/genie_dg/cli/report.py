@@ -12,7 +12,7 @@ from genie_dg.check import printable, writable_file
 from ._shared import add_out, add_runs, load_runs, require, write
 
 if TYPE_CHECKING:
-    from genie_dg.runs.record import RunConfig
+    from genie_dg.runs.config import RunConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -166,16 +166,17 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
 def _default_workers(device: str, threads: int) -> int:
     import torch
 
-    from genie_dg.bench.engines.local import cores
+    from genie_dg.runtime import cores
 
     gpus = torch.cuda.device_count() if device in ("", "cuda") else 0
     return gpus or max(1, cores() // threads)
 
 
 def _estimate(planned: Plan, workers: int, options: RunOptions, began: float, console: Console) -> int:
-    from genie_dg.bench.engines.local import cores, devices_for
+    from genie_dg.bench.engines.local import devices_for
     from genie_dg.bench.status import duration
     from genie_dg.bench.sweep import estimate
+    from genie_dg.runtime import cores
 
     start = time.perf_counter() - began + planned.opening  # a worker opens the data as well
     made, threads = estimate(planned, options), planned.sweep.threads

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from genie_dg.bench.parallel import World
     from genie_dg.bench.train import Report
     from genie_dg.data.domains import DomainSet
-    from genie_dg.runs.record import Record, RunConfig
+    from genie_dg.runs.config import RunConfig
+    from genie_dg.runs.record import Record
 
 SIZE = 224
 """Pixels when a network is named without a size."""
@@ -191,11 +192,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
-    from genie_dg.bench.jobs import keep_memory, run_parts
+    from genie_dg.bench.jobs import run_parts
     from genie_dg.bench.more import go_on
     from genie_dg.bench.outcome import problem_of
-    from genie_dg.bench.train import NotFinite, same_kernels
+    from genie_dg.bench.train import NotFinite
     from genie_dg.runs.folder import is_done
+    from genie_dg.runtime import keep_memory, same_kernels
 
     keep_memory()
     with warnings.catch_warnings(record=True) as caught, same_kernels(config.threads):
@@ -240,7 +242,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
     """The arguments as a configuration that does not know its data yet; the registries answer for names."""
     from genie_dg.bench.assemble import digest_of
     from genie_dg.bench.request import full_names, sort_settings
-    from genie_dg.runs.record import TRAINING, RunConfig
+    from genie_dg.runs.config import TRAINING, RunConfig
 
     algorithm, optimizer, backbone = full_names(
         arguments.algorithm, arguments.optimizer, arguments.backbone or "cnn"
@@ -279,7 +281,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
 
 def more_threads(config: RunConfig, device: str) -> str:
     """A note where one thread leaves cores of this machine idle."""
-    from genie_dg.bench.engines.local import cores
+    from genie_dg.runtime import cores
 
     if device != "cpu" or config.threads > 1 or cores() == 1:
         return ""

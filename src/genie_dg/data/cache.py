@@ -30,11 +30,11 @@ from PIL import Image
 from PIL import __version__ as pillow_version
 
 from genie_dg.files import append_line, lock, read_lines, read_whole, write_json
+from genie_dg.runtime import cores
 
 from .digests import Known, cannot_write, examine
 from .domains import DataError, PictureDomain
 from .progress import Advance, silent
-from .threads import thread_count
 
 MOST = 2**30
 """Bytes of what describes a cache."""
@@ -152,7 +152,7 @@ def _build(domain: PictureDomain, known: Sequence[Known], spec: Spec, place: Pat
                 os.posix_fallocate(descriptor, 0, int(offsets[-1]))  # a full disk is met before the work
             done = _kept(place / "journal.jsonl", descriptor, offsets)
             progress(sum(min(BLOCK, len(known) - b) for b in done))
-            with ThreadPoolExecutor(thread_count()) as pool:
+            with ThreadPoolExecutor(cores()) as pool:
                 for start in blocks:
                     if start not in done:
                         done[start] = _write_block(domain, known, spec, offsets, start, descriptor, pool)

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from PIL import Image
 
 from genie_dg.files import FileError, read_whole, write_whole
+from genie_dg.runtime import cores
 
 from .decode import UNREADABLE, problem_with
 from .domains import BytesDomain, DataError, FileDomain, PictureDomain
 from .progress import Advance, silent
-from .threads import thread_count
 
 MOST = 2**31
 """Bytes of a file of digests."""
@@ -64,7 +64,7 @@ def _examined_files(domain: FileDomain, cache: Path, progress: Advance) -> list[
     place = hashlib.blake2b(str(domain.root.resolve()).encode(), digest_size=12).hexdigest()
     path = cache / "digests" / f"{place}.json"
     before = _remembered(path)
-    with ThreadPoolExecutor(thread_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         work = pool.map(lambda file: _examined(domain.root / file, before.get(file), progress), domain.paths)
         outcomes = dict(zip(domain.paths, work, strict=True))
     now = {file: outcome for file, outcome in outcomes.items() if isinstance(outcome, Known)}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Batch = tuple[Tensor, Tensor]

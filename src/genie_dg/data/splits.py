@@ -6,27 +6,18 @@ order of samples (see `image_folders`) is part of it.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from genie_dg.check import number
+from genie_dg.facts import seed_hash
 
 from .domains import DataError, DomainSet, Labels
 
 HOLDOUT = 0.2
 """The share of a domain that DomainBed holds out."""
-
-
-def seed_hash(*parts: object) -> int:
-    """DomainBed's way to make a seed of several things: the md5 of the printed tuple, modulo 2^31.
-
-    >>> seed_hash(0, 0), seed_hash(9, 2)
-    (894182419, 704807380)
-    """
-    return int(hashlib.md5(str(parts).encode("utf-8"), usedforsecurity=False).hexdigest(), 16) % 2**31
 
 
 @dataclass(frozen=True)

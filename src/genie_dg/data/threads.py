@@ -7,23 +7,17 @@ Here each thread does whole pictures by itself; decoding, resizing and arithmeti
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, local
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from genie_dg.runtime import cores, keep_memory
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def thread_count() -> int:
-    """How many files are worked on at once: the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:
@@ -32,7 +26,7 @@ class Workers:
     def __init__(self, count: int | None = None) -> None:
         import torch
 
-        self.count = thread_count() if count is None else count
+        self.count = cores() if count is None else count
         self._own = local()
         self._pool = ThreadPoolExecutor(self.count)
         usual = torch.get_num_threads()
@@ -63,20 +57,5 @@ class Workers:
 @functools.cache
 def shared_workers() -> Workers:
     """The pool that all loaders use: a small number of threads, whose memory stays warm."""
-    keep_freed_memory()
+    keep_memory()
     return Workers()
-
-
-def keep_freed_memory(most: int = 512 * 2**20) -> bool:
-    """Let the C library keep up to ``most`` bytes of freed memory instead of handing it back at once.
-
-    A batch of 48 pictures takes 29 MB. Handed back and asked for again, it arrives page by page, and the page
-    faults take longer than the arithmetic. Threads that start later share one heap, because only the first one
-    keeps what is freed. Only GNU's allocator has these switches; elsewhere nothing happens.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
-    if mallopt is None:
-        return False
-    # M_MMAP_THRESHOLD (32 MB is the most it takes), M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h
-    use_heap_below, keep, heaps = -3, -1, -8
-    return bool(mallopt(use_heap_below, 32 * 2**20) and mallopt(keep, most) and mallopt(heaps, 1))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from genie_dg.check import number
-from genie_dg.student_t import t_quantile
+from genie_dg.statistics import t_quantile
 
 from ._functional import MeasurementError
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from genie_dg.averages import mean
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
@@ -24,6 +23,7 @@ from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_i
 from genie_dg.data.progress import Advance, silent
 from genie_dg.data.registry import is_table, open_data, refuse_columns, row_of
 from genie_dg.data.splits import splits
+from genie_dg.statistics import mean
 
 from . import metrics
 from .model import Model

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genie_dg.averages import mean, total
+from genie_dg.statistics import mean, total
 
 BINS = 15
 """Of the expected calibration error, as in Guo et al., On Calibration of Modern Neural Networks, ICML 2017."""

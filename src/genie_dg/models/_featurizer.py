@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg.check import MissingPackage, whole_number
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""How the images of every backbone are normalised: (pixels / 255 - mean) / std."""
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 
 
 @dataclass(frozen=True)

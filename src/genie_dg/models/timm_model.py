@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg.check import InputError, did_you_mean
+from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.registry import UnknownName
 
 from ._featurizer import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     BackboneRequest,
     BackboneRow,
     Featurizer,

@@ -11,7 +11,7 @@ from typing import Any
 from genie_dg.bench.train import NotFinite
 from genie_dg.data.domains import DomainSet
 from genie_dg.results.select import Choice
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .figure_setup import OptimizerSetup
 from .numbers_table import NumbersTable

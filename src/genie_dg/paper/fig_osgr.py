@@ -30,7 +30,7 @@ from genie_dg.diagnostics.per_sample import gradient_moments
 from genie_dg.diagnostics.preconditioners import preconditioner
 from genie_dg.optim.passes import Passes
 from genie_dg.report.figures import CurveData, Record, Row, curve_data, plot_curves
-from genie_dg.student_t import t_quantile
+from genie_dg.statistics import t_quantile
 
 from .fig_logged import AS_PLOTTED, curves_of, plot_logged_osgr
 from .figure_setup import FigureSetup, cross_entropy, figure_setup, halves, panels, samples, save

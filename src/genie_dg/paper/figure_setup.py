@@ -17,7 +17,7 @@ from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.data.registry import open_data
 from genie_dg.report.figures import Numbers, write_csv
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 from .experiments import DIGITS_RATES
 from .request import NeedsData, PaperError, Request

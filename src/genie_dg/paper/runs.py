@@ -27,8 +27,8 @@ from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.results.frame import PER_RECORD_MEANS, load
 from genie_dg.results.select import Choice, cases, select
 from genie_dg.results.tables import Cell, average, cell_of, gather
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.read import PER_RECORD, seconds
-from genie_dg.runs.record import RunConfig
 
 from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
 from .request import Request

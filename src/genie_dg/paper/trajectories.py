@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg._types import MAIN
-from genie_dg.bench.train import same_kernels
 from genie_dg.data.domains import DomainSet
 from genie_dg.diagnostics.rules import GradientHistory
 from genie_dg.diagnostics.same_weights import Gains, mean_of_defined
 from genie_dg.files import read_whole, write_json
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runtime import same_kernels
 
 from .claim_runs import ClaimRuns, Sizes
 from .figure_setup import OptimizerSetup, halves, samples

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from genie_dg.student_t import t_quantile
+from genie_dg.statistics import t_quantile
 
 from .request import PaperError
 

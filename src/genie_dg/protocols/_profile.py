@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from genie_dg.check import InputError, one_of, whole_number
-from genie_dg.runs.record import EVAL_AUGMENT, ORACLES
+from genie_dg.runs.config import EVAL_AUGMENT, ORACLES
 from genie_dg.search_space import Rule
 
 DRAWS = ("by-name", "in-order")

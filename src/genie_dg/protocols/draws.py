@@ -15,7 +15,6 @@ With ``seed = seed_hash(hparams_seed, trial_seed)`` a protocol draws
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 from numpy.random import RandomState
 
 from genie_dg.check import whole_number
+from genie_dg.facts import seed_hash
 from genie_dg.search_space import Choice, LogUniform, Setting, Space, published_name
 
 from ._profile import Profile
@@ -44,15 +44,6 @@ SMALL: Space = {
     "weight_decay": Setting(0.0),
 }
 DOMAINNET_BATCH = Setting(32, LogUniform(3, 5, base=2.0, whole=True))
-
-
-def seed_hash(*parts: object) -> int:
-    """A seed made of several things: the md5 of the printed tuple, modulo 2^31.
-
-    >>> seed_hash(0, 0), seed_hash(9, 2)
-    (894182419, 704807380)
-    """
-    return int(hashlib.md5(str(parts).encode("utf-8"), usedforsecurity=False).hexdigest(), 16) % 2**31
 
 
 class Searched(Protocol):

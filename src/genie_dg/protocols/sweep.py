@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError, did_you_mean, one_of, whole_number
-from genie_dg.runs.record import MOST, RunConfig, oracle_rule
+from genie_dg.runs.config import MOST, RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
 from ._profile import NAME, Profile

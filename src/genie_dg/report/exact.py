@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from genie_dg.check import GenieError
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 Domains = Mapping[str, Sequence[str]]
 Files = Mapping[str, str]

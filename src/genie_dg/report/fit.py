@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from genie_dg.averages import mean
 from genie_dg.results.candidates import Candidate, Forecast
+from genie_dg.statistics import mean
 
 from . import panels
 from .page import Figure, rendered, safe_json

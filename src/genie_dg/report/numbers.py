@@ -18,7 +18,6 @@ from typing import Any
 
 import polars as pl
 
-from genie_dg.averages import total
 from genie_dg.check import is_number
 from genie_dg.files import read_lines
 from genie_dg.results import tables as of_results
@@ -29,6 +28,7 @@ from genie_dg.results.select import METHODS, Choice, best_records, select
 from genie_dg.results.tables import Table, by_dataset, cell_of, check_protocols
 from genie_dg.runs import folder as names
 from genie_dg.runs.read import PER_RECORD, seconds_per_step, versions, watched
+from genie_dg.statistics import total
 
 from .exact import Rules
 from .figures import Curve, CurveData, HeatmapData

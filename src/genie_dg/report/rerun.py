@@ -22,7 +22,7 @@ import polars as pl
 
 from genie_dg.check import GenieError, InputError
 from genie_dg.files import FileWarning, read_whole
-from genie_dg.runs.record import RunConfig, from_mapping
+from genie_dg.runs.config import RunConfig, from_mapping
 from genie_dg.runs.sweep_list import FOLDER, read_list
 
 from .exact import Domains, Files, Rules, differences, products, split

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from genie_dg.check import one_of
-from genie_dg.student_t import t_quantile
+from genie_dg.statistics import t_quantile
 
 from .frame import ResultsError
 from .select import best_records

@@ -13,8 +13,8 @@ from math import sqrt
 
 import polars as pl
 
-from genie_dg.averages import mean, total
 from genie_dg.check import did_you_mean
+from genie_dg.statistics import mean, total
 
 from .draws import Candidate, Grouped, candidates, diverged, group
 from .frame import ResultsError

@@ -19,7 +19,8 @@ from typing import Any
 from genie_dg.check import InputError, folder, whole_number
 from genie_dg.files import json_line, read_lines, read_whole, write_whole
 from genie_dg.runs import folder as names
-from genie_dg.runs.record import Record, RunConfig, canonical, record_from
+from genie_dg.runs.config import RunConfig, canonical
+from genie_dg.runs.record import Record, record_from
 from genie_dg.runs.seal import digest, seal_text
 
 from .frame import ResultsError

@@ -27,10 +27,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from genie_dg.averages import mean
 from genie_dg.check import one_of
 from genie_dg.runs.folder import DIVERGED
 from genie_dg.runs.read import Numbers
+from genie_dg.statistics import mean
 
 from .frame import ResultsError
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from genie_dg.averages import mean, total
 from genie_dg.runs.read import seconds_per_step
+from genie_dg.statistics import mean, total
 
 from .frame import ResultsError
 from .select import CASE, METHODS, Case, Choice, select

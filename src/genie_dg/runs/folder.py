@@ -35,7 +35,8 @@ from genie_dg.files import (
     write_whole,
 )
 
-from .record import Record, RunConfig, canonical, record_from
+from .config import RunConfig, canonical
+from .record import Record, record_from
 
 CONFIG, META, DONE, LOCK = "config.json", "meta.json", "done", "lock"
 RECORDS, TIMINGS, WATCH, FAILURES = "records.jsonl", "timings.jsonl", "watch.jsonl", "failures.jsonl"

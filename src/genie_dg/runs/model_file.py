@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .record import Record, RunConfig, from_mapping, record_from
+from .config import RunConfig, from_mapping
+from .record import Record, record_from
 from .tensors import DamagedFile, load_tensors, save_tensors
 
 if TYPE_CHECKING:

@@ -24,12 +24,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from genie_dg.averages import total
 from genie_dg.check import InputError, is_number
 from genie_dg.files import FileWarning, read_lines, read_whole
+from genie_dg.statistics import total
 
 from . import folder as names
-from .record import Record, RunConfig, from_mapping, oracle_rule, record_from
+from .config import RunConfig, from_mapping, oracle_rule
+from .record import Record, record_from
 from .seal import differs, other_name, sealed_files
 
 Numbers = NDArray[np.float64]

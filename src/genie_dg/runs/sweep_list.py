@@ -14,7 +14,7 @@ from typing import Any
 from genie_dg.check import InputError
 from genie_dg.files import read_whole, write_json
 
-from .record import RunConfig, canonical, from_mapping
+from .config import RunConfig, canonical, from_mapping
 
 FOLDER = "sweeps"
 

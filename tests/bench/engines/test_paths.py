@@ -9,7 +9,7 @@ import pytest
 
 from genie_dg.bench.engines._paths import paths_of, with_whole_paths
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 BASE = RunConfig("digits", (5,))
 

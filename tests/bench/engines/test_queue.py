@@ -12,7 +12,7 @@ from genie_dg.bench.engines import queue as module
 from genie_dg.bench.engines.queue import Event, Queue
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.train import NotFinite
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 CONFIG = RunConfig("digits", (0,), steps=7)
 

@@ -21,15 +21,15 @@ import pytest
 from genie_dg.bench.engines import _ray_cluster, _ray_files
 from genie_dg.bench.engines._ray_copies import copy_of, job_here, with_paths_of_launcher
 from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
-from genie_dg.bench.engines.local import cores
 from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
 from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.files import Busy
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import TIMINGS, alone, is_sealed
-from genie_dg.runs.record import RunConfig
 from genie_dg.runs.tensors import load_tensors
+from genie_dg.runtime import cores
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=60, checkpoint_every=10

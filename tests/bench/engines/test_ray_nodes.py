@@ -23,8 +23,8 @@ from genie_dg.bench.engines.queue import ClusterError
 from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.cli.main import main
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import TIMINGS, is_sealed
-from genie_dg.runs.record import RunConfig
 
 HERE = "/proc/self/cwd"
 

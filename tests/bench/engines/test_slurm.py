@@ -26,7 +26,7 @@ from genie_dg.bench.engines.slurm_options import Resources
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import remember, state_of, submitted_jobs
 from genie_dg.files import held_by, lock
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.submissions import Submission, place_of, read_submissions
 from tests.slurm import Slurm, bytes_of, until_warned, wait_for
 

@@ -12,7 +12,7 @@ from genie_dg.bench.engines import _slurm_task
 from genie_dg.bench.engines._slurm_task import LIMITS, RunTask, mark
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.files import lock
-from genie_dg.runs.record import RunConfig
+from genie_dg.runs.config import RunConfig
 
 submitit = pytest.importorskip("submitit", reason='submitit is missing: pip install "genie-dg[slurm]"')
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.averages import mean
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.train import Report
-from genie_dg.runs.record import Record, RunConfig
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
+from genie_dg.statistics import mean
 
 CONFIG = RunConfig(
     "digits", (5,), backbone="mlp", batch_size=4, steps=10, checkpoint_every=3, optimizer_settings={"lr": 0.3}

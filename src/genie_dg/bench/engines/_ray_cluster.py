@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .local import cores
+from genie_dg.runtime import cores
+
 from .queue import ClusterError
 
 CONNECT = 5.0

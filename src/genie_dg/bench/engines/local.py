@@ -9,10 +9,8 @@ waited for.
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,11 +43,6 @@ def devices_for(workers: int, device: str) -> list[str]:
 
     count = torch.cuda.device_count()
     return [f"cuda:{k % count}" if count else "cpu" for k in range(workers)]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)
 
 
 def launch(

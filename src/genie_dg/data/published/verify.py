@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from genie_dg.check import folder
+from genie_dg.runtime import cores
 
 from ..decode import decode
 from ..domains import DataError, Domain, DomainSet, FileDomain
 from ..image_folders import is_picture, is_skipped
 from ..progress import Advance, silent
-from ..threads import thread_count
 from .catalog import PublishedSet
 
 BROKEN = {"empty domain", "missing file", "empty file", "undecodable"}
@@ -76,7 +76,7 @@ def verify(
     if facts is None and not pictures:
         _refuse_layout(root)
     result.classes = tuple(sorted(classes))
-    with ThreadPoolExecutor(thread_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         problems = pool.map(lambda path: _problem(path, deep, progress), pictures)
         for path, problem in zip(pictures, problems, strict=True):
             if problem:
@@ -95,7 +95,7 @@ def verify_set(data: DomainSet, *, deep: bool = True, progress: Advance = silent
         progress: called with how many more were looked at.
     """
     result = Verification(classes=data.classes, variant=data.variant)
-    with ThreadPoolExecutor(thread_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for domain in data.domains:
             result.counts[domain.name] = len(domain)
             present = set(domain.labels.tolist())

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from genie_dg.check import InputError
-from genie_dg.student_t import probability_within, t_quantile
+from genie_dg.statistics import probability_within, t_quantile
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.8, 0.95, 0.99, 0.999])
