@@ -126,6 +126,18 @@ class Role:
     optimizer: str | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls, *modules: nn.Module, optimizer: str | None = None, settings: Mapping[str, object] | None = None
+    ) -> Role:
+        """All parameters of some modules, in their order, at one learning rate.
+
+        >>> len(Role.of(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)).parameters)
+        3
+        """
+        parameters = tuple(p for module in modules for p in module.parameters())
+        return cls((Group(parameters),), optimizer, settings or {})
+
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
         return tuple(p for group in self.groups for p in group.parameters)

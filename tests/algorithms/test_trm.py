@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
 from genie_dg.algorithms import trm
-from genie_dg.algorithms.trm import TRM, fitted, inverse_hessian_product, weight_gradient
+from genie_dg.algorithms.trm import TRM, fitted_classifier, inverse_hessian_product, weight_gradient
 from genie_dg.bench.step import take_step
 from genie_dg.search_space import LogUniform
 
@@ -93,7 +93,7 @@ def test_a_classifier_is_fitted_to_its_domain() -> None:
     z, labels = numbers(8, 4), torch.arange(8) % 3
     w, b = numbers(3, 4, seed=1), numbers(3, seed=2)
     before = cross_entropy(z @ w.T + b, labels)
-    new = fitted(w, b, z, labels)
+    new = fitted_classifier(w, b, z, labels)
     assert cross_entropy(z @ new[0].T + new[1], labels) < 0.8 * before
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import final
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, Setting
 
 from .adversarial import DISCRIMINATOR, Discriminator
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Agreement, Algorithm, AlgorithmRow, at_least_float32
 
-TEMPERATURE, EPS = 0.07, 1e-5
+_TEMPERATURE, _EPS = 0.07, 1e-5
 
 
 def contrastive(features: Tensor, labels: Tensor) -> Tensor:
@@ -39,12 +40,12 @@ def contrastive(features: Tensor, labels: Tensor) -> Tensor:
     True
     """
     with torch.autocast(features.device.type, enabled=False):
-        z = features.float() if features.dtype.itemsize < 4 else features
+        z = at_least_float32(features)
         squares = z.square().sum(1, keepdim=True)
         units = z * torch.where(squares > 0, squares, 1.0).rsqrt()
         itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
-        near = (units @ units.T / TEMPERATURE).exp().masked_fill(itself, 0) / 2
-        logs = (near / (EPS + near.sum(1, keepdim=True)) + EPS).log()
+        near = (units @ units.T / _TEMPERATURE).exp().masked_fill(itself, 0) / 2
+        logs = (near / (_EPS + near.sum(1, keepdim=True)) + _EPS).log()
         partners = ((labels[:, None] == labels) & ~itself).to(z.dtype)
         counts = partners.sum(1)
         return -((partners * logs).sum(1) / counts.clamp_min(1)).sum() / ((counts > 0).sum() + 1)
@@ -67,14 +68,30 @@ def remix_pairs(labels: list[int], domains: list[int], generator: torch.Generato
 def _classifier(inputs: int, outputs: int, like: Tensor) -> nn.Sequential:
     """Three linear layers, each hidden one half as wide as the one before."""
     half, quarter = max(inputs // 2, 1), max(inputs // 4, 1)
-    layers = (
-        nn.Linear(inputs, half),
-        nn.ReLU(),
-        nn.Linear(half, quarter),
-        nn.ReLU(),
-        nn.Linear(quarter, outputs),
-    )
-    return nn.Sequential(*layers).to(like)
+    first, second, third = nn.Linear(inputs, half), nn.Linear(half, quarter), nn.Linear(quarter, outputs)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third).to(like)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ADRMXSettings:
+    """The settings of `ADRMX`, where they are explained."""
+
+    cnt_lambda: float = 1.0
+    dclf_lambda: float = 1.0
+    disc_lambda: float = 0.75
+    rmxd_lambda: float = 1.0
+    d_steps_per_g_step: int = 2
+    beta1: float = 0.5
+    mlp_width: int = 256
+    mlp_depth: int = 9
+    lr_: float = 3e-5
+
+    def __post_init__(self) -> None:
+        for name in ("cnt_lambda", "dclf_lambda", "disc_lambda", "rmxd_lambda", "lr_"):
+            number(name, getattr(self, name), 0)
+        number("beta1", self.beta1, 0, 1, open_high=True)
+        for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
+            whole_number(name, getattr(self, name), least)
 
 
 @final
@@ -117,32 +134,11 @@ class ADRMX(Algorithm):
     has no dropout, which is always 0 there.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        domains: int,
-        *,
-        cnt_lambda: float = 1.0,
-        dclf_lambda: float = 1.0,
-        disc_lambda: float = 0.75,
-        rmxd_lambda: float = 1.0,
-        d_steps_per_g_step: int = 2,
-        beta1: float = 0.5,
-        mlp_width: int = 256,
-        mlp_depth: int = 9,
-        lr_: float = 3e-5,
-    ) -> None:
+    def __init__(self, network: Network, domains: int, **settings: Any) -> None:
         super().__init__(network, domains)
-        self.cnt_lambda = number("cnt_lambda", cnt_lambda, 0)
-        self.dclf_lambda = number("dclf_lambda", dclf_lambda, 0)
-        self.disc_lambda = number("disc_lambda", disc_lambda, 0)
-        self.rmxd_lambda = number("rmxd_lambda", rmxd_lambda, 0)
-        self.d_steps = whole_number("d_steps_per_g_step", d_steps_per_g_step)
-        width, depth = whole_number("mlp_width", mlp_width), whole_number("mlp_depth", mlp_depth, 2)
-        beta1 = number("beta1", beta1, 0, 1, open_high=True)
-        self._adam = {"lr": number("lr_", lr_, 0), "beta1": beta1, "beta2": 0.9}
+        self.settings = s = ADRMXSettings(**settings)
         size, like = network.feature_size, next(network.parameters())
-        self.discriminator = Discriminator(size, domains, width, depth, like)
+        self.discriminator = Discriminator(size, domains, s.mlp_width, s.mlp_depth, like)
         self.head = _classifier(size, network.classes, like)
         self.final_head = _classifier(size, network.classes, like)
         self.domain_network: Network = copy.deepcopy(network)
@@ -150,13 +146,15 @@ class ADRMX(Algorithm):
 
     def roles(self) -> dict[str, Role]:
         """Both featurizers and the classifiers as ``"main"``; the discriminator under Adam as published."""
-        parts = (self.network.featurizer, self.domain_network, self.head, self.final_head)
-        main = tuple(p for part in parts for p in part.parameters())
-        adversary = tuple(self.discriminator.parameters())
-        return {MAIN: Role((Group(main),)), DISCRIMINATOR: Role((Group(adversary),), "adam", self._adam)}
+        adam = {"lr": self.settings.lr_, "beta1": self.settings.beta1, "beta2": 0.9}
+        return {
+            MAIN: Role.of(self.network.featurizer, self.domain_network, self.head, self.final_head),
+            DISCRIMINATOR: Role.of(self.discriminator, optimizer="adam", settings=adam),
+        }
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels, domains = batch.all_images, batch.all_labels, batch.domain_labels
+        s = self.settings
         pairs = remix_pairs(labels.tolist(), domains.tolist(), context.generator())
         first, second = torch.tensor(pairs, dtype=torch.long, device=images.device).reshape(-1, 2).unbind(1)
 
@@ -172,13 +170,13 @@ class ADRMX(Algorithm):
             return (
                 self.classification_loss(self.head(z), labels)
                 + self.classification_loss(self.final_head(v), labels)
-                + self.dclf_lambda * cross_entropy(self.domain_network.head(u), domains)
-                + self.rmxd_lambda * mixed / self.network.classes
-                + self.cnt_lambda * (contrastive(z, labels) + contrastive(v, labels))
-                - self.disc_lambda * cross_entropy(self.discriminator(v, ()), domains)
+                + s.dclf_lambda * cross_entropy(self.domain_network.head(u), domains)
+                + s.rmxd_lambda * mixed / self.network.classes
+                + s.cnt_lambda * (contrastive(z, labels) + contrastive(v, labels))
+                - s.disc_lambda * cross_entropy(self.discriminator(v, ()), domains)
             )
 
-        if context.step % (1 + self.d_steps) < self.d_steps:
+        if context.step % (1 + s.d_steps_per_g_step) < s.d_steps_per_g_step:
             yield Objective(DISCRIMINATOR, discriminator_loss)
         else:
             yield Objective(MAIN, main_loss)
@@ -189,8 +187,8 @@ class ADRMX(Algorithm):
         return logits
 
 
-LARGE = Setting(3e-5, Choice((2e-5, 3e-5, 4e-5, 5e-5)), "DomainBed")
-SMALL = Setting(3e-3, Choice((5e-4, 1e-3, 2e-3, 3e-3)), "DomainBed")
+_LARGE_LR = Setting(3e-5, Choice((2e-5, 3e-5, 4e-5, 5e-5)), "DomainBed")
+_SMALL_LR = Setting(3e-3, Choice((5e-4, 1e-3, 2e-3, 3e-3)), "DomainBed")
 
 ROW = AlgorithmRow(
     "ADRMX",
@@ -206,9 +204,12 @@ ROW = AlgorithmRow(
         "beta1": Setting(0.5, None, "DomainBed"),
         "mlp_width": Setting(256, None, "DomainBed"),
         "mlp_depth": Setting(9, Choice((8, 9, 10)), "DomainBed"),
-        "lr_": LARGE,
+        "lr_": _LARGE_LR,
     },
-    by_set={"large": {"lr": LARGE, "lr_": LARGE}, "small": {"lr": SMALL, "lr_": SMALL}},
+    by_set={
+        "large": {"lr": _LARGE_LR, "lr_": _LARGE_LR},
+        "small": {"lr": _SMALL_LR, "lr_": _SMALL_LR},
+    },
     domainbed=Agreement(
         tolerance=1e-10,
         differs=(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
@@ -19,7 +20,7 @@ from .algorithm import Agreement, Algorithm, AlgorithmRow
 DISCRIMINATOR = "discriminator"
 """The role of the adversary."""
 
-SPACE: Mapping[str, Setting] = {
+_SPACE: Mapping[str, Setting] = {
     "lambda_": Setting(1.0, LogUniform(-2, 2), "DomainBed"),
     "weight_decay_d": Setting(0.0, LogUniform(-6, -2), "DomainBed"),
     "d_steps_per_g_step": Setting(1, LogUniform(0, 3, base=2.0, whole=True), "DomainBed"),
@@ -31,13 +32,12 @@ SPACE: Mapping[str, Setting] = {
     "lr_d": Setting(5e-5, LogUniform(-5, -3.5), "DomainBed"),
 }
 
-ONE_SOURCE = (
+_ONE_SOURCE = (
     "With one source domain there is nothing to guess: the discriminator's loss is 0, every main step equals a "
     "step of ERM, and the steps given to the discriminator are spent on nothing."
 )
 
-
-ADVERSARY_DIFFERS = (
+_DIFFERS = (
     "The discriminator takes the first step; DomainBed counts steps from 1, so with d_steps_per_g_step=1 the "
     "network begins. The paper steps both at once.",
     "The network's optimizer is the run's own; DomainBed's is Adam with betas (beta1, 0.9). The paper has SGD "
@@ -90,6 +90,29 @@ def squared_slope(total: Tensor, inputs: Tensor) -> Tensor:
     return slope.square().flatten(1).sum(1).mean()
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdversarialSettings:
+    """The settings of `Adversarial`, where they are explained."""
+
+    lambda_: float = 1.0
+    weight_decay_d: float = 0.0
+    d_steps_per_g_step: int = 1
+    grad_penalty: float = 0.0
+    beta1: float = 0.5
+    mlp_width: int = 256
+    mlp_depth: int = 3
+    mlp_dropout: float = 0.0
+    lr_d: float = 5e-5
+
+    def __post_init__(self) -> None:
+        for name in ("lambda_", "weight_decay_d", "grad_penalty", "lr_d"):
+            number(name, getattr(self, name), 0)
+        for name in ("beta1", "mlp_dropout"):
+            number(name, getattr(self, name), 0, 1, open_high=True)
+        for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
+            whole_number(name, getattr(self, name), least)
+
+
 class Adversarial(Algorithm):
     r"""The network classifies and hides the domain; the discriminator looks for it.
 
@@ -122,44 +145,21 @@ class Adversarial(Algorithm):
     conditional: ClassVar[bool]
     """Whether the discriminator is given the class and classes are balanced (CDANN)."""
 
-    def __init__(
-        self,
-        network: Network,
-        domains: int,
-        *,
-        lambda_: float = 1.0,
-        weight_decay_d: float = 0.0,
-        d_steps_per_g_step: int = 1,
-        grad_penalty: float = 0.0,
-        beta1: float = 0.5,
-        mlp_width: int = 256,
-        mlp_depth: int = 3,
-        mlp_dropout: float = 0.0,
-        lr_d: float = 5e-5,
-    ) -> None:
+    def __init__(self, network: Network, domains: int, **settings: Any) -> None:
         super().__init__(network, domains)
-        number("weight_decay_d", weight_decay_d, 0)
-        number("lr_d", lr_d, 0)
-        number("beta1", beta1, 0, 1, open_high=True)
-        self.lambda_ = number("lambda_", lambda_, 0)
-        self.grad_penalty = number("grad_penalty", grad_penalty, 0)
-        self.d_steps = whole_number("d_steps_per_g_step", d_steps_per_g_step)
-        self.mlp_width = whole_number("mlp_width", mlp_width)
-        self.mlp_depth = whole_number("mlp_depth", mlp_depth, 2)
-        self.mlp_dropout = number("mlp_dropout", mlp_dropout, 0, 1, open_high=True)
-        self._adam = {"lr": lr_d, "weight_decay": weight_decay_d, "beta1": beta1, "beta2": 0.9}
+        self.settings = s = AdversarialSettings(**settings)
         like = next(network.parameters())
-        self.discriminator = Discriminator(network.feature_size, domains, mlp_width, mlp_depth, like)
+        self.discriminator = Discriminator(network.feature_size, domains, s.mlp_width, s.mlp_depth, like)
         size = (network.classes, network.feature_size)
         embedding = nn.Embedding(*size, device=like.device, dtype=like.dtype) if self.conditional else None
         self.class_embedding = embedding
 
     def roles(self) -> dict[str, Role]:
         """The network as ``"main"``; the discriminator, with its class embedding, under Adam as published."""
-        adversary = list(self.discriminator.parameters())
-        if self.class_embedding is not None:
-            adversary += self.class_embedding.parameters()
-        return {**super().roles(), DISCRIMINATOR: Role((Group(tuple(adversary)),), "adam", self._adam)}
+        s, embedding = self.settings, self.class_embedding
+        adversary = [self.discriminator] if embedding is None else [self.discriminator, embedding]
+        adam = {"lr": s.lr_d, "weight_decay": s.weight_decay_d, "beta1": s.beta1, "beta2": 0.9}
+        return {**super().roles(), DISCRIMINATOR: Role.of(*adversary, optimizer="adam", settings=adam)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels, domains = batch.all_images, batch.all_labels, batch.domain_labels
@@ -173,31 +173,33 @@ class Adversarial(Algorithm):
         def main_loss() -> Tensor:
             features = self.network.features(images)
             classification = self.classification_loss(self.network.head(features), labels)
-            return classification - self.lambda_ * self._domain_loss(features, labels, domains, factors)
+            domain_loss = self._domain_loss(features, labels, domains, factors)
+            return classification - self.settings.lambda_ * domain_loss
 
-        if context.step % (1 + self.d_steps) < self.d_steps:
+        steps = self.settings.d_steps_per_g_step
+        if context.step % (1 + steps) < steps:
             yield Objective(DISCRIMINATOR, discriminator_loss)
         else:
             yield Objective(MAIN, main_loss)
 
     def _dropout_factors(self, images: Tensor, generator: torch.Generator) -> list[Tensor]:
         """For each hidden layer 0 or 1 / (1 - p) for each sample and unit; empty without dropout."""
-        p, shape = self.mlp_dropout, (len(images), self.mlp_width)
+        p, shape = self.settings.mlp_dropout, (len(images), self.settings.mlp_width)
         if p == 0:
             return []
-        kept = [torch.rand(shape, generator=generator) >= p for _ in range(self.mlp_depth - 1)]
+        kept = [torch.rand(shape, generator=generator) >= p for _ in range(self.settings.mlp_depth - 1)]
         return [mask.to(images.device, images.dtype) / (1 - p) for mask in kept]
 
     def _domain_loss(self, features: Tensor, labels: Tensor, domains: Tensor, factors: list[Tensor]) -> Tensor:
         """L_D."""
-        embedding = self.class_embedding
+        embedding, grad_penalty = self.class_embedding, self.settings.grad_penalty
         inputs = features if embedding is None else features + embedding(labels)
-        if self.grad_penalty and not inputs.requires_grad:
+        if grad_penalty and not inputs.requires_grad:
             inputs = inputs.detach().requires_grad_()
         losses = cross_entropy(self.discriminator(inputs, factors), domains, reduction="none")
         loss = losses.mean() if embedding is None else (class_balance(labels, losses.dtype) * losses).sum()
-        if self.grad_penalty:
-            loss = loss + self.grad_penalty * squared_slope(losses.sum(), inputs)
+        if grad_penalty:
+            loss = loss + grad_penalty * squared_slope(losses.sum(), inputs)
         return loss
 
 
@@ -240,22 +242,22 @@ DANN_ROW = AlgorithmRow(
     "DANN",
     DANN,
     paper="Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016",
-    space=SPACE,
-    one_source=ONE_SOURCE,
+    space=_SPACE,
+    one_source=_ONE_SOURCE,
     adversarial=True,
-    domainbed=Agreement(1e-10, ADVERSARY_DIFFERS),
+    domainbed=Agreement(1e-10, _DIFFERS),
 )
 CDANN_ROW = AlgorithmRow(
     "CDANN",
     CDANN,
     paper="Li et al., Deep Domain Generalization via Conditional Invariant Adversarial Networks, ECCV 2018",
-    space=SPACE,
-    one_source=ONE_SOURCE,
+    space=_SPACE,
+    one_source=_ONE_SOURCE,
     adversarial=True,
     domainbed=Agreement(
         1e-10,
         (
-            *ADVERSARY_DIFFERS,
+            *_DIFFERS,
             "The weights of the classes in a batch add up to 1; DomainBed counts classes up to the largest "
             "label of the batch, so a missing one takes weight away. The paper weighs every class that occurs "
             "the same.",

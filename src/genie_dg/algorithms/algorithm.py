@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -12,9 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Restart, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Restart, Role, StepContext
 from genie_dg.check import InputError, whole_number
 from genie_dg.search_space import Space
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """The tensor itself, or in float32 where it is of half precision, as inside autocast.
+
+    >>> [at_least_float32(torch.ones(1).to(t)).dtype for t in (torch.bfloat16, torch.float32, torch.float64)]
+    [torch.float32, torch.float32, torch.float64]
+    """
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 class Algorithm(nn.Module, ABC):
@@ -53,6 +62,10 @@ class Algorithm(nn.Module, ABC):
             weights = weights.to(torch.promote_types(weights.dtype, logits.dtype))
         return cross_entropy(logits, labels, weights, reduction=reduction, label_smoothing=self.label_smoothing)
 
+    def losses_of_domains(self, logits: Iterable[Tensor], labels: Sequence[Tensor]) -> Tensor:
+        """The mean loss of each domain, of shape ``[domains]``, from the logits and the labels of each."""
+        return torch.stack([self.classification_loss(z, y) for z, y in zip(logits, labels, strict=True)])
+
     @abstractmethod
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         """The losses of one step, in order. The loop steps a role before it asks for the next objective.
@@ -62,7 +75,7 @@ class Algorithm(nn.Module, ABC):
 
     def roles(self) -> dict[str, Role]:
         """Which parameters are stepped under which name; by default the whole network as ``"main"``."""
-        return {MAIN: Role((Group(tuple(self.network.parameters())),))}
+        return {MAIN: Role.of(self.network)}
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits for images of any domain."""

@@ -8,12 +8,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import InputError
 
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-HIDDEN = 64
+_HIDDEN = 64
 """Channels between the layers of the context network."""
 
 
@@ -42,9 +42,9 @@ def image_channels(featurizer: nn.Module) -> int:
 def context_network(channels: int) -> nn.Sequential:
     """Images ``[n, channels, h, w]`` to one channel of the same size."""
     return nn.Sequential(
-        nn.Conv2d(channels, HIDDEN, 5, padding=2), nn.BatchNorm2d(HIDDEN), nn.ReLU(),
-        nn.Conv2d(HIDDEN, HIDDEN, 5, padding=2), nn.BatchNorm2d(HIDDEN), nn.ReLU(),
-        nn.Conv2d(HIDDEN, 1, 5, padding=2),
+        nn.Conv2d(channels, _HIDDEN, 5, padding=2), nn.BatchNorm2d(_HIDDEN), nn.ReLU(),
+        nn.Conv2d(_HIDDEN, _HIDDEN, 5, padding=2), nn.BatchNorm2d(_HIDDEN), nn.ReLU(),
+        nn.Conv2d(_HIDDEN, 1, 5, padding=2),
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ class ARM(Algorithm):
 
     def roles(self) -> dict[str, Role]:
         """The network and the context network as ``"main"``."""
-        return {MAIN: Role((Group((*self.network.parameters(), *self.context.parameters())),))}
+        return {MAIN: Role.of(self.network, self.context)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         yield Objective(MAIN, partial(self._loss, batch))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Role, StepContext
 from genie_dg.check import boolean, number
 from genie_dg.search_space import Choice, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
+from .algorithm import Agreement, AlgorithmRow, OneLoss, at_least_float32
 
-BASE_TEMPERATURE = 0.07
+_BASE_TEMPERATURE = 0.07
 """The penalty is multiplied by ``temperature`` over this number."""
 
-PROJECTED = 128
+_PROJECTED = 128
 """Numbers that the projection returns."""
 
 
@@ -57,7 +58,7 @@ def bottleneck_loss(
     0.4621
     """
     with torch.autocast(z.device.type, enabled=False):
-        z = z.float() if z.dtype.itemsize < 4 else z
+        z = at_least_float32(z)
         others = ~torch.eye(len(z), dtype=torch.bool, device=z.device)
         same_class = (labels[:, None] == labels) & others
         same_domain = domains[:, None] == domains
@@ -66,7 +67,24 @@ def bottleneck_loss(
         counted = same_class.any(1) & chosen.any(1)
         losses = log_share((z @ z.T / temperature)[counted], chosen[counted], among[counted])
         sign = -1.0 if flipped else 1.0
-        return sign * temperature / BASE_TEMPERATURE * losses.sum() / max(len(losses), 1)
+        return sign * temperature / _BASE_TEMPERATURE * losses.sum() / max(len(losses), 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BottleneckSettings:
+    """The settings of `Bottleneck`, where they are explained."""
+
+    lmbda: float = 0.1
+    temperature: float = 0.1
+    is_normalized: bool = False
+    is_project: bool = False
+    is_flipped: bool = True
+
+    def __post_init__(self) -> None:
+        number("lmbda", self.lmbda, 0)
+        number("temperature", self.temperature, 0, open_low=True)
+        for name in ("is_normalized", "is_project", "is_flipped"):
+            boolean(name, getattr(self, name))
 
 
 class Bottleneck(OneLoss):
@@ -87,40 +105,25 @@ class Bottleneck(OneLoss):
     conditional: ClassVar[bool]
     """Whether samples are compared within their class only (CondCAD)."""
 
-    def __init__(
-        self,
-        network: Network,
-        domains: int,
-        *,
-        lmbda: float = 0.1,
-        temperature: float = 0.1,
-        is_normalized: bool = False,
-        is_project: bool = False,
-        is_flipped: bool = True,
-    ) -> None:
+    def __init__(self, network: Network, domains: int, **settings: Any) -> None:
         super().__init__(network, domains)
-        self.lmbda = number("lmbda", lmbda, 0)
-        self.temperature = number("temperature", temperature, 0, open_low=True)
-        self.is_normalized = boolean("is_normalized", is_normalized)
-        self.is_flipped = boolean("is_flipped", is_flipped)
+        self.settings = BottleneckSettings(**settings)
         size, like = network.feature_size, next(network.parameters())
         projection = nn.Sequential()
-        if boolean("is_project", is_project):
-            projection = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, PROJECTED))
+        if self.settings.is_project:
+            projection = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, _PROJECTED))
         self.projection = projection.to(like.device, like.dtype)
 
     def roles(self) -> dict[str, Role]:
         """The network, with the projection where there is one, as ``"main"``."""
-        return {MAIN: Role((Group((*self.network.parameters(), *self.projection.parameters())),))}
+        return {MAIN: Role.of(self.network, self.projection)}
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        features, labels = self.network.features(batch.all_images), batch.all_labels
+        features, labels, s = self.network.features(batch.all_images), batch.all_labels, self.settings
         z = self.projection(features)
-        z = normalize(z, dim=1) if self.is_normalized else z
-        penalty = bottleneck_loss(
-            z, labels, batch.domain_labels, self.temperature, self.conditional, self.is_flipped
-        )
-        return self.classification_loss(self.network.head(features), labels) + self.lmbda * penalty
+        z = normalize(z, dim=1) if s.is_normalized else z
+        penalty = bottleneck_loss(z, labels, batch.domain_labels, s.temperature, self.conditional, s.is_flipped)
+        return self.classification_loss(self.network.head(features), labels) + s.lmbda * penalty
 
 
 @final

@@ -15,7 +15,7 @@ from genie_dg.search_space import LogUniform, Setting, Uniform
 
 from .algorithm import Agreement, AlgorithmRow, OneLoss
 
-BISECTIONS = 60
+_BISECTIONS = 60
 """Enough for a double: an interval of a few bandwidths shrinks below its rounding errors."""
 
 
@@ -66,7 +66,7 @@ def _bisected(centres: list[float], width: float, level: float) -> float:
     bumps = [NormalDist(centre, width) for centre in centres]
     ends = [bump.inv_cdf(level) for bump in bumps]
     low, high = min(ends), max(ends)
-    for _ in range(BISECTIONS):
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if sum(bump.cdf(middle) for bump in bumps) > level * len(bumps):
             high = middle
@@ -112,8 +112,7 @@ class EQRM(OneLoss):
         self.eqrm_lr = number("eqrm_lr", eqrm_lr, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        parts = zip(batch.images, batch.labels, strict=True)
-        risks = torch.stack([self.classification_loss(self.network(x), y) for x, y in parts])
+        risks = self.losses_of_domains(map(self.network, batch.images), batch.labels)
         if context.step < self.eqrm_burnin_iters:
             return risks.mean()
         return smoothed_quantile(risks, self.eqrm_quantile)  # in float32 also inside autocast, as the risks are

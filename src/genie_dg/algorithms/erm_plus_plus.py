@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Restart, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Restart, Role, StepContext
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import LogUniform, Setting
 
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-LINEAR = "linear"
+_LINEAR = "linear"
 """The role of the head while it is trained alone."""
 
 
@@ -79,7 +79,7 @@ class ERMPlusPlus(Algorithm):
 
     def roles(self) -> dict[str, Role]:
         """The whole network as ``"main"`` and, where it has a phase of its own, its head as ``"linear"``."""
-        head = {LINEAR: Role((Group(tuple(self.network.head.parameters())),))} if self.linear_steps else {}
+        head = {_LINEAR: Role.of(self.network.head)} if self.linear_steps else {}
         return {**super().roles(), **head}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
@@ -95,7 +95,7 @@ class ERMPlusPlus(Algorithm):
 
         if context.step < self.linear_steps:
             restart = Restart(self.linear_lr) if context.step == 0 else None
-            yield Objective(LINEAR, linear_loss, restart)
+            yield Objective(_LINEAR, linear_loss, restart)
         else:
             yield Objective(MAIN, loss)
         self._average(newest_share(context.step + 1, self.sma_start_iter), images)

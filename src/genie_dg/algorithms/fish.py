@@ -14,7 +14,7 @@ from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
 from .algorithm import Agreement, Algorithm, AlgorithmRow
-from .gradients import gradients_of, trainable, with_gradient
+from .gradients import gradients_of, trainable_parameters, with_gradient
 
 
 @final
@@ -60,7 +60,7 @@ class Fish(Algorithm):
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         order: list[int] = torch.randperm(len(batch), generator=context.generator()).tolist()
-        parameters = trainable(self.network)
+        parameters = trainable_parameters(self.network)
 
         def loss() -> Tensor:
             value, total = self._inner_loop(batch, order, context.create_graph)
@@ -73,7 +73,7 @@ class Fish(Algorithm):
     ) -> tuple[Tensor, list[Tensor]]:
         """The mean of the domains' losses along the inner steps, and the sum of their gradients."""
         names = [name for name, p in self.network.named_parameters() if p.requires_grad]
-        weights: list[Tensor] = list(trainable(self.network))
+        weights: list[Tensor] = list(trainable_parameters(self.network))
         total, losses = [torch.zeros_like(w) for w in weights], []
         for d in order:
             if not create_graph:

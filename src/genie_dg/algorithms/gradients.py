@@ -42,7 +42,7 @@ def with_gradient(value: Tensor, parameters: Sequence[Tensor], gradients: Sequen
     return result
 
 
-def trainable(network: nn.Module) -> tuple[nn.Parameter, ...]:
+def trainable_parameters(network: nn.Module) -> tuple[nn.Parameter, ...]:
     """The parameters that take part in training, in the network's order."""
     return tuple(p for p in network.parameters() if p.requires_grad)
 

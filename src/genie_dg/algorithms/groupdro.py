@@ -53,8 +53,7 @@ class GroupDRO(Algorithm):
         new: list[Tensor] = []
 
         def loss() -> Tensor:
-            parts = zip(batch.images, batch.labels, strict=True)
-            losses = torch.stack([self.classification_loss(self.network(x), y) for x, y in parts])
+            losses = self.losses_of_domains(map(self.network, batch.images), batch.labels)
             if not new:
                 new.append(raised(self.q, losses, self.groupdro_eta))
             return (new[0] * losses).sum()

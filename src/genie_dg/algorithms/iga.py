@@ -11,7 +11,7 @@ from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
 from .algorithm import Agreement, AlgorithmRow, OneLoss
-from .gradients import domain_gradients, trainable
+from .gradients import domain_gradients, trainable_parameters
 
 
 @final
@@ -42,7 +42,7 @@ class IGA(OneLoss):
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         losses, gradients = domain_gradients(
-            self.network, batch, trainable(self.network), True, self.classification_loss
+            self.network, batch, trainable_parameters(self.network), True, self.classification_loss
         )
         trace = sum(((g - g.mean(0)).square().sum() for g in gradients), losses.new_zeros(()))
         return losses.mean() + self.penalty / len(losses) * trace

@@ -11,8 +11,8 @@ from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
-from .risk_penalties import by_domain, irm_penalty, losses_of_domains, restart_at, two_stage_weight
+from .algorithm import Agreement, AlgorithmRow, OneLoss, at_least_float32
+from .risk_penalties import irm_penalty, restart_at, two_stage_weight
 
 
 def feature_variance(features: Tensor, sizes: list[int]) -> Tensor:
@@ -30,8 +30,8 @@ def feature_variance(features: Tensor, sizes: list[int]) -> Tensor:
     >>> feature_variance(z, [2, 2]).item()  # the mean of 2 and 0, and of 8 and 2
     3.0
     """
-    full = features.float() if features.dtype.itemsize < 4 else features
-    return torch.stack([z.var(0).mean() for z in torch.split(full, sizes)]).mean()
+    parts = torch.split(at_least_float32(features), sizes)
+    return torch.stack([z.var(0).mean() for z in parts]).mean()
 
 
 @final
@@ -64,7 +64,7 @@ class IBERM(OneLoss):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = self.ib_lambda if context.step >= self.ib_penalty_anneal_iters else 0.0
         features = self.network.features(batch.all_images)
-        losses = losses_of_domains(self.network.head(features), batch, self.classification_loss)
+        losses = self.losses_of_domains(self.network.head(features).split(batch.sizes), batch.labels)
         return losses.mean() + weight * feature_variance(features, batch.sizes)
 
     def restart(self, step: int) -> Restart | None:
@@ -113,11 +113,10 @@ class IBIRM(OneLoss):
         irm_weight = two_stage_weight(context.step, self.irm_penalty_anneal_iters, self.irm_lambda)
         ib_weight = self.ib_lambda if context.step >= self.ib_penalty_anneal_iters else 0.0
         features = self.network.features(batch.all_images)
-        logits = self.network.head(features)
-        penalties = torch.stack([irm_penalty(z, y) for z, y in by_domain(logits, batch)])
-        losses = losses_of_domains(logits, batch)
+        logits = self.network.head(features).split(batch.sizes)
+        loss = self.losses_of_domains(logits, batch.labels).mean()
         variance = feature_variance(features, batch.sizes)
-        return losses.mean() + irm_weight * penalties.mean() + ib_weight * variance
+        return loss + irm_weight * irm_penalty(logits, batch.labels) + ib_weight * variance
 
     def restart(self, step: int) -> Restart | None:
         irm = restart_at(step, self.irm_penalty_anneal_iters)

@@ -13,9 +13,9 @@ from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting, Uniform
 
 from .algorithm import Agreement, AlgorithmRow, OneLoss
-from .gradients import domain_gradients, trainable, with_gradient
+from .gradients import domain_gradients, trainable_parameters, with_gradient
 
-SATURATED = 40.0
+_SATURATED = 40.0
 """tanh of this is exactly 1 in float64; a larger argument changes nothing."""
 
 
@@ -69,19 +69,19 @@ def sand_mask(gradients: Tensor, tau: float, k: float) -> Tensor:
         return mean
     lead = k * (gradients.detach().sign().mean(0).abs() - tau)
     # a smaller variance gives the same mask; held there, the quotient and its derivative stay finite
-    spread = torch.maximum(gradients.var(0), lead.abs() / SATURATED)
+    spread = torch.maximum(gradients.var(0), lead.abs() / _SATURATED)
     mask = torch.tanh(lead / torch.where(lead == 0, 1.0, spread)).clamp_min(0)
     return mask * mean / (1e-10 + mask.mean())
 
 
-def gsnr(gradients: Tensor) -> Tensor:
+def domain_gsnr(gradients: Tensor) -> Tensor:
     r"""The gradient signal-to-noise ratio of every entry over several gradients.
 
     .. math:: r_j = \frac{\bar g_j^2}{\rho_j^2}, \qquad \rho_j^2 = \frac1D \sum_d (g_{d,j} - \bar g_j)^2
 
     Infinite where all gradients are equal, and 0 where all are zero.
 
-    >>> gsnr(torch.tensor([[1.0, 2.0, 0.0, 1.0], [3.0, 2.0, 0.0, -1.0]]))
+    >>> domain_gsnr(torch.tensor([[1.0, 2.0, 0.0, 1.0], [3.0, 2.0, 0.0, -1.0]]))
     tensor([4., inf, 0., 0.])
     """
     signal = gradients.mean(0).square()
@@ -108,7 +108,7 @@ class GradientMask(OneLoss):
         """From the gradients ``[domains, *shape]`` of one tensor to the one that is prescribed."""
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        parameters = trainable(self.network)
+        parameters = trainable_parameters(self.network)
         losses, gradients = domain_gradients(
             self.network, batch, parameters, context.create_graph, self.classification_loss
         )
@@ -198,7 +198,7 @@ class GSNRDropout(GradientMask):
     def masked(self, gradients: Tensor) -> Tensor:
         """With a single gradient, which has no noise to compare with, nothing is masked."""
         p = self.p if len(gradients) > 1 else 0.0
-        return gradients.mean(0) * keep_low(gsnr(gradients.detach()), p)
+        return gradients.mean(0) * keep_low(domain_gsnr(gradients.detach()), p)
 
 
 AND_ROW = AlgorithmRow(

@@ -17,10 +17,10 @@ from genie_dg.search_space import Setting
 
 from .algorithm import AlgorithmRow, OneLoss
 
-EPS = 1e-6
+_EPS = 1e-6
 """The least variance."""
 
-INITIAL_VARIANCE = 0.1
+_INITIAL_VARIANCE = 0.1
 
 
 def deviation(before: Tensor, now: Tensor, raw: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def deviation(before: Tensor, now: Tensor, raw: Tensor) -> Tensor:
             f"Got an activation of shape {tuple(now.shape)}; expected {len(raw)} channels in dimension 1, as "
             "the network's point_channels says: correct it there."
         )
-    variance = (softplus(raw) + EPS).reshape(1, -1, *[1] * (now.ndim - 2))
+    variance = (softplus(raw) + _EPS).reshape(1, -1, *[1] * (now.ndim - 2))
     return (variance.log() + (before - now).to(variance.dtype).square() / variance).mean() / 2
 
 
@@ -83,7 +83,7 @@ class MIRO(OneLoss):
         self.start.head = nn.Identity()
         self.start.requires_grad_(False).eval()
         like = next(network.parameters())
-        raw = math.log(math.expm1(INITIAL_VARIANCE - EPS))
+        raw = math.log(math.expm1(_INITIAL_VARIANCE - _EPS))
         self.variances = nn.ParameterList(
             torch.full((network.point_channels[point],), raw, device=like.device, dtype=like.dtype)
             for point in network.points

@@ -14,7 +14,7 @@ from genie_dg.search_space import LogUniform, Setting
 from ._mixing import beta
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-Pair = tuple[Tensor, Tensor, Tensor, float]
+MixedPair = tuple[Tensor, Tensor, Tensor, float]
 """Mixed images, the labels of the first and of the second domain, and the weight of the first."""
 
 
@@ -27,14 +27,14 @@ def ring(order: list[int]) -> list[tuple[int, int]]:
     return list(zip(order, order[1:] + order[:1], strict=True))
 
 
-def mixed_pairs(batch: DomainBatch, alpha: float, generator: torch.Generator) -> list[Pair]:
+def mixed_pairs(batch: DomainBatch, alpha: float, generator: torch.Generator) -> list[MixedPair]:
     """The domains in a random ring; each pair cut to the smaller size and mixed with one weight of its own.
 
     A single domain is paired with a shuffled copy of itself.
     """
     pairs = ring(torch.randperm(len(batch), generator=generator).tolist())
     weights = beta(alpha, (len(pairs),), generator).tolist()
-    result: list[Pair] = []
+    result: list[MixedPair] = []
     for (i, j), weight in zip(pairs, weights, strict=True):
         second, second_labels = batch.images[j], batch.labels[j]
         if i == j:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
@@ -53,7 +53,7 @@ class MTL(Algorithm):
 
     def roles(self) -> dict[str, Role]:
         """The featurizer and the head of this algorithm as ``"main"``."""
-        return {MAIN: Role((Group((*self.network.featurizer.parameters(), *self.head.parameters())),))}
+        return {MAIN: Role.of(self.network.featurizer, self.head)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         labels = batch.all_labels

@@ -12,10 +12,10 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import one_of
 from genie_dg.search_space import Setting
 
-from .algorithm import Algorithm, AlgorithmRow
-from .gradients import domain_gradients, trainable, with_gradient
+from .algorithm import Algorithm, AlgorithmRow, at_least_float32
+from .gradients import domain_gradients, trainable_parameters, with_gradient
 
-SURGERIES = ("pcgrad", "agr-sum", "agr-rand")
+_SURGERIES = ("pcgrad", "agr-sum", "agr-rand")
 
 
 def projection_weights(gram: Tensor, orders: Sequence[Sequence[int]]) -> Tensor:
@@ -87,10 +87,10 @@ class PCGrad(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, surgery: str = "pcgrad") -> None:
         super().__init__(network, domains)
-        self.surgery = one_of("surgery", surgery, SURGERIES)
+        self.surgery = one_of("surgery", surgery, _SURGERIES)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        parameters, generator, d = trainable(self.network), context.generator(), len(batch)
+        parameters, generator, d = trainable_parameters(self.network), context.generator(), len(batch)
         orders: list[list[int]] = [torch.randperm(d, generator=generator).tolist() for _ in range(d)]
         noise: list[Tensor] = []
         if self.surgery == "agr-rand" and d > 1:
@@ -112,7 +112,7 @@ class PCGrad(Algorithm):
 
 def _projected(gradients: list[Tensor], orders: Sequence[Sequence[int]]) -> list[Tensor]:
     """From ``[domains, *shape]`` for each tensor of weights to what PCGrad prescribes for it."""
-    wide = [g.float() if g.dtype.itemsize < 4 else g for g in gradients]
+    wide = [at_least_float32(g) for g in gradients]
     gram = torch.stack([g.flatten(1) @ g.flatten(1).T for g in wide]).sum(0)
     weights = projection_weights(gram, orders)
     return [torch.tensordot(weights, w, 1).to(g.dtype) for g, w in zip(gradients, wide, strict=True)]

@@ -13,8 +13,7 @@ from genie_dg.search_space import Choice, Setting, Uniform
 
 from .algorithm import Agreement, AlgorithmRow, OneLoss
 
-KERNEL_GAMMAS = tuple(10.0**k for k in range(-4, 4))
-"""The widths of `risk_distance`: 0.0001, 0.001, ..., 1000."""
+_GAMMAS = tuple(10.0**k for k in range(-4, 4))
 
 
 def risk_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -23,7 +22,7 @@ def risk_distance(x: Tensor, y: Tensor) -> Tensor:
     .. math:: \overline{K(x, x)} + \overline{K(y, y)} - 2\,\overline{K(x, y)}, \qquad
         K(a, b) = \sum_\gamma e^{-\gamma (a - b)^2}
 
-    A bar is the mean over all pairs, a number's pair with itself among them; gamma runs over `KERNEL_GAMMAS`.
+    A bar is the mean over all pairs, a number's pair with itself among them; gamma is 0.0001, 0.001, ..., 1000.
 
     >>> x, y = torch.zeros(3), torch.full((2,), 1e4)
     >>> risk_distance(x, y).item()  # 2 x 8 kernels of 1, nothing across
@@ -36,7 +35,7 @@ def risk_distance(x: Tensor, y: Tensor) -> Tensor:
 
 def _mean_kernel(x: Tensor, y: Tensor) -> Tensor:
     squares = (x[:, None] - y).square()
-    return torch.stack([torch.exp(-gamma * squares).mean() for gamma in KERNEL_GAMMAS]).sum()
+    return torch.stack([torch.exp(-gamma * squares).mean() for gamma in _GAMMAS]).sum()
 
 
 @final

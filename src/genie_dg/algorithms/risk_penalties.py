@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
@@ -30,18 +29,6 @@ def restart_at(step: int, first_steps: float) -> Restart | None:
     return Restart() if step == first_steps else None
 
 
-def by_domain(logits: Tensor, batch: DomainBatch) -> list[tuple[Tensor, Tensor]]:
-    """For each domain its logits and its labels, from the logits of the pooled batch."""
-    return list(zip(torch.split(logits, batch.sizes), batch.labels, strict=True))
-
-
-def losses_of_domains(
-    logits: Tensor, batch: DomainBatch, loss_of: Callable[[Tensor, Tensor], Tensor] = cross_entropy
-) -> Tensor:
-    """The mean loss of each domain, the cross entropy as a rule, from the logits of the pooled batch."""
-    return torch.stack([loss_of(z, y) for z, y in by_domain(logits, batch)])
-
-
 def scale_gradients(logits: Tensor, labels: Tensor) -> Tensor:
     r"""For each sample the derivative of its cross entropy in a factor w on its logits, at w = 1.
 
@@ -55,15 +42,17 @@ def scale_gradients(logits: Tensor, labels: Tensor) -> Tensor:
     return mean - logits.gather(1, labels[:, None])[:, 0]
 
 
-def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
-    """The unbiased estimate of the squared derivative: its mean on the even times its mean on the odd samples.
+def irm_penalty(logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Tensor:
+    """The mean over domains of the unbiased estimate of the squared derivative.
+
+    The estimate is the mean derivative of the even samples times that of the odd samples.
 
     >>> z = torch.tensor([[1.0, -1.0]] * 3)
-    >>> round(irm_penalty(z, torch.tensor([0, 1, 0])).item(), 4)  # (tanh(1) - 1) * (tanh(1) + 1)
+    >>> round(irm_penalty([z], [torch.tensor([0, 1, 0])]).item(), 4)  # (tanh(1) - 1) * (tanh(1) + 1)
     -0.42
     """
-    gradients = scale_gradients(logits, labels)
-    return gradients[0::2].mean() * gradients[1::2].mean()
+    slopes = [scale_gradients(z, y) for z, y in zip(logits, labels, strict=True)]
+    return torch.stack([slope[0::2].mean() * slope[1::2].mean() for slope in slopes]).mean()
 
 
 @final
@@ -99,8 +88,8 @@ class IRM(OneLoss):
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = two_stage_weight(context.step, self.irm_penalty_anneal_iters, self.irm_lambda)
         logits = self.network(batch.all_images)
-        penalties = torch.stack([irm_penalty(z, y) for z, y in by_domain(logits, batch)])
-        return losses_of_domains(logits, batch).mean() + weight * penalties.mean()
+        parts = logits.split(batch.sizes)
+        return self.losses_of_domains(parts, batch.labels).mean() + weight * irm_penalty(parts, batch.labels)
 
     def restart(self, step: int) -> Restart | None:
         return restart_at(step, self.irm_penalty_anneal_iters)
@@ -132,7 +121,7 @@ class VREx(OneLoss):
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = two_stage_weight(context.step, self.vrex_penalty_anneal_iters, self.vrex_lambda)
-        losses = losses_of_domains(self.network(batch.all_images), batch, self.classification_loss)
+        losses = self.losses_of_domains(self.network(batch.all_images).split(batch.sizes), batch.labels)
         return losses.mean() + weight * (losses - losses.mean()).square().mean()
 
     def restart(self, step: int) -> Restart | None:

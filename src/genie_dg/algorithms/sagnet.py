@@ -8,17 +8,17 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from genie_dg._types import MAIN, DomainBatch, Edit, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Edit, Network, Objective, Role, StepContext
 from genie_dg.check import number, one_of
 from genie_dg.search_space import LogUniform, Setting
 
 from ._mixing import on_map, statistics
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-STYLE = "style"
+_STYLE = "style"
 """The role of the style head."""
 
-EPS = 1e-5
+_EPS = 1e-5
 
 
 def _dims(x: Tensor) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def randomise_style(x: Tensor, alpha: Tensor, partner: Tensor) -> Tensor:
     >>> randomise_style(x, torch.tensor([0.5, 1.0]), torch.tensor([1, 0])).round(decimals=3).tolist()
     [[0.5, 11.5], [0.0, 20.0]]
     """
-    mu, sigma = statistics(x, _dims(x), EPS)
+    mu, sigma = statistics(x, _dims(x), _EPS)
     own = alpha.to(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
     new_sigma = own * sigma + (1 - own) * sigma[partner]
     return (x - mu) / sigma * new_sigma + own * mu + (1 - own) * mu[partner]
@@ -52,7 +52,7 @@ def randomise_content(x: Tensor, partner: Tensor) -> Tensor:
     >>> randomise_content(x, torch.tensor([1, 0])).round(decimals=3).tolist()
     [[3.0, 1.0], [0.0, 20.0]]
     """
-    mu, sigma = statistics(x, _dims(x), EPS)
+    mu, sigma = statistics(x, _dims(x), _EPS)
     content = ((x - mu) / sigma)[partner].detach()
     return content * sigma + mu
 
@@ -95,7 +95,7 @@ class SagNet(Algorithm):
 
     def roles(self) -> dict[str, Role]:
         """The network as ``"main"``, the style head as ``"style"``."""
-        return {**super().roles(), STYLE: Role((Group(tuple(self.style_head.parameters())),))}
+        return {**super().roles(), _STYLE: Role.of(self.style_head)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels
@@ -118,7 +118,7 @@ class SagNet(Algorithm):
             return -self.w_adv * log_probabilities.mean()
 
         yield Objective(MAIN, content_loss)
-        yield Objective(STYLE, style_loss)
+        yield Objective(_STYLE, style_loss)
         yield Objective(MAIN, adversarial_loss)
 
     def _features(self, images: Tensor, randomise: Edit) -> Tensor:

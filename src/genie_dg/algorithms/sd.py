@@ -10,7 +10,7 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
+from .algorithm import Agreement, AlgorithmRow, OneLoss, at_least_float32
 
 
 @final
@@ -34,9 +34,8 @@ class SD(OneLoss):
         self.sd_reg = number("sd_reg", sd_reg, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        logits: Tensor = self.network(batch.all_images)
-        full = logits.float() if logits.dtype.itemsize < 4 else logits
-        return self.classification_loss(full, batch.all_labels) + self.sd_reg * full.square().mean()
+        logits = at_least_float32(self.network(batch.all_images))
+        return self.classification_loss(logits, batch.all_labels) + self.sd_reg * logits.square().mean()
 
 
 ROW = AlgorithmRow(

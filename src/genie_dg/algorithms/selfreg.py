@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import InputError
 
 from ._mixing import beta
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-ALPHA = 0.5
+_ALPHA = 0.5
 """The mixing weight is drawn from Beta(0.5, 0.5)."""
 
-FEATURE_WEIGHT = 0.3
+_FEATURE_WEIGHT = 0.3
 """The weight of the distances between features beside those between logits."""
 
 
@@ -33,10 +33,10 @@ def partners(labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor
     >>> labels[first].tolist(), labels[second].tolist(), first.sort().values.tolist()
     ([1, 0, 1, 1, 2], [1, 0, 1, 1, 2], [0, 1, 2, 3, 4])
     """
-    found = labels.cpu()
-    first, second = torch.empty_like(found), torch.empty_like(found)
-    for label in sorted(set(found.tolist())):
-        members = (found == label).nonzero()[:, 0]
+    on_cpu = labels.cpu()
+    first, second = torch.empty_like(on_cpu), torch.empty_like(on_cpu)
+    for label in sorted(set(on_cpu.tolist())):
+        members = (on_cpu == label).nonzero()[:, 0]
         first[members] = members[torch.randperm(len(members), generator=generator)]
         second[members] = members[torch.randperm(len(members), generator=generator)]
     return first.to(labels.device), second.to(labels.device)
@@ -92,7 +92,7 @@ class SelfReg(Algorithm):
 
     def roles(self) -> dict[str, Role]:
         """The network and the perturbation layer as ``"main"``."""
-        return {MAIN: Role((Group((*self.network.parameters(), *self.perturbation.parameters())),))}
+        return {MAIN: Role.of(self.network, self.perturbation)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels
@@ -102,7 +102,7 @@ class SelfReg(Algorithm):
                 "so raise the batch size."
             )
         generator = context.generator()
-        weight = float(beta(ALPHA, (), generator))
+        weight = float(beta(_ALPHA, (), generator))
         first, second = partners(labels, generator)
 
         def loss() -> Tensor:
@@ -112,7 +112,7 @@ class SelfReg(Algorithm):
             of_logits = regularization(logits, logits, first, second, weight)
             of_features = regularization(features, self.perturbation(features), first, second, weight)
             scale = classification.detach().clamp(max=1.0)
-            return classification + scale * (of_logits + FEATURE_WEIGHT * of_features)
+            return classification + scale * (of_logits + _FEATURE_WEIGHT * of_features)
 
         yield Objective(MAIN, loss)
 

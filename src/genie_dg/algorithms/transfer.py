@@ -9,13 +9,13 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting, Uniform
 
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-ADVERSARY = "adversary"
+_ADVERSARY = "adversary"
 """The role of the second head."""
 
 
@@ -99,10 +99,7 @@ class Transfer(Algorithm):
     def roles(self) -> dict[str, Role]:
         """The network as ``"main"``; the second head under plain gradient steps, as published."""
         plain = {"lr": self.lr_d, "momentum": 0.0}
-        return {
-            **super().roles(),
-            ADVERSARY: Role((Group(tuple(self.adversary.parameters())),), "sgd", plain),
-        }
+        return {**super().roles(), _ADVERSARY: Role.of(self.adversary, optimizer="sgd", settings=plain)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels
@@ -116,7 +113,7 @@ class Transfer(Algorithm):
         yield Objective(MAIN, lambda: self.t_lambda * self._gap(self._features(batch), batch))
         self.adversary.load_state_dict(self.network.head.state_dict())
         for _ in range(self.d_steps):
-            yield Objective(ADVERSARY, adversary_loss)
+            yield Objective(_ADVERSARY, adversary_loss)
             project(self.adversary, self.network.head, self.delta)
 
     def _features(self, batch: DomainBatch) -> list[Tensor]:
@@ -124,8 +121,7 @@ class Transfer(Algorithm):
 
     def _gap(self, features: list[Tensor], batch: DomainBatch) -> Tensor:
         """The gap of the second head."""
-        pairs = zip(features, batch.labels, strict=True)
-        return gap(torch.stack([self.classification_loss(self.adversary(z), y) for z, y in pairs]))
+        return gap(self.losses_of_domains(map(self.adversary, features), batch.labels))
 
 
 ROW = AlgorithmRow(

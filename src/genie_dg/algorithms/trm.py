@@ -16,10 +16,10 @@ from genie_dg.search_space import LogUniform, Setting
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 from .groupdro import raised
 
-FIT_STEPS, FIT_LR = 30, 0.1
+_FIT_STEPS, _FIT_LR = 30, 0.1
 """Steps of gradient descent that a domain's classifier takes in each step of the network, and their size."""
 
-TERMS, LARGEST = 10, 10.0
+_TERMS, _LARGEST = 10, 10.0
 """How far the series of `inverse_hessian_product` goes, and the entry at which it is cut as divergent."""
 
 
@@ -40,17 +40,18 @@ def _errors(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.softmax(1) - one_hot(labels, logits.shape[1])
 
 
-def fitted(weight: Tensor, bias: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """A linear classifier after `FIT_STEPS` steps of gradient descent on the mean cross entropy.
+def fitted_classifier(weight: Tensor, bias: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """A linear classifier after 30 steps of gradient descent on the mean cross entropy.
 
-    >>> w, b = fitted(torch.zeros(2, 1), torch.zeros(2), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    >>> z, y = torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1])
+    >>> w, b = fitted_classifier(torch.zeros(2, 1), torch.zeros(2), z, y)
     >>> [round(v, 4) for v in (*w[:, 0].tolist(), *b.abs().tolist())]
     [0.8457, -0.8457, 0.0, 0.0]
     """
-    for _ in range(FIT_STEPS):
+    for _ in range(_FIT_STEPS):
         errors = _errors(linear(features, weight, bias), labels)
-        weight = weight - FIT_LR * (errors.T @ features) / len(labels)
-        bias = bias - FIT_LR * errors.mean(0)
+        weight = weight - _FIT_LR * (errors.T @ features) / len(labels)
+        bias = bias - _FIT_LR * errors.mean(0)
     return weight, bias
 
 
@@ -62,7 +63,7 @@ def inverse_hessian_product(vector: Tensor, features: Tensor, logits: Tensor) ->
 
     :math:`p_i` are the softmax of the logits and :math:`z_i` the features of a sample; v has the shape of the
     weight. Neumann's series converges where H is below 2. It is cut after the first sum that has an entry above
-    `LARGEST` in size.
+    10 in size.
 
     >>> z, f = torch.tensor([[1.0]]), torch.zeros(1, 2)  # H v = v / 2 for this v
     >>> inverse_hessian_product(torch.tensor([[1.0], [-1.0]]), z, f).tolist()  # 2 - 1 / 2^10
@@ -70,11 +71,11 @@ def inverse_hessian_product(vector: Tensor, features: Tensor, logits: Tensor) ->
     """
     p = logits.softmax(1)
     term, total = vector, vector
-    for _ in range(TERMS):
+    for _ in range(_TERMS):
         u = p * (features @ term.T)
         term = term - (u - p * u.sum(1, keepdim=True)).T @ features / len(p)
         total = total + term
-        if total.abs().max() > LARGEST:
+        if total.abs().max() > _LARGEST:
             break
     return total
 
@@ -89,7 +90,7 @@ class TRM(Algorithm):
         v_q = H_q^{-1} \sum_{p \ne q} \alpha_{qp} \nabla_w R_p(w_q)
 
     after the first ``iters`` steps, which have the mean loss only. :math:`R_p(w)` is the mean cross entropy of
-    the linear classifier w on the features of domain p. :math:`w_q`, which is `fitted` to the features of
+    the linear classifier w on the features of domain p. :math:`w_q`, the `fitted_classifier` of the features of
     domain q, and :math:`v_q`, an `inverse_hessian_product` with the Hessian of :math:`R_q`, are constants: the
     gradient in the features is that of the transfer risk at the optimal :math:`w_q`, by the implicit function
     theorem. Each row of :math:`\alpha` sums to 1 and follows the worst partner,
@@ -160,7 +161,7 @@ class TRM(Algorithm):
         parts, rows = [], []
         for q, alpha in enumerate(self.alpha.clone()):  # a backward pass may come after the next are stored
             with torch.no_grad():
-                weight, bias = fitted(self.weights[q], self.biases[q], features[q], labels[q])
+                weight, bias = fitted_classifier(self.weights[q], self.biases[q], features[q], labels[q])
             logits = [linear(z, weight, bias) for z in features]
             risks = torch.stack([cross_entropy(f, y) for f, y in zip(logits, labels, strict=True)])
             with torch.no_grad():

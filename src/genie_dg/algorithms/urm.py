@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import final
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from genie_dg._types import MAIN, DomainBatch, Group, Network, Objective, Role, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import number, one_of, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting, Uniform
 
+from .adversarial import DISCRIMINATOR
 from .algorithm import Agreement, Algorithm, AlgorithmRow
 
-DISCRIMINATOR = "discriminator"
-"""The role of the adversary."""
-
-WIDTH = 100
+_WIDTH = 100
 """Units of the discriminator's hidden layers."""
 
-OUTPUTS: Mapping[str, tuple[Callable[[Tensor], Tensor], float]] = {
+_OUTPUTS: Mapping[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "tanh": (torch.tanh, -1.0),
     "relu": (torch.relu, 0.0),
     "sigmoid": (torch.sigmoid, 0.0),
 }
 """For each ``urm_generator_output`` the function of the features and the least value of the noise, below 1."""
 
-OPTIMIZERS: Mapping[str, Mapping[str, float]] = {"adam": {}, "sgd": {"momentum": 0.9}}
+_OPTIMIZERS: Mapping[str, Mapping[str, float]] = {"adam": {}, "sgd": {"momentum": 0.9}}
 """For each ``urm_discriminator_optimizer`` what it has besides a learning rate and a weight decay."""
 
 
@@ -38,10 +37,31 @@ def discriminator(inputs: int, hidden_layers: int) -> nn.Sequential:
     >>> [tuple(p.shape) for p in discriminator(6, 1).parameters() if p.ndim == 2]
     [(100, 6), (100, 100), (1, 100)]
     """
-    layers: list[nn.Module] = [nn.Linear(inputs, WIDTH), nn.LeakyReLU()]
+    layers: list[nn.Module] = [nn.Linear(inputs, _WIDTH), nn.LeakyReLU()]
     for _ in range(hidden_layers):
-        layers += [nn.Linear(WIDTH, WIDTH), nn.LeakyReLU()]
-    return nn.Sequential(*layers, nn.Linear(WIDTH, 1))
+        layers += [nn.Linear(_WIDTH, _WIDTH), nn.LeakyReLU()]
+    return nn.Sequential(*layers, nn.Linear(_WIDTH, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class URMSettings:
+    """The settings of `URM`, where they are explained."""
+
+    urm_adv_lambda: float = 0.1
+    urm_discriminator_label_smoothing: float = 0.0
+    urm_discriminator_optimizer: str = "adam"
+    urm_discriminator_hidden_layers: int = 1
+    urm_generator_output: str = "tanh"
+    urm_discriminator_lr: float = 5e-5
+    weight_decay_: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("urm_adv_lambda", "urm_discriminator_lr", "weight_decay_"):
+            number(name, getattr(self, name), 0)
+        number("urm_discriminator_label_smoothing", self.urm_discriminator_label_smoothing, 0, 1)
+        one_of("urm_discriminator_optimizer", self.urm_discriminator_optimizer, _OPTIMIZERS)
+        whole_number("urm_discriminator_hidden_layers", self.urm_discriminator_hidden_layers, 0)
+        one_of("urm_generator_output", self.urm_generator_output, _OUTPUTS)
 
 
 @final
@@ -76,43 +96,24 @@ class URM(Algorithm):
     followed as far as DomainBed's code, which is its authors' own, shows it.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        domains: int,
-        *,
-        urm_adv_lambda: float = 0.1,
-        urm_discriminator_label_smoothing: float = 0.0,
-        urm_discriminator_optimizer: str = "adam",
-        urm_discriminator_hidden_layers: int = 1,
-        urm_generator_output: str = "tanh",
-        urm_discriminator_lr: float = 5e-5,
-        weight_decay_: float = 0.0,
-    ) -> None:
+    def __init__(self, network: Network, domains: int, **settings: Any) -> None:
         super().__init__(network, domains)
-        number("urm_discriminator_lr", urm_discriminator_lr, 0)
-        number("weight_decay_", weight_decay_, 0)
-        self.urm_adv_lambda = number("urm_adv_lambda", urm_adv_lambda, 0)
-        self.smoothing = number("urm_discriminator_label_smoothing", urm_discriminator_label_smoothing, 0, 1)
-        self.output = one_of("urm_generator_output", urm_generator_output, OUTPUTS)
-        self._optimizer = one_of("urm_discriminator_optimizer", urm_discriminator_optimizer, OPTIMIZERS)
-        self._settings = {
-            "lr": urm_discriminator_lr,
-            "weight_decay": weight_decay_,
-            **OPTIMIZERS[self._optimizer],
-        }
-        layers = whole_number("urm_discriminator_hidden_layers", urm_discriminator_hidden_layers, 0)
+        self.settings = URMSettings(**settings)
+        layers = self.settings.urm_discriminator_hidden_layers
         like = next(network.parameters())
         self.discriminator = discriminator(network.feature_size, layers).to(like.device, like.dtype)
 
     def roles(self) -> dict[str, Role]:
         """The network as ``"main"``; the discriminator under an optimizer of its own, as published."""
-        adversary = Group(tuple(self.discriminator.parameters()))
-        return {**super().roles(), DISCRIMINATOR: Role((adversary,), self._optimizer, self._settings)}
+        s, name = self.settings, self.settings.urm_discriminator_optimizer
+        rates = {"lr": s.urm_discriminator_lr, "weight_decay": s.weight_decay_, **_OPTIMIZERS[name]}
+        adversary = Role.of(self.discriminator, optimizer=name, settings=rates)
+        return {**super().roles(), DISCRIMINATOR: adversary}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels
         noise, targets = self._drawn(images, context.generator())
+        adv_lambda = self.settings.urm_adv_lambda
         seen: list[Tensor] = []
 
         def main_loss() -> Tensor:
@@ -120,11 +121,11 @@ class URM(Algorithm):
             if not seen:
                 seen.append(features.detach().to(noise.dtype))
             classification = self.classification_loss(self.network.head(features), labels)
-            return classification + self.urm_adv_lambda * self._distance(features, torch.ones_like(targets[0]))
+            return classification + adv_lambda * self._distance(features, torch.ones_like(targets[0]))
 
         def discriminator_loss() -> Tensor:
-            real, made = targets
-            return self._distance(noise, real) + self.urm_adv_lambda * self._distance(seen[0], made)
+            real, fake = targets
+            return self._distance(noise, real) + adv_lambda * self._distance(seen[0], fake)
 
         yield Objective(MAIN, main_loss)
         yield Objective(DISCRIMINATOR, discriminator_loss)
@@ -135,17 +136,18 @@ class URM(Algorithm):
         return logits
 
     def _features(self, images: Tensor) -> Tensor:
-        function, _ = OUTPUTS[self.output]
+        function, _ = _OUTPUTS[self.settings.urm_generator_output]
         return function(self.network.features(images))
 
     def _drawn(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The noise, and the targets of noise and of features."""
         like, n = next(self.discriminator.parameters()), len(images)
         noise = torch.rand(n, self.network.feature_size, generator=generator, dtype=like.dtype)
-        real, made = torch.rand(2, n, generator=generator, dtype=like.dtype)
-        _, low = OUTPUTS[self.output]
-        noise, real, made = low + (1 - low) * noise, 1 - self.smoothing * (1 - real), self.smoothing * made
-        return noise.to(like.device), (real.to(like.device), made.to(like.device))
+        smoothing = self.settings.urm_discriminator_label_smoothing
+        real, fake = torch.rand(2, n, generator=generator, dtype=like.dtype)
+        _, low = _OUTPUTS[self.settings.urm_generator_output]
+        noise, real, fake = low + (1 - low) * noise, 1 - smoothing * (1 - real), smoothing * fake
+        return noise.to(like.device), (real.to(like.device), fake.to(like.device))
 
     def _distance(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The mean binary cross entropy of the discriminator's answers, at least in float32."""
