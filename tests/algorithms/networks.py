@@ -67,3 +67,10 @@ def batch(
     ]
     labels = [(torch.arange(size) + k) % classes for k in range(domains)]
     return DomainBatch(tuple(images), tuple(labels))
+
+
+def cut(sizes: tuple[int, ...], seed: int = 1, channels: int = 1) -> DomainBatch:
+    """A batch with domains of these sizes."""
+    whole = batch(len(sizes), max(sizes), seed, channels)
+    pairs = list(zip(whole.images, whole.labels, sizes, strict=True))
+    return DomainBatch(tuple(x[:n] for x, _, n in pairs), tuple(y[:n] for _, y, n in pairs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import adversarial
 from genie_dg.algorithms.adversarial import CDANN_ROW, DANN_ROW, Adversarial
 from genie_dg.bench.step import take_step
 
@@ -142,37 +140,6 @@ def test_six_steps_equal_the_twin(row: Any, more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
-def test_roles_take_turns_and_touch_only_their_own(row: Any) -> None:
-    algorithm = row.build(small_network(classes=4), 3, **SETTINGS, d_steps_per_g_step=2)
-    steppers, data = optimizers(algorithm), uneven()
-    roles = algorithm.roles()
-    assert {id(p) for role in roles.values() for p in role.parameters} == {
-        id(p) for p in algorithm.parameters()
-    }
-    turns = []
-    for t in range(6):
-        before = {name: [p.detach().clone() for p in role.parameters] for name, role in roles.items()}
-        (role,) = take_step(algorithm, steppers, data, StepContext(t))
-        moved = {
-            name: any(not torch.equal(a, b) for a, b in zip(before[name], roles[name].parameters, strict=True))
-            for name in roles
-        }
-        assert moved == {name: name == role for name in roles}
-        turns.append(role)
-    assert turns == ["discriminator", "discriminator", "main"] * 2
-
-
-@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
-@pytest.mark.parametrize("step", [0, 1])
-def test_a_loss_can_be_asked_for_twice(row: Any, step: int) -> None:
-    algorithm = row.build(small_network(classes=4), 3, **SETTINGS, mlp_dropout=0.5, grad_penalty=1.0)
-    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
-    for objective in algorithm.objectives(uneven(), StepContext(step)):
-        assert torch.equal(objective.loss(), objective.loss())
-    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
-
-
-@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
 def test_one_source_is_erm_on_main_steps(row: Any) -> None:
     algorithm = row.build(small_network(classes=4), 1, **SETTINGS, grad_penalty=1.0)
     assert "ERM" in row.one_source
@@ -184,40 +151,3 @@ def test_one_source_is_erm_on_main_steps(row: Any) -> None:
     torch.testing.assert_close(second.loss(), erm)
     gradient = torch.autograd.grad(second.loss(), algorithm.network.head.weight)
     torch.testing.assert_close(gradient, torch.autograd.grad(erm, algorithm.network.head.weight))
-
-
-@pytest.mark.parametrize("create_graph", [False, True])
-def test_single_precision_and_graphs_of_gradients(create_graph: bool) -> None:
-    algorithm = adversarial.CDANN(small_network(dtype=torch.float32), 2, grad_penalty=0.1, mlp_dropout=0.1)
-    steppers = optimizers(algorithm)
-    for t in range(2):
-        losses = take_step(
-            algorithm, steppers, batch(2, dtype=torch.float32), StepContext(t, create_graph=create_graph)
-        )
-        assert all(torch.isfinite(value) for value in losses.values())
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"lambda_": -1.0},
-        {"weight_decay_d": -1e-3},
-        {"grad_penalty": float("nan")},
-        {"lr_d": -1.0},
-        {"beta1": 1.0},
-        {"mlp_dropout": 1.0},
-        {"d_steps_per_g_step": 0},
-        {"mlp_width": 2.5},
-        {"mlp_depth": 1},
-    ],
-    ids=str,
-)
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
-        adversarial.DANN(small_network(), 2, **wrong)
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(adversarial, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

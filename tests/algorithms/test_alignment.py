@@ -5,16 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import fish, fishr, iga
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.fish import Fish
 from genie_dg.algorithms.fishr import Fishr
@@ -114,22 +111,6 @@ def test_fish_leaves_the_weights_alone_and_keeps_small_rates_exact() -> None:
     total = sum((domain_loss(network, data, d) for d in range(3)), torch.zeros(()))
     for a, b in zip(gradients, torch.autograd.grad(total, list(network.parameters())), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-
-
-def test_fish_carries_its_derivative_through_the_inner_path() -> None:
-    network, data, context = small_network(), batch(), StepContext(0, create_graph=True)
-    z, v = random_like(network, 0), random_like(network, 1)
-
-    def make(net: Any) -> Fish:
-        return Fish(net, 3, fish_inner_lr=0.3)
-
-    _, field = written(make(network), data, context)
-    _, plain = written(make(network), data, StepContext(0))
-    for a, b in zip(field, plain, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
-    exact = dot(torch.autograd.grad(dot(field, z), list(network.parameters())), v).item()
-    ends = [dot(written(make(moved(network, v, h)), data, StepContext(0))[1], z) for h in (1e-5, -1e-5)]
-    assert exact == pytest.approx((ends[0] - ends[1]).item() / 2e-5, rel=1e-6)
 
 
 class Normed(SmallNetwork):
@@ -297,14 +278,6 @@ def test_fishr_refuses_heads_that_it_cannot_see_through() -> None:
         written(scaled, batch(), StepContext(0))
 
 
-def test_the_number_of_first_steps_is_drawn_as_a_whole_number() -> None:
-    rule = fishr.ROW.space["penalty_anneal_iters"].rule
-    assert rule is not None
-    drawn = rule.draw(np.random.RandomState(3))
-    assert isinstance(drawn, int)
-    assert drawn == int(np.random.RandomState(3).uniform(0.0, 5000.0))
-
-
 # IGA
 
 
@@ -341,58 +314,3 @@ def test_the_penalty_of_iga_has_a_gradient() -> None:
 
 
 # all
-
-
-ALL: list[tuple[Any, float]] = [
-    (lambda net: Fish(net, 1, meta_lr=0.5), 0.5),
-    (lambda net: Fishr(net, 1, penalty_anneal_iters=0), 1.0),
-    (lambda net: IGA(net, 1), 1.0),
-]
-
-
-@pytest.mark.parametrize(("make", "factor"), ALL, ids=["fish", "fishr", "iga"])
-def test_one_source_is_erm(make: Any, factor: float) -> None:
-    network, data = small_network(), batch(domains=1)
-    loss, gradients = written(make(network), data, StepContext(0))
-    erm = domain_loss(network, data, 0)
-    assert loss.item() == pytest.approx(erm.item(), rel=1e-12)
-    for a, b in zip(gradients, torch.autograd.grad(erm, list(network.parameters())), strict=True):
-        torch.testing.assert_close(a, factor * b, rtol=1e-9, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda n: Fish(n, 3), lambda n: Fishr(n, 3, penalty_anneal_iters=0), lambda n: IGA(n, 3)]
-)
-def test_zero_gradients_give_numbers(make: Any) -> None:
-    network, data = small_network(dtype=torch.float32), batch(dtype=torch.float32)
-    flat = DomainBatch(tuple(x * 0 for x in data.images), data.labels)
-    loss, gradients = written(make(network), flat, StepContext(0))
-    assert loss.isfinite()
-    assert all(g.isfinite().all() for g in gradients)
-
-
-@pytest.mark.parametrize(
-    ("build", "name", "value"),
-    [
-        (Fish, "meta_lr", -1.0),
-        (Fish, "fish_inner_lr", math.nan),
-        (Fish, "fish_inner_lr", math.inf),
-        (Fishr, "lambda_", -1.0),
-        (Fishr, "penalty_anneal_iters", -1),
-        (Fishr, "ema", 1.0),
-        (Fishr, "ema", -0.1),
-        (IGA, "penalty", -1.0),
-        (IGA, "penalty", math.inf),
-    ],
-)
-def test_bad_settings_are_refused(build: Any, name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"^got {name}={value}; expected a number of at least 0.*\.$"):
-        build(small_network(), 3, **{name: value})
-
-
-def test_rows() -> None:
-    for row in (fish.ROW, fishr.ROW, iga.ROW):
-        built = row.build(small_network(), 3, **{name: s.default for name, s in row.space.items()})
-        assert {name: getattr(built, name) for name in row.space} == {
-            n: s.default for n, s in row.space.items()
-        }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import cad
 from genie_dg.algorithms.cad import CAD_ROW, COND_CAD_ROW, bottleneck_loss
 from genie_dg.bench.step import take_step
 
@@ -83,20 +81,6 @@ def test_large_scores_do_not_overflow(conditional: bool, flipped: bool) -> None:
     assert torch.isfinite(gradient).all()
 
 
-@ROWS
-@pytest.mark.parametrize("is_flipped", [True, False])
-def test_one_source_is_erm(row: Any, is_flipped: bool) -> None:
-    data = uneven(1)
-    gradients = []
-    for lmbda in (0.0, 50.0):
-        algorithm = row.build(small_network(classes=4), 1, lmbda=lmbda, is_flipped=is_flipped)
-        (objective,) = algorithm.objectives(data, StepContext(0))
-        gradients.append(torch.autograd.grad(objective.loss(), list(algorithm.parameters())))
-    for plain, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(plain, other, rtol=0, atol=1e-12)
-    assert "ERM" in row.one_source
-
-
 @pytest.mark.parametrize("conditional", [False, True])
 def test_samples_without_a_partner_are_left_out(conditional: bool) -> None:
     z = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
@@ -119,34 +103,9 @@ def test_equal_features_are_guessed_by_counting() -> None:
     assert loss.item() == pytest.approx(want, rel=1e-6)
 
 
-@ROWS
-def test_half_precision(row: Any) -> None:
-    algorithm = row.build(small_network(dtype=torch.float32), 3)
-    (objective,) = algorithm.objectives(batch(3, dtype=torch.float32), StepContext(0))
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = objective.loss()
-    torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
-
-
 def test_half_features_are_compared_in_single_precision() -> None:
     z = torch.randn(6, 4, generator=torch.Generator().manual_seed(2)).bfloat16()
     labels, domains = torch.zeros(6), torch.tensor([0, 0, 1, 1, 2, 2])
     loss = bottleneck_loss(z, labels, domains, 0.1, False, True)
     want = bottleneck_loss(z.double(), labels, domains, 0.1, False, True)
     torch.testing.assert_close(loss, want, rtol=1e-5, atol=0, check_dtype=False)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"lmbda": -1.0}, {"temperature": 0.0}, {"is_flipped": 1}, {"is_project": "no"}, {"is_normalized": 0}],
-    ids=str,
-)
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
-        cad.CAD(small_network(), 2, **wrong)
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(cad, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

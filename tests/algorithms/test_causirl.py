@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from typing import Any
 
@@ -11,14 +10,14 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import causirl
-from genie_dg.algorithms.causirl import CORAL_ROW, MMD_ROW
+from genie_dg.algorithms import alignment
+from genie_dg.algorithms.alignment import CAUSIRL_CORAL_ROW, CAUSIRL_MMD_ROW
 from genie_dg.bench.step import take_step
 
 from .networks import SmallNetwork, batch, small_network
 
 LR, GAMMA = 0.3, 0.7
-ROWS = pytest.mark.parametrize("row", [CORAL_ROW, MMD_ROW], ids=lambda row: row.name)
+ROWS = pytest.mark.parametrize("row", [CAUSIRL_CORAL_ROW, CAUSIRL_MMD_ROW], ids=lambda row: row.name)
 
 
 def moments(x: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -70,7 +69,7 @@ def test_steps_equal_the_twin(row: Any, domains: int) -> None:
     optimizer, penalised = torch.optim.SGD(algorithm.parameters(), lr=LR), 0
     for t in range(6):
         context = StepContext(t, seed=3)
-        cuts = causirl.random_cuts(data.sizes, context.generator())
+        cuts = alignment.random_cuts(data.sizes, context.generator())
         penalised += 2 <= sum(cuts) <= sum(data.sizes) - 2
         take_step(algorithm, {"main": optimizer}, data, context)
         loss, parameters = twin_loss(network, data, context, row.name), list(network.parameters())
@@ -85,7 +84,7 @@ def test_steps_equal_the_twin(row: Any, domains: int) -> None:
 def test_a_mixture_of_one_sample_has_no_penalty(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data, plain = batch(2, size=2), []
     for cuts in ([0, 0], [1, 0], [1, 1], [0, 1]):
-        monkeypatch.setattr(causirl, "random_cuts", lambda sizes, generator, cuts=cuts: cuts)
+        monkeypatch.setattr(alignment, "random_cuts", lambda sizes, generator, cuts=cuts: cuts)
         losses = []
         for gamma in (0.0, 1.0):
             (objective,) = row.build(small_network(), 2, mmd_gamma=gamma).objectives(data, StepContext(0))
@@ -102,36 +101,3 @@ def test_equal_features_have_no_distance(row: Any) -> None:
     (objective,) = row.build(small_network(), 2, mmd_gamma=5.0).objectives(data, StepContext(1))
     (without,) = row.build(small_network(), 2, mmd_gamma=0.0).objectives(data, StepContext(1))
     torch.testing.assert_close(objective.loss(), without.loss(), rtol=0, atol=1e-10)
-
-
-@ROWS
-def test_half_precision_keeps_the_distance_in_single(row: Any) -> None:
-    algorithm = row.build(small_network(dtype=torch.float32), 3)
-    (objective,) = algorithm.objectives(batch(3, dtype=torch.float32), StepContext(0))
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = objective.loss()
-    assert torch.isfinite(loss)
-    torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
-
-
-@ROWS
-def test_the_cuts_are_all_that_is_random(row: Any) -> None:
-    algorithm, data = row.build(small_network(), 3), batch(3)
-    values = []
-    for step in range(8):
-        (objective,) = algorithm.objectives(data, StepContext(step))
-        assert torch.equal(objective.loss(), objective.loss())
-        values.append(objective.loss().item())
-    assert len(set(values)) > 4
-
-
-@ROWS
-def test_a_wrong_weight_is_refused(row: Any) -> None:
-    with pytest.raises(ValueError, match=r"^got mmd_gamma=-1; expected a number of at least 0\.$"):
-        row.build(small_network(), 2, mmd_gamma=-1)
-    assert row.name in row.one_source
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(causirl, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch.nn.functional import conv2d
 from genie_dg._types import MAIN, DomainBatch, StepContext
 from genie_dg.algorithms import arm, mtl
 from genie_dg.bench.step import take_step
-from genie_dg.search_space import Choice, defaults
 
 from .networks import SmallNetwork, batch, small_network
 
@@ -118,15 +116,6 @@ def test_mtl_stores_the_averages_of_the_first_evaluation_once() -> None:
         torch.testing.assert_close(algorithm.embeddings, expected.detach())
 
 
-def test_the_state_dict_of_mtl_is_its_whole_state() -> None:
-    one = mtl.MTL(small_network(), 3)
-    take_step(one, {MAIN: torch.optim.SGD(one.parameters(), lr=LR)}, batch(), StepContext(0))
-    other = mtl.MTL(small_network(seed=5), 3)
-    other.load_state_dict(one.state_dict())
-    losses = [next(a.objectives(batch(seed=7), StepContext(1))).loss().item() for a in (one, other)]
-    assert losses[0] == losses[1]
-
-
 class ARMTwin:
     """The context network written out, batch norm included."""
 
@@ -191,12 +180,6 @@ def test_arm_follows_its_twin(sizes: tuple[int, ...], channels: int) -> None:
     assert algorithm.predict(images[:1]).shape == (1, 3)
 
 
-def test_the_loss_of_arm_is_the_same_when_it_is_asked_for_twice() -> None:
-    algorithm = arm.ARM(small_network(channels=2), 3)
-    objective = next(algorithm.objectives(batch(), StepContext(0)))
-    assert objective.loss().item() == objective.loss().item()
-
-
 def featurizer(layer: nn.Module) -> SmallNetwork:
     network = small_network()
     network.featurizer = layer
@@ -214,48 +197,3 @@ def test_arm_refuses_networks_and_inputs_that_have_no_channels() -> None:
         arm.ARM(small_network(channels=1), 2)
     with pytest.raises(ValueError, match=r"^ARM got inputs of shape \(5, 7\); .* flat inputs\.$"):
         arm.ARM(small_network(channels=2), 2).predict(torch.zeros(5, 7, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
-def test_averages_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
-    with pytest.raises(
-        ValueError, match=rf"^got mtl_ema={bad}; expected a number of at least 0 and at most 1\.$"
-    ):
-        mtl.MTL(small_network(), 2, mtl_ema=bad)
-
-
-def test_rows() -> None:
-    assert mtl.ROW.space["mtl_ema"].rule == Choice((0.5, 0.9, 0.99, 1.0))
-    assert defaults(mtl.ROW.space) == {"mtl_ema": 0.99}
-    assert inspect.signature(mtl.MTL).parameters["mtl_ema"].default == 0.99
-    assert arm.ROW.space == {}
-    assert (mtl.ROW.extra_channels, arm.ROW.extra_channels) == (0, 1)
-
-
-@pytest.mark.parametrize("row", [mtl.ROW, arm.ROW], ids=lambda row: row.name)
-def test_autocast_changes_the_loss_a_little(row: object) -> None:
-    algorithm = row.build(small_network(channels=1 + row.extra_channels, dtype=torch.float32), 3)
-    data = batch(dtype=torch.float32)
-    for step in range(2):
-        full = next(algorithm.objectives(data, StepContext(step))).loss()
-        with torch.autocast("cpu", torch.bfloat16):
-            steps = algorithm.objectives(data, StepContext(step))
-            half = next(steps).loss()
-        torch.testing.assert_close(half.float(), full, rtol=0.05, atol=0)
-        assert list(steps) == []
-
-
-@pytest.mark.parametrize("domains", [1, 3])
-@pytest.mark.parametrize("row", [mtl.ROW, arm.ROW], ids=lambda row: row.name)
-def test_gradients_reach_all_of_main_and_can_be_differentiated(row: object, domains: int) -> None:
-    algorithm = row.build(small_network(channels=1 + row.extra_channels, dtype=torch.float32), domains)
-    data = batch(domains, dtype=torch.float32)
-    parameters = algorithm.roles()[MAIN].parameters
-    for step in range(2):
-        steps = algorithm.objectives(data, StepContext(step, create_graph=True))
-        gradients = torch.autograd.grad(next(steps).loss(), parameters, create_graph=True)
-        again = torch.autograd.grad(sum(g.square().sum() for g in gradients), parameters)
-        for g in (*gradients, *again):
-            assert g.isfinite().all()
-            assert g.abs().sum() > 0
-        assert list(steps) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
@@ -11,9 +10,7 @@ from scipy import optimize, special
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, Network, Restart, StepContext
-from genie_dg.algorithms import eqrm
 from genie_dg.algorithms.eqrm import EQRM, smoothed_quantile
-from genie_dg.search_space import LogUniform, Uniform
 
 from .networks import batch, small_network
 from .test_penalties import SIZES, check, cut, domain_losses
@@ -64,10 +61,6 @@ class TwinLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient * gradient.new_tensor(ctx.slopes), None
-
-
-def test_docstring_examples() -> None:
-    assert doctest.testmod(eqrm) == (0, 4)
 
 
 @pytest.mark.parametrize("level", [0.05, 0.5, 0.75, 0.99])
@@ -141,12 +134,6 @@ def test_whole_updates_with_a_fresh_start_after_a_burn_in_that_is_not_whole() ->
     assert [step for step in range(6) if whole.restart(step) == Restart(0.002)] == [2]
 
 
-def test_one_domain_is_erm() -> None:
-    algorithm = EQRM(small_network(), 1, eqrm_burnin_iters=0)
-    check(algorithm, batch(1), lambda network, data: domain_losses(network, data)[0])
-    assert "equals ERM" in eqrm.ROW.one_source
-
-
 def test_the_quantile_is_not_computed_in_half_precision() -> None:
     algorithm = EQRM(small_network(dtype=torch.float32), 3, eqrm_burnin_iters=0)
     (objective,) = algorithm.objectives(batch(dtype=torch.float32), StepContext(0))
@@ -155,21 +142,3 @@ def test_the_quantile_is_not_computed_in_half_precision() -> None:
         half = objective.loss()
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, full, rtol=0.02, atol=0)
-
-
-def test_the_space_is_the_published_one() -> None:
-    assert {name: (s.default, s.rule) for name, s in eqrm.ROW.space.items()} == {
-        "eqrm_quantile": (0.75, Uniform(0.5, 0.99)),
-        "eqrm_burnin_iters": (2500, LogUniform(2.5, 3.5)),
-        "eqrm_lr": (1e-6, LogUniform(-7, -5)),
-    }
-
-
-@pytest.mark.parametrize("bad", [-1.0, math.nan])
-def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
-    for name in eqrm.ROW.space:
-        with pytest.raises(ValueError, match=rf"^got {name}={bad}; expected a number .*\.$"):
-            EQRM(small_network(), 2, **{name: bad})
-    for end in (0.0, 1.0):
-        with pytest.raises(ValueError, match="above 0 and below 1"):
-            EQRM(small_network(), 2, eqrm_quantile=end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
@@ -164,29 +163,6 @@ def test_without_a_linear_phase_there_is_one_role() -> None:
     assert list(losses) == ["main"]
 
 
-@pytest.mark.parametrize("at", [2, 5, 8])
-def test_a_run_that_is_continued_is_the_same(at: int) -> None:
-    runs = []
-    for broken in (False, True):
-        algorithm = ERMPlusPlus(normed(), 3, **SETTINGS)
-        steppers = optimizers(algorithm, torch.optim.Adam)
-        for t in range(STEPS):
-            if broken and t == at:
-                file = io.BytesIO()
-                states = {name: one.state_dict() for name, one in steppers.items()}
-                torch.save([algorithm.state_dict(), states], file)
-                file.seek(0)
-                state, states = torch.load(file, weights_only=True)
-                algorithm = ERMPlusPlus(normed(), 3, **SETTINGS)
-                algorithm.load_state_dict(state)
-                steppers = optimizers(algorithm, torch.optim.Adam)
-                for name, one in steppers.items():
-                    one.load_state_dict(states[name])
-            take_step(algorithm, steppers, batch(seed=t), StepContext(t))
-        runs.append(algorithm.state_dict())
-    assert all(torch.equal(runs[1][name], x) for name, x in runs[0].items())
-
-
 def test_the_average_is_in_no_role_and_has_no_gradient() -> None:
     algorithm = ERMPlusPlus(small_network(), 3)
     stepped = {id(p) for role in algorithm.roles().values() for p in role.parameters}
@@ -198,20 +174,3 @@ def test_the_average_is_in_no_role_and_has_no_gradient() -> None:
 def test_a_start_at_the_first_step_holds_the_first_weights_too() -> None:
     assert [newest_share(steps, 1) for steps in (1, 2, 3)] == [1 / 2, 1 / 3, 1 / 4]
     assert ROW.space["linear_steps"].rule is None
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"linear_lr": -1.0},
-        {"linear_lr": "fast"},
-        {"linear_steps": -1},
-        {"linear_steps": 2.5},
-        {"sma_start_iter": 0},
-    ],
-    ids=str,
-)
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
-        ERMPlusPlus(small_network(), 2, **wrong)

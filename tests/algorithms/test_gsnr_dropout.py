@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms.masks import GSNR_DROPOUT_ROW as ROW
 from genie_dg.algorithms.masks import GSNRDropout
 
 from .networks import batch, small_network
@@ -87,37 +86,3 @@ def test_zero_and_equal_gradients_give_numbers(dtype: torch.dtype) -> None:
     assert (
         int((gradients[-2] == 0).sum()) == gradients[-2].numel() // 2
     )  # equal gradients: infinite, and ranked
-
-
-def test_the_gradient_carries_its_derivative() -> None:
-    network, data = small_network(), batch(domains=3)
-    algorithm, parameters = GSNRDropout(network, 3), list(network.parameters())
-    g = torch.Generator().manual_seed(0)
-    z, v = ([torch.randn(p.shape, generator=g, dtype=p.dtype) for p in parameters] for _ in range(2))
-
-    def dot(field: list[Tensor]) -> Tensor:
-        return torch.stack([(a * b).sum() for a, b in zip(field, z, strict=True)]).sum()
-
-    _, field = written(algorithm, data, StepContext(0, create_graph=True))
-    slopes = torch.autograd.grad(dot(field), parameters)
-    exact = sum((a * b).sum().item() for a, b in zip(slopes, v, strict=True))
-    sides = []
-    for h in (1e-6, -1e-6):
-        with torch.no_grad():
-            torch._foreach_add_(parameters, v, alpha=h)
-        sides.append(dot(written(algorithm, data)[1]).item())
-        with torch.no_grad():
-            torch._foreach_add_(parameters, v, alpha=-h)
-    assert exact == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-5)
-
-
-@pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
-def test_bad_p_is_refused(p: float) -> None:
-    with pytest.raises(ValueError, match=r"^got p=.*; expected a number of at least 0 and below 1\.$"):
-        GSNRDropout(small_network(), 3, p=p)
-
-
-def test_row() -> None:
-    built = ROW.build(small_network(), 3, **{name: s.default for name, s in ROW.space.items()})
-    assert isinstance(built, GSNRDropout)
-    assert built.p == 1 / 3

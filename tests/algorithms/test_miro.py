@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import miro
 from genie_dg.algorithms.miro import MIRO
 from genie_dg.bench.step import take_step
 
@@ -117,22 +115,6 @@ def test_a_continued_run_keeps_its_first_start() -> None:
     assert torch.equal(a.loss(), b.loss())
 
 
-def test_a_loss_can_be_asked_for_twice() -> None:
-    algorithm = MIRO(small_network(), 3)
-    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
-    (objective,) = algorithm.objectives(batch(), StepContext(5))
-    assert torch.equal(objective.loss(), objective.loss())
-    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
-
-
-def test_graphs_of_gradients_in_single_precision() -> None:
-    algorithm = MIRO(small_network(dtype=torch.float32), 2)
-    losses = take_step(
-        algorithm, stepper(algorithm), batch(2, dtype=torch.float32), StepContext(0, create_graph=True)
-    )
-    assert math.isfinite(losses["main"])
-
-
 def test_wrong_input_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^got miro_ld=-1; expected .*\.$"):
         MIRO(small_network(), 2, miro_ld=-1)
@@ -148,8 +130,3 @@ def test_wrong_input_is_refused() -> None:
     network.points = ()
     with pytest.raises(ValueError, match=r"^MIRO got a network without feature points; .*\.$"):
         MIRO(network, 2)
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(miro, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -129,17 +128,6 @@ def test_weights_from_inner_products_are_projections() -> None:
 
 
 @EACH
-def test_one_source_is_erm(surgery: str) -> None:
-    network, data = small_network(), batch(domains=1)
-    data = DomainBatch((data.images[0] * 0,), data.labels)  # entries whose gradient is exactly zero
-    value, gradient = written(PCGrad(network, 1, surgery=surgery), data, StepContext(0))
-    erm = cross_entropy(network(data.images[0]), data.labels[0])
-    plain = torch.autograd.grad(erm, list(network.parameters()))
-    assert value == erm.item()
-    torch.testing.assert_close(gradient, torch.cat([g.flatten() for g in plain]), rtol=0, atol=0)
-
-
-@EACH
 def test_equal_domains_do_not_conflict(surgery: str) -> None:
     network, one = small_network(), batch(domains=1)
     data = DomainBatch(one.images * 3, one.labels * 3)
@@ -180,46 +168,3 @@ def test_domains_without_any_agreement_or_gradient(surgery: str, create_graph: b
         total = torch.stack([g.square().sum() for g in gradients]).sum()
         second = torch.autograd.grad(total, parameters, allow_unused=True)
         assert all(s is None or s.isfinite().all() for s in second)
-
-
-@EACH
-def test_the_gradient_carries_its_derivative(surgery: str) -> None:
-    network, data = small_network(), opposed(3)
-    algorithm, parameters = PCGrad(network, 3, surgery=surgery), list(network.parameters())
-    g = torch.Generator().manual_seed(0)
-    z = torch.randn(sum(p.numel() for p in parameters), generator=g, dtype=torch.float64)
-    v = [torch.randn(p.shape, generator=g, dtype=p.dtype) for p in parameters]
-    (objective,) = algorithm.objectives(data, StepContext(0, create_graph=True))
-    field = torch.autograd.grad(objective.loss(), parameters, create_graph=True)
-    product = torch.dot(torch.cat([x.flatten() for x in field]), z)
-    slopes = torch.autograd.grad(product, parameters)
-    exact = sum(float((s * x).sum()) for s, x in zip(slopes, v, strict=True))
-    sides = []
-    for h in (1e-6, -1e-6):
-        with torch.no_grad():
-            torch._foreach_add_(parameters, v, alpha=h)
-        sides.append(torch.dot(written(algorithm, data, StepContext(0))[1], z).item())
-        with torch.no_grad():
-            torch._foreach_add_(parameters, v, alpha=-h)
-    assert exact == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-5)
-    assert abs(exact) > 1e-3
-
-
-@EACH
-def test_half_precision_inside_the_network(surgery: str) -> None:
-    network, data = small_network(dtype=torch.float32), opposed(3)
-    data = DomainBatch(tuple(x.float() for x in data.images), data.labels)
-    (objective,) = PCGrad(network, 3, surgery=surgery).objectives(data, StepContext(0))
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = objective.loss()
-    gradients = torch.autograd.grad(loss, list(network.parameters()))
-    full = torch.autograd.grad(objective.loss(), list(network.parameters()))
-    for a, b in zip(gradients, full, strict=True):
-        assert a.dtype == torch.float32
-        torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
-
-
-@pytest.mark.parametrize("wrong", ["PCGrad", "agr", 1, None])
-def test_other_surgeries_are_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"^got surgery=.*; expected pcgrad, agr-sum or agr-rand"):
-        PCGrad(small_network(), 3, surgery=wrong)

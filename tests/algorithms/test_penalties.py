@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from itertools import combinations, permutations
 
@@ -19,29 +18,18 @@ from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.alignment import (
     CORAL,
-    CORAL_ROW,
     MMD,
-    MMD_ROW,
     kernel_distance,
     mean_over_pairs,
     moment_distance,
 )
-from genie_dg.algorithms.risk_penalties import IRM, IRM_ROW, VREX_ROW, VREx
+from genie_dg.algorithms.risk_penalties import IRM, VREx
 from genie_dg.bench.step import take_step
-from genie_dg.search_space import LogUniform, defaults
 
-from .networks import batch, small_network
+from .networks import batch, cut, small_network
 
-ROWS = [IRM_ROW, VREX_ROW, groupdro.ROW, mixup.ROW, CORAL_ROW, MMD_ROW]
 SIZES = [(6, 6, 6), (5, 2, 6), (6, 3), (4,)]
 Twin = Callable[[Network, DomainBatch], Tensor]
-
-
-def cut(sizes: tuple[int, ...]) -> DomainBatch:
-    """A batch with domains of these sizes."""
-    whole = batch(domains=len(sizes), size=6)
-    images = tuple(x[:n] for x, n in zip(whole.images, sizes, strict=True))
-    return DomainBatch(images, tuple(y[:n] for y, n in zip(whole.labels, sizes, strict=True)))
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -315,18 +303,6 @@ def test_mixup_of_one_domain_mixes_it_with_a_shuffled_copy() -> None:
     torch.testing.assert_close(mixed.flatten(), lam * first.double() + (1 - lam) * second.double())
 
 
-def test_mixup_draws_anew_in_each_step_and_the_same_when_a_step_is_run_again() -> None:
-    algorithm, data = mixup.Mixup(small_network(), 3, mixup_alpha=1.0), batch()
-
-    def losses(step: int, seed: int) -> tuple[float, float]:
-        (objective,) = algorithm.objectives(data, StepContext(step, seed))
-        return objective.loss().item(), objective.loss().item()
-
-    first, again = losses(0, 0)
-    assert first == again == losses(0, 0)[0]
-    assert len({first, losses(1, 0)[0], losses(0, 1)[0]}) == 3
-
-
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5, 1.0, 3.0, 10.0])
 def test_weights_of_mixup_have_the_beta_distribution(alpha: float) -> None:
     draws = beta(alpha, (4000,), torch.Generator().manual_seed(5))
@@ -340,76 +316,3 @@ def test_weights_of_mixup_at_the_ends() -> None:
     assert 400 < tiny.sum() < 600
     huge = beta(1e8, (1000,), torch.Generator().manual_seed(0))
     torch.testing.assert_close(huge, torch.full_like(huge, 0.5), rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_rows_and_constructors_agree(row: object) -> None:
-    keywords = inspect.signature(row.build).parameters.values()
-    own = {p.name: p.default for p in keywords if p.kind is p.KEYWORD_ONLY}
-    assert own == defaults(row.space)
-    assert "one source domain" in row.one_source
-    assert row.one_source.endswith(".")
-
-
-def test_the_spaces_are_the_published_ones() -> None:
-    rules = {name: setting.rule for row in ROWS for name, setting in row.space.items()}
-    assert rules == {
-        "irm_lambda": LogUniform(-1, 5),
-        "irm_penalty_anneal_iters": LogUniform(0, 4, whole=True),
-        "vrex_lambda": LogUniform(-1, 5),
-        "vrex_penalty_anneal_iters": LogUniform(0, 4, whole=True),
-        "groupdro_eta": LogUniform(-3, -1),
-        "mixup_alpha": LogUniform(-1, 1),
-        "mmd_gamma": LogUniform(-1, 1),
-    }
-    assert CORAL_ROW.space == MMD_ROW.space
-    by_name = {name: setting.default for row in ROWS for name, setting in row.space.items()}
-    assert list(by_name.values()) == [1e2, 500, 1e1, 500, 1e-2, 0.2, 1.0]
-
-
-@pytest.mark.parametrize("domains", [1, 3])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_gradients_reach_all_of_main_and_can_be_differentiated(row: object, domains: int) -> None:
-    algorithm = row.build(small_network(dtype=torch.float32), domains)
-    data = batch(domains, dtype=torch.float32)
-    (objective,) = algorithm.objectives(data, StepContext(600, create_graph=True))
-    parameters = algorithm.roles()[MAIN].parameters
-    gradients = torch.autograd.grad(objective.loss(), parameters, create_graph=True)
-    again = torch.autograd.grad(sum(g.square().sum() for g in gradients), parameters)
-    for g in (*gradients, *again):
-        assert g.isfinite().all()
-        assert g.abs().sum() > 0
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_autocast_changes_the_loss_a_little(row: object) -> None:
-    algorithm = row.build(small_network(dtype=torch.float32), 3)
-    data = batch(dtype=torch.float32)
-    full = next(algorithm.objectives(data, StepContext(0))).loss()
-    with torch.autocast("cpu", torch.bfloat16):
-        half = next(algorithm.objectives(data, StepContext(0))).loss()
-    torch.testing.assert_close(half.float(), full, rtol=0.05, atol=0)
-
-
-@pytest.mark.parametrize("row", [VREX_ROW, groupdro.ROW, CORAL_ROW, MMD_ROW], ids=lambda row: row.name)
-def test_with_one_domain_these_are_erm(row: object) -> None:
-    check(row.build(small_network(), 1), batch(1), lambda network, data: domain_losses(network, data)[0], 600)
-    assert "equals ERM" in row.one_source
-
-
-@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
-    for row in ROWS:
-        for name in row.space:
-            with pytest.raises(ValueError, match=rf"^got {name}={bad}; expected a number .*\.$"):
-                row.build(small_network(), 2, **{name: bad})
-    with pytest.raises(ValueError, match="above 0"):
-        mixup.Mixup(small_network(), 2, mixup_alpha=0.0)
-
-
-@pytest.mark.parametrize("row", [IRM_ROW, CORAL_ROW], ids=lambda row: row.name)
-def test_a_domain_with_one_sample_is_refused(row: object) -> None:
-    with pytest.raises(
-        ValueError, match=rf"^{row.name} got a batch with \[6, 1\] samples .*; expected 2 or more"
-    ):
-        next(row.build(small_network(), 2).objectives(cut((6, 1)), StepContext(0)))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms import sagnet
 from genie_dg.algorithms.sagnet import SagNet
 from genie_dg.bench.step import take_step
 
@@ -108,42 +105,6 @@ def test_three_steps_equal_the_twin(point: str, domains: int) -> None:
             torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-9, atol=1e-11)
 
 
-def test_each_objective_moves_its_own_parameters() -> None:
-    algorithm = SagNet(small_network(), 2, sag_w_adv=WEIGHT)
-    optimizers, moved = steppers(algorithm), []
-    parts = {
-        "featurizer": algorithm.network.featurizer,
-        "head": algorithm.network.head,
-        "style": algorithm.style_head,
-    }
-    for objective in algorithm.objectives(batch(2), StepContext(0)):
-        before = {k: [p.detach().clone() for p in part.parameters()] for k, part in parts.items()}
-        optimizer = optimizers[objective.role]
-        optimizer.zero_grad()
-        objective.loss().backward()
-        optimizer.step()
-        same = {k: all(map(torch.equal, before[k], part.parameters())) for k, part in parts.items()}
-        moved.append((objective.role, [k for k in parts if not same[k]]))
-    assert moved == [("main", ["featurizer", "head"]), ("style", ["style"]), ("main", ["featurizer"])]
-
-
-@pytest.mark.parametrize("point", ["", "late"])
-def test_a_loss_can_be_asked_for_twice(point: str) -> None:
-    algorithm = SagNet(small_network(), 3, sag_point=point)
-    state = {k: v.clone() for k, v in algorithm.state_dict().items()}
-    for objective in algorithm.objectives(batch(), StepContext(5)):
-        assert torch.equal(objective.loss(), objective.loss())
-    assert all(torch.equal(v, state[k]) for k, v in algorithm.state_dict().items())
-
-
-def test_graphs_of_gradients() -> None:
-    algorithm = SagNet(small_network(dtype=torch.float32), 2)
-    losses = take_step(
-        algorithm, steppers(algorithm), batch(2, dtype=torch.float32), StepContext(0, create_graph=True)
-    )
-    assert all(torch.isfinite(value) for value in losses.values())
-
-
 def test_predictions_are_not_randomised() -> None:
     algorithm, images = SagNet(small_network(), 2, sag_point="early"), batch(1).all_images
     torch.testing.assert_close(algorithm.predict(images), small_network()(images))
@@ -170,8 +131,3 @@ def test_wrong_input_is_refused() -> None:
         ValueError, match=r"^SagNet got an activation of shape \(12, 6\) at the point 'late'; .*\.$"
     ):
         objective.loss()
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(sagnet, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +13,6 @@ from genie_dg.algorithms import information_bottleneck as ib
 from genie_dg.algorithms import sd
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.bench.step import take_step
-from genie_dg.search_space import LogUniform
 
 from .networks import batch, small_network
 from .test_penalties import SIZES, check, cut, domain_losses, irm_twin, mean_loss
@@ -81,10 +79,6 @@ def follow(algorithm: Algorithm, twin: Callable[[int], Twin], starts: dict[int, 
         torch.testing.assert_close(
             list(algorithm.network.parameters()), list(copy.parameters()), rtol=1e-10, atol=1e-12
         )
-
-
-def test_docstring_examples() -> None:
-    assert doctest.testmod(ib) == (0, 2)
 
 
 @pytest.mark.parametrize("sizes", [*SIZES, (6, 1)])
@@ -163,25 +157,3 @@ def test_the_squares_are_not_computed_in_half_precision() -> None:
     assert logits.dtype == torch.bfloat16
     expected = mean_loss(logits.double(), data.all_labels) + logits.double().square().mean()
     torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
-
-
-def test_the_spaces_are_the_published_ones() -> None:
-    weights, steps = LogUniform(-1, 5), LogUniform(0, 4, whole=True)
-    found = [{name: s.rule for name, s in row.space.items()} for row in ROWS]
-    ib_rules = {"ib_lambda": weights, "ib_penalty_anneal_iters": steps}
-    irm_rules = {"irm_lambda": weights, "irm_penalty_anneal_iters": steps}
-    assert found == [{"sd_reg": LogUniform(-5, -1)}, ib_rules, {**irm_rules, **ib_rules}]
-
-
-@pytest.mark.parametrize("bad", [-1.0, float("nan")])
-def test_numbers_out_of_range_are_refused_in_a_sentence(bad: float) -> None:
-    for row in ROWS:
-        for name in row.space:
-            with pytest.raises(ValueError, match=rf"^got {name}={bad}; expected a number .*\.$"):
-                row.build(small_network(), 2, **{name: bad})
-
-
-@pytest.mark.parametrize("row", ROWS[1:], ids=lambda row: row.name)
-def test_a_domain_with_one_sample_is_refused(row: object) -> None:
-    with pytest.raises(ValueError, match=r"got a batch with \[6, 1\] samples .*; expected 2 or more"):
-        next(row.build(small_network(), 2).objectives(cut((6, 1)), StepContext(0)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
 from collections.abc import Callable
 
 import pytest
@@ -123,26 +122,7 @@ def test_equal_samples_have_equal_logits() -> None:
     assert selfreg.regularization(logits, logits, partner, partner, 0.3).item() == 0
 
 
-def test_state_survives_midway() -> None:
-    first, second = built(), built(seed=1)
-    optimizer = torch.optim.Adam(first.parameters(), lr=1e-3)
-    take_step(first, {"main": optimizer}, uneven(), StepContext(0))
-    second.load_state_dict(first.state_dict())
-    again = torch.optim.Adam(second.parameters(), lr=1e-3)
-    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for algorithm, one in ((first, optimizer), (second, again)):
-        take_step(algorithm, {"main": one}, uneven(), StepContext(1))
-    for name, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-    assert any("running" in name for name in first.state_dict())
-
-
 def test_one_sample_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^SelfReg got a batch with 1 sample; .* so raise the batch size\.$"):
         next(built(domains=1).objectives(batch(1, size=1), StepContext(0)))
     assert "SelfReg" in ROW.one_source
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(selfreg, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import doctest
 import math
 from typing import Any
 
@@ -150,38 +148,3 @@ def test_a_ball_of_radius_0_is_a_point() -> None:
     for _ in range(2):  # the second time it is there already
         transfer.project(module, centre, 0.0)
         assert distance(module, centre) == 0
-
-
-def test_state_survives_midway() -> None:
-    first = Transfer(small_network(), 3, **SETTINGS)
-    second = Transfer(small_network(seed=5), 3, **SETTINGS)
-    steps, again = steppers(first), steppers(second)
-    take_step(first, steps, uneven(), StepContext(0))
-    second.load_state_dict(first.state_dict())
-    for role, optimizer in again.items():
-        optimizer.load_state_dict(copy.deepcopy(steps[role].state_dict()))
-    take_step(first, steps, uneven(), StepContext(1))
-    take_step(second, again, uneven(), StepContext(1))
-    for name, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"t_lambda": -1.0},
-        {"delta": -0.1},
-        {"d_steps_per_g": 0},
-        {"lr_d": float("nan")},
-    ],
-    ids=str,
-)
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*\.$"):
-        Transfer(small_network(), 2, **wrong)
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(transfer, extraglobs={"torch": torch, "nn": nn})
-    assert (failed, tried > 0) == (0, True)

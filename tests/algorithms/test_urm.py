@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import doctest
 from typing import Any
 
 import pytest
@@ -11,8 +9,7 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import StepContext
-from genie_dg.algorithms import urm
-from genie_dg.algorithms.urm import ROW, URM
+from genie_dg.algorithms.urm import URM
 from genie_dg.bench.step import take_step
 from genie_dg.optim.registry import build_optimizer
 
@@ -137,67 +134,9 @@ def test_the_noise_fills_its_range(output: str, low: float) -> None:
         assert values.mean().item() == pytest.approx((least + most) / 2, abs=0.05 * width)
 
 
-def test_losses_can_be_asked_for_twice_and_domains_do_not_matter() -> None:
-    data, losses = batch(2, size=4), []
-    for given in (data, type(data)((data.all_images,), (data.all_labels,))):
-        algorithm = built(len(given), urm_discriminator_label_smoothing=0.2)
-        for objective in algorithm.objectives(given, StepContext(2)):
-            assert torch.equal(objective.loss(), objective.loss())
-            losses.append(objective.loss().item())
-    assert losses[:2] == losses[2:]
-    assert ROW.one_source == ""
-
-
 def test_equal_features_are_no_trouble() -> None:
     data = batch(2, size=3)
     same = type(data)(tuple(torch.zeros_like(x) for x in data.images), data.labels)
     algorithm = built(2, urm_generator_output="relu")
     for role, loss in take_step(algorithm, steppers(algorithm), same, StepContext(0)).items():
         assert loss == loss, role
-
-
-def test_state_survives_midway() -> None:
-    first, second, data = built(), built(), batch(3)
-    steps, again = steppers(first), steppers(second)
-    take_step(first, steps, data, StepContext(0))
-    second.load_state_dict(first.state_dict())
-    for role, optimizer in again.items():
-        optimizer.load_state_dict(copy.deepcopy(steps[role].state_dict()))
-    take_step(first, steps, data, StepContext(1))
-    take_step(second, again, data, StepContext(1))
-    for name, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-
-
-def test_half_precision() -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(3)
-        algorithm = URM(small_network(dtype=torch.float32), 3)
-    for objective in algorithm.objectives(batch(3, dtype=torch.float32), StepContext(0)):
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = objective.loss()
-        torch.testing.assert_close(loss.float(), objective.loss(), rtol=0.1, atol=0.1)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"urm_adv_lambda": -1.0},
-        {"urm_discriminator_label_smoothing": 1.5},
-        {"urm_discriminator_optimizer": "adamw"},
-        {"urm_discriminator_hidden_layers": -1},
-        {"urm_generator_output": "identity"},
-        {"urm_discriminator_lr": -1e-3},
-        {"weight_decay_": -1.0},
-    ],
-    ids=str,
-)
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=rf"^got {name}=.*; expected .*[.?]$"):
-        built(2, **wrong)
-
-
-def test_examples() -> None:
-    failed, tried = doctest.testmod(urm, extraglobs={"torch": torch})
-    assert (failed, tried > 0) == (0, True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
-from genie_dg.check import number, whole_number
+from genie_dg.check import boolean, number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
 from .algorithm import Agreement, Algorithm, AlgorithmRow
@@ -56,7 +56,7 @@ class MLDG(Algorithm):
         super().__init__(network, domains)
         self.beta = number("mldg_beta", mldg_beta, 0)
         self.inner_lr = number("mldg_inner_lr", mldg_inner_lr, 0)
-        self.first_order = mldg_first_order
+        self.first_order = boolean("mldg_first_order", mldg_first_order)
         self.held_out = min(whole_number("n_meta_test", n_meta_test), domains - 1)
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
