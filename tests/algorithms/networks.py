@@ -1,13 +1,17 @@
-"""A small network and small batches for tests of algorithms; everything smooth, in float64 when asked for."""
+"""A small network, small batches and plain optimizers for tests of algorithms; smooth, in float64 as a rule."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
-from genie_dg._types import DomainBatch, Edit, Network
+from genie_dg._types import DomainBatch, Edit, Network, StepContext
+from genie_dg.algorithms.algorithm import Algorithm
+from genie_dg.optim.registry import build_optimizer
 
 
 class Featurizer(nn.Module):
@@ -74,3 +78,93 @@ def cut(sizes: tuple[int, ...], seed: int = 1, channels: int = 1) -> DomainBatch
     whole = batch(len(sizes), max(sizes), seed, channels)
     pairs = list(zip(whole.images, whole.labels, sizes, strict=True))
     return DomainBatch(tuple(x[:n] for x, _, n in pairs), tuple(y[:n] for _, y, n in pairs))
+
+
+class Normed(SmallNetwork):
+    """With batch norm on the features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+
+    def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
+        result: Tensor = self.norm(super().features(images, edits))
+        return result
+
+
+class VectorPoints(SmallNetwork):
+    """Calls its points with a vector."""
+
+    def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
+        x = super().features(images)
+        return next(iter(edits.values()))(x) if edits else x
+
+
+def steppers(algorithm: Algorithm, lr: float) -> dict[str, Optimizer]:
+    """For each role plain SGD, or the optimizer that the algorithm fixes for it."""
+    result: dict[str, Optimizer] = {}
+    for name, role in algorithm.roles().items():
+        groups = [{"params": list(group.parameters), "lr": lr * group.lr_factor} for group in role.groups]
+        own = role.optimizer and build_optimizer(role.optimizer, role.groups, **dict(role.settings))
+        result[name] = own or torch.optim.SGD(groups, lr=lr)
+    return result
+
+
+def written(algorithm: Algorithm, data: DomainBatch, context: StepContext) -> tuple[Tensor, list[Tensor]]:
+    """The first loss of a step and its gradient in the parameters of the network."""
+    loss = next(iter(algorithm.objectives(data, context))).loss()
+    parameters = list(algorithm.network.parameters())
+    return loss, list(torch.autograd.grad(loss, parameters, create_graph=context.create_graph))
+
+
+def gradients_of_domains(network: nn.Module, data: DomainBatch) -> tuple[list[float], list[list[Tensor]]]:
+    """Losses, and for each domain the gradients of all parameters."""
+    losses, rows = [], []
+    for images, labels in zip(data.images, data.labels, strict=True):
+        loss = cross_entropy(network(images), labels)
+        losses.append(loss.item())
+        rows.append(list(torch.autograd.grad(loss, list(network.parameters()))))
+    return losses, rows
+
+
+def same(ours: object, theirs: object, rtol: float = 1e-10, atol: float = 1e-12) -> None:
+    """Each parameter of a module, or each tensor of a list, is close to the other's."""
+    a, b = (x.parameters() if isinstance(x, nn.Module) else x for x in (ours, theirs))
+    detached = [[x.detach() for x in side] for side in (a, b)]
+    torch.testing.assert_close(*detached, rtol=rtol, atol=atol)
+
+
+def descend(loss: Tensor, parameters: Sequence[Tensor], lr: float) -> None:
+    """One step of gradient descent."""
+    for p, g in zip(parameters, torch.autograd.grad(loss, list(parameters)), strict=True):
+        p.data -= lr * g
+
+
+def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross entropy, one sample after the other."""
+    total = logits.new_zeros(())
+    for z, y in zip(logits, labels, strict=True):
+        total = total - torch.log(torch.exp(z[y]) / torch.exp(z).sum())
+    return total / len(labels)
+
+
+class Adam:
+    """Adam written out, with weight decay added to the gradient as torch does."""
+
+    def __init__(
+        self, parameters: Sequence[Tensor], lr: float, beta1: float = 0.9, beta2: float = 0.999,
+        decay: float = 0.0, eps: float = 1e-8,
+    ) -> None:  # fmt: skip
+        self.parameters, self.lr, self.betas, self.t = list(parameters), lr, (beta1, beta2), 0
+        self.decay, self.eps = decay, eps
+        self.m, self.v = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+
+    def step(self, loss: Tensor) -> None:
+        self.t += 1
+        b1, b2 = self.betas
+        for k, g in enumerate(torch.autograd.grad(loss, self.parameters)):
+            g = g + self.decay * self.parameters[k].detach()
+            self.m[k] = b1 * self.m[k] + (1 - b1) * g
+            self.v[k] = b2 * self.v[k] + (1 - b2) * g * g
+            size = self.m[k] / (1 - b1**self.t) / ((self.v[k] / (1 - b2**self.t)).sqrt() + self.eps)
+            self.parameters[k].data -= self.lr * size

@@ -13,7 +13,7 @@ from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.adrmx import ADRMX, ROW, contrastive, remix_pairs
 from genie_dg.bench.step import take_step
 
-from .networks import batch, small_network
+from .networks import Adam, batch, descend, same, small_network, steppers
 
 LR = 0.05
 SETTINGS: dict[str, Any] = {
@@ -48,16 +48,6 @@ def built(domains: int = 3, **more: Any) -> ADRMX:
     return algorithm
 
 
-def optimizers(algorithm: ADRMX) -> dict[str, torch.optim.Optimizer]:
-    roles = algorithm.roles()
-    assert (roles["main"].optimizer, roles["discriminator"].optimizer) == (None, "adam")
-    settings: dict[str, Any] = dict(roles["discriminator"].settings)
-    assert set(settings) == {"lr", "beta1", "beta2"}
-    betas = settings["beta1"], settings["beta2"]
-    adam = torch.optim.Adam(roles["discriminator"].parameters, lr=settings["lr"], betas=betas)
-    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "discriminator": adam}
-
-
 def right(logits: Tensor, target: int) -> Tensor:
     """The cross-entropy of one sample."""
     return -torch.log(torch.exp(logits[target]) / torch.exp(logits).sum())
@@ -90,7 +80,8 @@ class Twin:
         names = [n for n in state if n.split(".")[0] not in ("network", "domain_network")]
         names += [n for n in state if n.startswith("domain_network.head")]
         self.w = {n: state[n].clone().requires_grad_() for n in names}
-        self.t, self.moments = 0, {n: (0 * w.detach(), 0 * w.detach()) for n, w in self.w.items()}
+        adversary = [w for name, w in self.w.items() if name.startswith("disc")]
+        self.adam = Adam(adversary, settings["lr_"], settings["beta1"], 0.9)
 
     def layers(self, prefix: str, places: list[int], x: Tensor) -> Tensor:
         for k in places:
@@ -111,7 +102,7 @@ class Twin:
         distinguished = self.mean("discriminator.layers", v, d)
         every = 1 + self.s["d_steps_per_g_step"]
         if context.step % every != every - 1:
-            self.adam(distinguished)
+            self.adam.step(distinguished)
             return
         pairs = remix_pairs(y, d, context.generator())
         mixed = torch.zeros((), dtype=z.dtype)
@@ -128,18 +119,7 @@ class Twin:
         )
         own = [w for name, w in self.w.items() if not name.startswith("disc")]
         own += [*self.label.featurizer.parameters(), *self.domain.featurizer.parameters()]
-        for w, g in zip(own, torch.autograd.grad(loss, own), strict=True):
-            w.data -= LR * g
-
-    def adam(self, loss: Tensor) -> None:
-        self.t += 1
-        names = [name for name in self.w if name.startswith("disc")]
-        for name, g in zip(names, torch.autograd.grad(loss, [self.w[n] for n in names]), strict=True):
-            m, v = self.moments[name]
-            m, v = self.s["beta1"] * m + (1 - self.s["beta1"]) * g, 0.9 * v + 0.1 * g * g
-            self.moments[name] = m, v
-            size = m / (1 - self.s["beta1"] ** self.t) / (torch.sqrt(v / (1 - 0.9**self.t)) + 1e-8)
-            self.w[name].data -= self.s["lr_"] * size
+        descend(loss, own, LR)
 
 
 @pytest.mark.parametrize("more", [{}, {"d_steps_per_g_step": 2, "mlp_depth": 2}], ids=["alternating", "two"])
@@ -148,18 +128,16 @@ def test_eight_steps_are_those_of_the_twin(more: dict[str, Any]) -> None:
     with torch.no_grad():  # apart from the start, where v is 0 and has no direction
         for p in algorithm.domain_network.featurizer.parameters():
             p.mul_(-0.5)
-    twin, steppers = Twin(algorithm, {**SETTINGS, **more}), optimizers(algorithm)
+    twin, optimizers = Twin(algorithm, {**SETTINGS, **more}), steppers(algorithm, LR)
     twin.domain.featurizer.load_state_dict(algorithm.domain_network.featurizer.state_dict())
     for t in range(8):
         data, context = uneven(seed=t), StepContext(t, seed=2)
         twin.step(data, context)
-        take_step(algorithm, steppers, data, context)
+        take_step(algorithm, optimizers, data, context)
         state = algorithm.state_dict()
-        for name, w in twin.w.items():
-            torch.testing.assert_close(state[name], w.detach(), rtol=1e-10, atol=1e-11)
-        for ours, slow in ((algorithm.network, twin.label), (algorithm.domain_network, twin.domain)):
-            for p, q in zip(ours.featurizer.parameters(), slow.featurizer.parameters(), strict=True):
-                torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-11)
+        same([state[name] for name in twin.w], twin.w.values(), atol=1e-11)
+        same(algorithm.network.featurizer, twin.label.featurizer, atol=1e-11)
+        same(algorithm.domain_network.featurizer, twin.domain.featurizer, atol=1e-11)
 
 
 def test_contrastive_against_its_twin() -> None:
@@ -209,9 +187,9 @@ def test_pairs_are_of_one_class_and_two_domains() -> None:
 def test_a_batch_without_pairs_and_partners() -> None:
     algorithm, full = built(), batch(3, size=1, classes=4)
     data = DomainBatch(full.images, (torch.tensor([0]), torch.tensor([1]), torch.tensor([2])))
-    steppers = optimizers(algorithm)
+    optimizers = steppers(algorithm, LR)
     for t in range(4):
-        losses = take_step(algorithm, steppers, data, StepContext(t))
+        losses = take_step(algorithm, optimizers, data, StepContext(t))
         assert all(math.isfinite(value) for value in losses.values())
 
 

@@ -12,7 +12,7 @@ from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.adversarial import CDANN_ROW, DANN_ROW, Adversarial
 from genie_dg.bench.step import take_step
 
-from .networks import batch, small_network
+from .networks import Adam, batch, descend, same, small_network, steppers
 
 LR = 0.3
 SETTINGS: dict[str, Any] = {"mlp_width": 5, "lr_d": 0.02, "weight_decay_d": 0.1, "beta1": 0.3, "lambda_": 0.7}
@@ -26,21 +26,6 @@ def uneven(domains: int = 3) -> DomainBatch:
     return DomainBatch(tuple(x[:n] for x, n in zip(full.images, sizes, strict=True)), tuple(labels))
 
 
-def optimizers(algorithm: Adversarial) -> dict[str, torch.optim.Optimizer]:
-    roles = algorithm.roles()
-    settings: dict[str, Any] = dict(roles["discriminator"].settings)
-    assert roles["main"].optimizer is None
-    assert roles["discriminator"].optimizer == "adam"
-    assert set(settings) == {"lr", "weight_decay", "beta1", "beta2"}
-    adam = torch.optim.Adam(
-        roles["discriminator"].parameters,
-        lr=settings["lr"],
-        betas=(settings["beta1"], settings["beta2"]),
-        weight_decay=settings["weight_decay"],
-    )
-    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "discriminator": adam}
-
-
 class Twin:
     """The algorithm again: explicit sums over samples, autograd for the gradients, updates by hand."""
 
@@ -50,8 +35,7 @@ class Twin:
         self.network = small_network(classes=4)
         state = {k: v.clone() for k, v in algorithm.state_dict().items() if not k.startswith("network.")}
         self.adversary = {k: v.requires_grad_() for k, v in state.items()}
-        self.moments = {k: (torch.zeros_like(v), torch.zeros_like(v)) for k, v in state.items()}
-        self.adam_steps = 0
+        self.adam = Adam(list(self.adversary.values()), s["lr_d"], s["beta1"], 0.9, s["weight_decay_d"])
 
     def logits(self, u: Tensor, factors: list[Tensor]) -> Tensor:
         depth = self.s["mlp_depth"]
@@ -92,25 +76,12 @@ class Twin:
         z = self.network.features(data.all_images)
         d_steps = self.s["d_steps_per_g_step"]
         if context.step % (1 + d_steps) < d_steps:
-            self.adam(self.domain_loss(z.detach(), y, d, factors))
+            self.adam.step(self.domain_loss(z.detach(), y, d, factors))
             return
         logits = self.network.head(z)
         right = sum((-torch.log_softmax(logits[i], 0)[y[i]] for i in range(len(y))), torch.zeros(())) / len(y)
         loss = right - self.s["lambda_"] * self.domain_loss(z, y, d, factors)
-        parameters = list(self.network.parameters())
-        for parameter, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.data -= LR * g
-
-    def adam(self, loss: Tensor) -> None:
-        self.adam_steps += 1
-        b1, b2, t = self.s["beta1"], 0.9, self.adam_steps
-        gradients = torch.autograd.grad(loss, list(self.adversary.values()))
-        for (name, w), g in zip(self.adversary.items(), gradients, strict=True):
-            g = g + self.s["weight_decay_d"] * w.detach()
-            m, v = self.moments[name]
-            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-            self.moments[name] = m, v
-            w.data -= self.s["lr_d"] * (m / (1 - b1**t)) / (torch.sqrt(v / (1 - b2**t)) + 1e-8)
+        descend(loss, list(self.network.parameters()), LR)
 
 
 @pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
@@ -128,15 +99,14 @@ def test_six_steps_equal_the_twin(row: Any, more: dict[str, Any]) -> None:
     settings = {**SETTINGS, **more}
     algorithm = row.build(small_network(classes=4), 3, **settings)
     twin = Twin(algorithm, settings, conditional=row is CDANN_ROW)
-    steppers, data = optimizers(algorithm), uneven()
+    optimizers, data = steppers(algorithm, LR), uneven()
     for t in range(6):
-        take_step(algorithm, steppers, data, StepContext(t, seed=4))
+        take_step(algorithm, optimizers, data, StepContext(t, seed=4))
         twin.step(data, StepContext(t, seed=4))
         want = {f"network.{k}": v for k, v in twin.network.state_dict().items()} | twin.adversary
         got = algorithm.state_dict()
         assert set(got) == set(want)
-        for name in got:
-            torch.testing.assert_close(got[name], want[name].detach(), rtol=1e-9, atol=1e-11)
+        same(got.values(), [want[name] for name in got], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)

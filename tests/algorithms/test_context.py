@@ -13,27 +13,13 @@ from genie_dg._types import MAIN, DomainBatch, StepContext
 from genie_dg.algorithms import arm, mtl
 from genie_dg.bench.step import take_step
 
-from .networks import SmallNetwork, batch, small_network
+from .networks import SmallNetwork, batch, cut, descend, small_network
 
 LR = 0.5
 
 
-def cut(sizes: tuple[int, ...], seed: int, channels: int = 1) -> DomainBatch:
-    """A batch with domains of these sizes."""
-    whole = batch(domains=len(sizes), size=max(sizes), seed=seed, channels=channels)
-    images = tuple(x[:n] for x, n in zip(whole.images, sizes, strict=True))
-    return DomainBatch(images, tuple(y[:n] for y, n in zip(whole.labels, sizes, strict=True)))
-
-
 def sample_loss(z: Tensor, y: Tensor) -> Tensor:
     return -torch.log(torch.exp(z[y]) / torch.exp(z).sum())
-
-
-def descend(loss: Tensor, parameters: list[nn.Parameter]) -> None:
-    gradients = torch.autograd.grad(loss, parameters)
-    with torch.no_grad():
-        for p, g in zip(parameters, gradients, strict=True):
-            p -= LR * g
 
 
 class MTLTwin:
@@ -60,7 +46,7 @@ class MTLTwin:
             averages.append(m.detach().clone())
             losses += [sample_loss(z, label) for z, label in zip(self.logits(features, m), y, strict=True)]
         loss = sum(losses) / len(losses)
-        descend(loss, self.parameters())
+        descend(loss, self.parameters(), LR)
         self.averages = averages
         return loss.item()
 
@@ -94,26 +80,6 @@ def test_mtl_predicts_with_the_mean_features_of_the_given_images() -> None:
     torch.testing.assert_close(algorithm.predict(images), expected)
     assert algorithm.predict(images[:1]).shape == (1, 3)
     assert all(torch.equal(v, before[k]) for k, v in algorithm.state_dict().items())
-
-
-def test_mtl_stores_the_averages_of_the_first_evaluation_once() -> None:
-    algorithm, data = mtl.MTL(small_network(), 3, mtl_ema=0.6), batch()
-    for step in range(2):
-        old, started = algorithm.embeddings.clone(), bool(algorithm.started)
-        means = torch.stack([algorithm.network.features(x).mean(0) for x in data.images])
-        expected = 0.4 * old + 0.6 * means if started else means
-        steps = algorithm.objectives(data, StepContext(step))
-        objective = next(steps)
-        first = objective.loss().item()
-        assert objective.loss().item() == first
-        with torch.no_grad():
-            for p in algorithm.network.parameters():
-                p *= 1.5
-        assert objective.loss().item() != first
-        assert torch.equal(algorithm.embeddings, old)
-        assert bool(algorithm.started) is started
-        assert list(steps) == []
-        torch.testing.assert_close(algorithm.embeddings, expected.detach())
 
 
 class ARMTwin:
@@ -151,7 +117,7 @@ class ARMTwin:
             for image, label in zip(x, y, strict=True):
                 losses.append(sample_loss(self.network(torch.cat([image, mean])[None])[0], label))
         loss = sum(losses) / len(losses)
-        descend(loss, self.parameters())
+        descend(loss, self.parameters(), LR)
         return loss.item()
 
     def parameters(self) -> list[nn.Parameter]:

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Objective, StepContext
 from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow, OneLoss
 from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.models._featurizer import Featurizer as Backbone
+from genie_dg.models.classifier import Classifier
 from genie_dg.search_space import defaults
 
-from .networks import batch, cut, small_network
+from .networks import Featurizer, batch, cut, small_network
 
 LATE = 10_001
 """A step of the network after all first steps in which a penalty is off."""
@@ -189,6 +191,56 @@ def test_a_prescribed_gradient_carries_its_derivative(name: str, settings: dict[
         sides.append(field(False).item())
     assert exact == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-5)
     assert abs(exact) > 1e-3
+
+
+def is_moved_by_every_pass(name: str) -> bool:
+    """The statistics of batch norms change whenever samples pass."""
+    return "running" in name or "tracked" in name
+
+
+@EACH
+def test_what_a_step_stores_is_of_its_first_evaluation_and_stored_after_it(row: AlgorithmRow) -> None:
+    """Optimizers such as SAM evaluate the loss again, at other weights."""
+    stored, data = [], batch()
+    for evaluations in (1, 2):
+        algorithm = built(row)
+        for objective in algorithm.objectives(data, StepContext(LATE)):
+            before = {name: x.clone() for name, x in algorithm.state_dict().items()}
+            for k in range(evaluations):
+                for weight in algorithm.network.parameters():
+                    weight.data *= 2.0**k
+                objective.loss()
+                for weight in algorithm.network.parameters():
+                    weight.data *= 0.5**k  # exactly as it was
+            assert all(
+                torch.equal(x, before[name])
+                for name, x in algorithm.state_dict().items()
+                if not is_moved_by_every_pass(name)
+            )
+        stored.append(algorithm.state_dict())
+    for name, x in stored[0].items():
+        assert is_moved_by_every_pass(name) or torch.equal(x, stored[1][name]), name
+
+
+@EACH
+def test_the_features_that_an_algorithm_sees_have_dropout(row: AlgorithmRow) -> None:
+    """As in DomainBed, where dropout is the end of the featurizer: the losses are the same to the bit."""
+
+    def losses(inside: float, after: float) -> list[Tensor]:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(1)
+            points = small_network().point_channels
+            body = nn.Sequential(Featurizer(1 + row.extra_channels), nn.Dropout(inside))
+            places = {"early": "0.early", "late": "0.late"}
+            network = Classifier(Backbone(body, 6, places, points, False), 3, after)
+            algorithm = row.build(network, 3).double().train()
+            torch.default_generator.manual_seed(2)
+            steps = (algorithm.objectives(batch(), StepContext(step)) for step in (0, LATE))
+            return [objective.loss().detach() for step in steps for objective in step]
+
+    seen = losses(0.0, 0.5)
+    torch.testing.assert_close(seen, losses(0.5, 0.0), rtol=0, atol=0)
+    assert any(not torch.equal(a, b) for a, b in zip(seen, losses(0.0, 0.0), strict=True))
 
 
 @EACH

@@ -12,8 +12,8 @@ from torch import Tensor
 from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.algorithms.eqrm import EQRM, smoothed_quantile
 
-from .networks import batch, small_network
-from .test_penalties import SIZES, check, cut, domain_losses
+from .networks import batch, cut, small_network
+from .test_penalties import SIZES, check, domain_losses
 from .test_sd_information_bottleneck import follow
 
 RISKS = [

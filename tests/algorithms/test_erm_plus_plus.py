@@ -13,7 +13,7 @@ from genie_dg._types import StepContext
 from genie_dg.algorithms.erm_plus_plus import ROW, ERMPlusPlus, newest_share
 from genie_dg.bench.step import take_step
 
-from .networks import SmallNetwork, batch, small_network
+from .networks import Adam, SmallNetwork, batch, descend, same, small_network, steppers
 
 LR, LINEAR_LR, LINEAR_STEPS, START, STEPS = 0.02, 0.05, 3, 6, 10
 SETTINGS: dict[str, Any] = {
@@ -32,26 +32,6 @@ def normed() -> SmallNetwork:
     return network
 
 
-def optimizers(algorithm: ERMPlusPlus, kind: Any) -> dict[str, torch.optim.Optimizer]:
-    return {name: kind(role.parameters, lr=LR) for name, role in algorithm.roles().items()}
-
-
-class Adam:
-    """Adam with torch's defaults, written out; it remembers nothing of another phase."""
-
-    def __init__(self, parameters: list[Tensor], lr: float) -> None:
-        self.parameters, self.lr, self.t = parameters, lr, 0
-        self.m, self.v = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-
-    def step(self, loss: Tensor) -> None:
-        self.t += 1
-        for k, g in enumerate(torch.autograd.grad(loss, self.parameters)):
-            self.m[k] = 0.9 * self.m[k] + 0.1 * g
-            self.v[k] = 0.999 * self.v[k] + 0.001 * g * g
-            size = self.m[k] / (1 - 0.9**self.t) / ((self.v[k] / (1 - 0.999**self.t)).sqrt() + 1e-8)
-            self.parameters[k].data -= self.lr * size
-
-
 class Descent:
     """w - lr g."""
 
@@ -59,14 +39,13 @@ class Descent:
         self.parameters, self.lr = parameters, lr
 
     def step(self, loss: Tensor) -> None:
-        for p, g in zip(self.parameters, torch.autograd.grad(loss, self.parameters), strict=True):
-            p.data -= self.lr * g
+        descend(loss, self.parameters, self.lr)
 
 
 @pytest.mark.parametrize(("kind", "twin"), [(torch.optim.SGD, Descent), (torch.optim.Adam, Adam)])
 def test_ten_steps_are_those_of_the_twin(kind: Any, twin: Any) -> None:
     algorithm, slow = ERMPlusPlus(small_network(), 3, **SETTINGS), small_network()
-    steppers = optimizers(algorithm, kind)
+    optimizers = {name: kind(role.parameters, lr=LR) for name, role in algorithm.roles().items()}
     head, all_of_it = twin(list(slow.head.parameters()), LINEAR_LR), twin(list(slow.parameters()), LR)
     history = []
     for t in range(STEPS):
@@ -80,13 +59,11 @@ def test_ten_steps_are_those_of_the_twin(kind: Any, twin: Any) -> None:
         loss = torch.stack(samples).sum() / len(samples)
         (head if t < LINEAR_STEPS else all_of_it).step(loss)
         history.append([p.detach().clone() for p in slow.parameters()])
-        losses = take_step(algorithm, steppers, data, StepContext(t))
+        losses = take_step(algorithm, optimizers, data, StepContext(t))
         assert losses == {"linear" if t < LINEAR_STEPS else "main": pytest.approx(loss.item(), rel=1e-12)}
-        for p, q in zip(algorithm.network.parameters(), slow.parameters(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12)
+        same(algorithm.network, slow)
         kept = history[START - 2 :] if t + 1 >= START else history[-1:]  # history[k] is after step k + 1
-        for p, column in zip(algorithm.averaged.parameters(), zip(*kept, strict=True), strict=True):
-            torch.testing.assert_close(p, torch.stack(column).mean(0), rtol=1e-10, atol=1e-12)
+        same(algorithm.averaged, [torch.stack(column).mean(0) for column in zip(*kept, strict=True)])
     assert not torch.allclose(history[-1][0], history[START][0])
     algorithm.eval()
     images = batch(seed=99).images[0]
@@ -97,11 +74,11 @@ def test_ten_steps_are_those_of_the_twin(kind: Any, twin: Any) -> None:
 def test_batch_norm_statistics_of_the_average() -> None:
     """They are averaged, then moved by the batch as the averaged network sees it."""
     algorithm = ERMPlusPlus(normed(), 3, **SETTINGS)
-    steppers, networks_own = optimizers(algorithm, torch.optim.SGD), normed()
-    mean, variance = (x.clone() for x in statistics(networks_own))
+    optimizers = steppers(algorithm, LR)
+    mean, variance = (x.clone() for x in statistics(normed()))
     for t in range(STEPS):
         data = batch(seed=t)
-        take_step(algorithm, steppers, data, StepContext(t))
+        take_step(algorithm, optimizers, data, StepContext(t))
         new_mean, new_variance = statistics(algorithm.network)
         n = t + 1 - START + 1  # weights that are in the average already
         if n >= 1:
@@ -126,12 +103,12 @@ def statistics(network: Any) -> tuple[Tensor, Tensor]:
 def test_frozen_statistics_stay_and_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = ERMPlusPlus(normed(), 3, **SETTINGS)
     before = [x.clone() for x in statistics(algorithm.network)]
-    steppers = optimizers(algorithm, torch.optim.SGD)
+    optimizers = steppers(algorithm, LR)
     for network in (algorithm.network, algorithm.averaged):
         network.featurizer.early[1].eval()  # type: ignore[index]
     monkeypatch.setattr(algorithm.averaged, "features", None)  # calling it would fail
     for t in range(STEPS):
-        take_step(algorithm, steppers, batch(seed=t), StepContext(t))
+        take_step(algorithm, optimizers, batch(seed=t), StepContext(t))
     for network in (algorithm.network, algorithm.averaged):
         for ours, old in zip(statistics(network), before, strict=True):
             torch.testing.assert_close(ours, old, rtol=1e-14, atol=0)
@@ -139,13 +116,13 @@ def test_frozen_statistics_stay_and_cost_nothing(monkeypatch: pytest.MonkeyPatch
 
 def test_the_head_alone_moves_at_first_and_at_its_own_rate() -> None:
     algorithm = ERMPlusPlus(small_network(), 3, **SETTINGS)
-    steppers = optimizers(algorithm, torch.optim.SGD)
+    optimizers = steppers(algorithm, LR)
     start = {name: p.detach().clone() for name, p in algorithm.network.named_parameters()}
     data = batch()
     gradient = torch.autograd.grad(
         cross_entropy(algorithm.network(data.all_images), data.all_labels), algorithm.network.head.weight
     )[0]
-    take_step(algorithm, steppers, data, StepContext(0))
+    take_step(algorithm, optimizers, data, StepContext(0))
     for name, p in algorithm.network.named_parameters():
         assert torch.equal(p, start[name]) == (not name.startswith("head."))
         assert name.startswith("head.") or p.grad is None
@@ -159,7 +136,7 @@ def test_the_head_alone_moves_at_first_and_at_its_own_rate() -> None:
 def test_without_a_linear_phase_there_is_one_role() -> None:
     algorithm = ERMPlusPlus(small_network(), 3, linear_steps=0)
     assert list(algorithm.roles()) == ["main"]
-    losses = take_step(algorithm, optimizers(algorithm, torch.optim.SGD), batch(), StepContext(0))
+    losses = take_step(algorithm, steppers(algorithm, LR), batch(), StepContext(0))
     assert list(losses) == ["main"]
 
 

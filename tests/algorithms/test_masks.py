@@ -1,4 +1,4 @@
-"""AND-mask and SAND-mask against twins that go entry by entry."""
+"""AND-mask, SAND-mask and GSNR-guided dropout against twins that go entry by entry."""
 
 from __future__ import annotations
 
@@ -9,34 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.algorithms.masks import ANDMask, SANDMask, sand_mask
+from genie_dg.algorithms.masks import ANDMask, GSNRDropout, SANDMask, sand_mask
 
-from .networks import batch, small_network
+from .networks import batch, gradients_of_domains, same, small_network, written
 
 STEP = StepContext(step=0, seed=3)
-
-
-def written(
-    algorithm: Algorithm, data: DomainBatch, context: StepContext = STEP
-) -> tuple[Tensor, list[Tensor]]:
-    """The loss and what it writes to the parameters."""
-    loss = next(iter(algorithm.objectives(data, context))).loss()
-    parameters = list(algorithm.network.parameters())
-    return loss, list(torch.autograd.grad(loss, parameters, create_graph=context.create_graph))
-
-
-def gradients_of_domains(network: nn.Module, data: DomainBatch) -> tuple[list[float], list[list[Tensor]]]:
-    """Losses, and for each domain the gradients of all parameters."""
-    losses, rows = [], []
-    for images, labels in zip(data.images, data.labels, strict=True):
-        loss = cross_entropy(network(images), labels)
-        losses.append(loss.item())
-        rows.append(list(torch.autograd.grad(loss, list(network.parameters()))))
-    return losses, rows
 
 
 def masked_twin(columns: Sequence[Sequence[float]], weight: Any) -> list[float]:
@@ -75,11 +54,10 @@ def twin(network: nn.Module, data: DomainBatch, weight: Any) -> list[Tensor]:
 @pytest.mark.parametrize("tau", [0.2, 0.5, 1.0])
 def test_and_mask_is_the_twin(tau: float) -> None:
     network, data = small_network(), batch(domains=4)
-    loss, gradients = written(ANDMask(network, 4, tau=tau), data)
+    loss, gradients = written(ANDMask(network, 4, tau=tau), data, STEP)
     losses, _ = gradients_of_domains(network, data)
     assert loss.item() == pytest.approx(sum(losses) / 4, rel=1e-12)
-    for ours, slow in zip(gradients, twin(network, data, and_weight(tau)), strict=True):
-        torch.testing.assert_close(ours, slow, rtol=1e-10, atol=1e-14)
+    same(gradients, twin(network, data, and_weight(tau)), atol=1e-14)
     zeros = sum(int((g == 0).sum()) for g in gradients)
     assert zeros > 0  # the mask is not trivial
 
@@ -87,23 +65,21 @@ def test_and_mask_is_the_twin(tau: float) -> None:
 @pytest.mark.parametrize(("tau", "k"), [(0.4, 1e-3), (0.0, 1e-5), (0.9, 1e-4)])
 def test_sand_mask_is_the_twin(tau: float, k: float) -> None:
     network, data = small_network(), batch(domains=4)
-    _, gradients = written(SANDMask(network, 4, tau=tau, k=k), data)
-    for ours, slow in zip(gradients, twin(network, data, sand_weight(tau, k)), strict=True):
-        torch.testing.assert_close(ours, slow, rtol=1e-9, atol=1e-14)
+    _, gradients = written(SANDMask(network, 4, tau=tau, k=k), data, STEP)
+    same(gradients, twin(network, data, sand_weight(tau, k)), rtol=1e-9, atol=1e-14)
 
 
 def test_a_steep_sand_mask_is_the_and_mask() -> None:
     network, data = small_network(), batch(domains=4)
-    _, steep = written(SANDMask(network, 4, tau=0.4, k=1e5), data)
-    _, hard = written(ANDMask(network, 4, tau=0.4), data)
-    for a, b in zip(steep, hard, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=0)
+    _, steep = written(SANDMask(network, 4, tau=0.4, k=1e5), data, STEP)
+    _, hard = written(ANDMask(network, 4, tau=0.4), data, STEP)
+    same(steep, hard, rtol=1e-12, atol=0)
 
 
 def test_the_published_tau_of_sand_mask_lets_nothing_through() -> None:
-    _, gradients = written(SANDMask(small_network(), 3, tau=1.0), batch())
+    _, gradients = written(SANDMask(small_network(), 3, tau=1.0), batch(), STEP)
     assert all((g == 0).all() for g in gradients)
-    _, gradients = written(SANDMask(small_network(), 3), batch())
+    _, gradients = written(SANDMask(small_network(), 3), batch(), STEP)
     assert all((g != 0).any() for g in gradients)
 
 
@@ -128,3 +104,46 @@ def test_unused_and_frozen_parameters() -> None:
     assert network.spare.grad is not None
     assert network.spare.grad.tolist() == [0.0, 0.0]
     assert network.head.weight.grad is not None
+
+
+def gsnr_twin(network: nn.Module, data: DomainBatch, p: float) -> tuple[float, list[Tensor]]:
+    """Mean loss, and the mean gradient with the entries of the highest ratio set to zero."""
+    losses, rows = gradients_of_domains(network, data)
+    results = []
+    for tensors in zip(*rows, strict=True):
+        means, ratios = [], []
+        for values in zip(*(t.flatten().tolist() for t in tensors), strict=True):
+            mean = sum(values) / len(values)
+            noise = sum((v - mean) ** 2 for v in values) / len(values)
+            means.append(mean)
+            ratios.append(mean**2 / noise if noise > 0 else math.inf)
+        dropped = sorted(range(len(ratios)), key=lambda j: -ratios[j])[: math.floor(p * len(ratios))]
+        kept = [0.0 if j in dropped else mean for j, mean in enumerate(means)]
+        results.append(torch.tensor(kept, dtype=torch.float64).view_as(tensors[0]))
+    return sum(losses) / len(losses), results
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 1 / 3, 0.9])
+@pytest.mark.parametrize("domains", [1, 3])
+def test_gsnr_dropout_is_the_twin(domains: int, p: float) -> None:
+    """The two halves of its batch stand for domains where there is one."""
+    network, data = small_network(), batch(domains)
+    parts = data if domains == 3 else DomainBatch(data.images[0].chunk(2), data.labels[0].chunk(2))
+    loss, gradients = written(GSNRDropout(network, domains, p=p), data, STEP)
+    value, slow = gsnr_twin(network, parts, p)
+    assert loss.item() == pytest.approx(value, rel=1e-12)
+    same(gradients, slow, atol=1e-15)
+    assert [int((g == 0).sum()) for g in gradients] == [math.floor(p * g.numel()) for g in gradients]
+
+
+def test_gsnr_dropout_of_a_single_sample_is_erm() -> None:
+    network, data = small_network(), batch(domains=1, size=1)
+    _, gradients = written(GSNRDropout(network, 1, p=0.5), data, STEP)
+    same(gradients, gradients_of_domains(network, data)[1][0], rtol=0, atol=0)
+
+
+def test_equal_gradients_have_an_infinite_ratio_and_are_ranked() -> None:
+    data = batch(domains=2)
+    equal = DomainBatch((data.images[0],) * 2, (data.labels[0],) * 2)
+    _, gradients = written(GSNRDropout(small_network(), 2, p=0.5), equal, STEP)
+    assert int((gradients[-2] == 0).sum()) == gradients[-2].numel() // 2

@@ -15,8 +15,8 @@ from genie_dg.protocols.domainbed import DOMAINBED
 from genie_dg.protocols.draws import draw, entries
 from genie_dg.search_space import Choice, LogUniform, Uniform
 
-from .networks import batch, small_network
-from .test_penalties import SIZES, check, cut, domain_losses
+from .networks import batch, cut, small_network
+from .test_penalties import SIZES, check, domain_losses
 from .test_sd_information_bottleneck import follow
 
 Twin = Callable[[Network, DomainBatch], Tensor]

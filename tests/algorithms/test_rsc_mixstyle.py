@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,32 +16,15 @@ from genie_dg.algorithms.mixstyle import MixStyle
 from genie_dg.algorithms.rsc import RSC, quantile
 from genie_dg.bench.step import take_step
 
-from .networks import SmallNetwork, batch, small_network
+from .networks import SmallNetwork, VectorPoints, batch, descend, mean_loss, same, small_network, steppers
 
 LR = 0.5
 
 
-def mean_loss(logits: Tensor, labels: list[int]) -> Tensor:
-    rows = [-torch.log_softmax(logits[i], 0)[label] for i, label in enumerate(labels)]
-    return torch.stack(rows).sum() / len(labels)
-
-
-def descend(network: SmallNetwork, loss: Tensor) -> None:
-    parameters = list(network.parameters())
-    for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        p.data -= LR * g
-
-
 def train(algorithm: Algorithm, data: DomainBatch, steps: int) -> None:
-    (role,) = algorithm.roles().values()
-    optimizers = {"main": torch.optim.SGD(role.parameters, lr=LR)}
+    optimizers = steppers(algorithm, LR)
     for t in range(steps):
         take_step(algorithm, optimizers, data, StepContext(t, seed=3))
-
-
-def assert_same_weights(a: torch.nn.Module, b: torch.nn.Module) -> None:
-    for got, want in zip(a.parameters(), b.parameters(), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-11)
 
 
 # --- RSC
@@ -63,7 +45,8 @@ def rsc_twin_step(network: SmallNetwork, data: DomainBatch, f: float, b: float) 
         drops.append((torch.softmax(logits, 0)[y] - torch.softmax(muted, 0)[y]).item())
     limit = float(np.percentile(drops, 100 * (1 - b)))
     mask = [k if drop >= limit else [1.0] * len(k) for k, drop in zip(keep, drops, strict=True)]
-    descend(network, mean_loss(network.head(z * torch.tensor(mask, dtype=torch.float64)), labels))
+    muted = z * torch.tensor(mask, dtype=torch.float64)
+    descend(mean_loss(network.head(muted), data.all_labels), list(network.parameters()), LR)
     return sum(row.count(0.0) for row in mask)
 
 
@@ -73,7 +56,7 @@ def test_rsc_equals_the_twin(f: float, b: float, muted: int) -> None:
     data = batch()
     train(algorithm, data, 4)
     assert [rsc_twin_step(twin, data, f, b) for _ in range(4)] == [muted] * 4
-    assert_same_weights(algorithm.network, twin)
+    same(algorithm.network, twin, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.25, 0.5, 2 / 3, 0.9, 1.0])
@@ -98,7 +81,7 @@ def test_rsc_with_everything_muted_and_nothing() -> None:
         data, StepContext(0)
     )
     bias = small_network().head.bias.expand(18, 3)
-    torch.testing.assert_close(everything.loss(), mean_loss(bias, data.all_labels.tolist()))
+    torch.testing.assert_close(everything.loss(), mean_loss(bias, data.all_labels))
     algorithm = RSC(small_network(), 3, rsc_f_drop_factor=1.0, rsc_b_drop_factor=0.0)
     mask = algorithm._mask(algorithm.network.features(data.all_images).detach(), data.all_labels)
     assert (mask == 0).all(1).sum() == 1
@@ -140,7 +123,7 @@ def mixstyle_twin_step(network: SmallNetwork, data: DomainBatch, context: StepCo
         z = torch.tanh(layer(z))
         coin, weight, partner = plan[point]
         z = mixed(z, weight, partner) if coin else z
-    descend(network, mean_loss(network.head(z.mean((2, 3))), data.all_labels.tolist()))
+    descend(mean_loss(network.head(z.mean((2, 3))), data.all_labels), list(network.parameters()), LR)
     return [plan[point][0] for point in ("early", "late")]
 
 
@@ -155,15 +138,13 @@ def test_mixstyle_equals_the_twin(p: float, domains: int) -> None:
     train(algorithm, data, 6)
     happened = [mixstyle_twin_step(twin, data, StepContext(t, seed=3), p) for t in range(6)]
     assert len({tuple(h) for h in happened}) >= (3 if p < 1 else 1)
-    assert_same_weights(algorithm.network, twin)
+    same(algorithm.network, twin, rtol=1e-9, atol=1e-11)
 
 
 def test_mixstyle_without_luck_is_erm_and_never_predicts_mixed() -> None:
     algorithm, data = MixStyle(small_network(), 3, mixstyle_p=0.0), batch()
     (objective,) = algorithm.objectives(data, StepContext(0))
-    torch.testing.assert_close(
-        objective.loss(), mean_loss(small_network()(data.all_images), data.all_labels.tolist())
-    )
+    torch.testing.assert_close(objective.loss(), mean_loss(small_network()(data.all_images), data.all_labels))
     always = MixStyle(small_network(), 3, mixstyle_p=1.0)
     assert torch.equal(always.predict(data.all_images), small_network()(data.all_images))
 
@@ -180,16 +161,8 @@ def test_mixstyle_takes_the_first_three_points_or_those_it_is_given() -> None:
         MixStyle(network, 2)
 
 
-class Flat(SmallNetwork):
-    """Calls its points with a vector."""
-
-    def features(self, images: Tensor, edits: Any = None) -> Tensor:
-        x = super().features(images)
-        return edits["early"](x) if edits else x
-
-
 def test_mixstyle_refuses_vectors() -> None:
-    algorithm = MixStyle(Flat().double(), 2, mixstyle_p=1.0)
+    algorithm = MixStyle(VectorPoints().double(), 2, mixstyle_p=1.0)
     (objective,) = algorithm.objectives(batch(2), StepContext(0))
     with pytest.raises(
         ValueError, match=r"^MixStyle got .* \(12, 6\) at the point 'early'; expected a map .*\.$"
@@ -204,6 +177,3 @@ def test_beta_repeats_with_its_generator_and_leaves_the_global_one() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
     with pytest.raises(ValueError, match=r"^got alpha=0; expected a number above 0\.$"):
         beta(0, (1,), torch.Generator())
-
-
-# --- both

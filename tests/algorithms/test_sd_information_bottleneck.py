@@ -14,11 +14,10 @@ from genie_dg.algorithms import sd
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.bench.step import take_step
 
-from .networks import batch, small_network
-from .test_penalties import SIZES, check, cut, domain_losses, irm_twin, mean_loss
+from .networks import Adam, batch, cut, mean_loss, same, small_network
+from .test_penalties import SIZES, check, domain_losses, irm_twin
 
 Twin = Callable[[Network, DomainBatch], Tensor]
-ROWS = [sd.ROW, ib.IB_ERM_ROW, ib.IB_IRM_ROW]
 
 
 def sd_twin(weight: float) -> Twin:
@@ -60,25 +59,14 @@ def follow(algorithm: Algorithm, twin: Callable[[int], Twin], starts: dict[int, 
     """Adam by hand, with its fresh starts (a new learning rate, or None for the old one), gives the weights."""
     copy = small_network()
     optimizer = torch.optim.Adam(algorithm.roles()[MAIN].parameters, lr=0.01, eps=1e-3)
-    lr, t = 0.01, 0
-    m = [torch.zeros_like(p) for p in copy.parameters()]
-    v = [torch.zeros_like(p) for p in copy.parameters()]
+    adam = Adam(list(copy.parameters()), 0.01, eps=1e-3)
     for step in range(6):
         data = batch(seed=step)
         take_step(algorithm, {MAIN: optimizer}, data, StepContext(step))
         if step in starts:
-            new = starts[step]
-            lr, t = lr if new is None else new, 0
-            m, v = [0 * x for x in m], [0 * x for x in v]
-        t += 1
-        gradients = torch.autograd.grad(twin(step)(copy, data), list(copy.parameters()))
-        with torch.no_grad():
-            for k, (p, g) in enumerate(zip(copy.parameters(), gradients, strict=True)):
-                m[k], v[k] = 0.9 * m[k] + 0.1 * g, 0.999 * v[k] + 0.001 * g * g
-                p -= lr * (m[k] / (1 - 0.9**t)) / ((v[k] / (1 - 0.999**t)).sqrt() + 1e-3)
-        torch.testing.assert_close(
-            list(algorithm.network.parameters()), list(copy.parameters()), rtol=1e-10, atol=1e-12
-        )
+            adam = Adam(list(copy.parameters()), starts[step] or adam.lr, eps=1e-3)
+        adam.step(twin(step)(copy, data))
+        same(algorithm.network, copy)
 
 
 @pytest.mark.parametrize("sizes", [*SIZES, (6, 1)])

@@ -13,32 +13,11 @@ from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms import transfer
 from genie_dg.algorithms.transfer import ROW, Transfer
 from genie_dg.bench.step import take_step
-from genie_dg.optim.registry import build_optimizer
 
-from .networks import SmallNetwork, batch, small_network
+from .networks import SmallNetwork, batch, cut, descend, mean_loss, same, small_network, steppers
 
 LR = 0.3
 SETTINGS: dict[str, Any] = {"t_lambda": 0.7, "delta": 0.2, "d_steps_per_g": 3, "lr_d": 0.4}
-
-
-def steppers(algorithm: Transfer) -> dict[str, torch.optim.Optimizer]:
-    roles = algorithm.roles()
-    assert list(roles) == ["main", "adversary"]
-    assert (roles["main"].optimizer, roles["adversary"].optimizer) == (None, "sgd")
-    plain = build_optimizer("sgd", roles["adversary"].groups, **dict(roles["adversary"].settings))
-    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "adversary": plain}
-
-
-def uneven() -> DomainBatch:
-    full = batch(3, size=5)
-    return DomainBatch(
-        (full.images[0], full.images[1][:3], full.images[2][:4]),
-        (full.labels[0], full.labels[1][:3], full.labels[2][:4]),
-    )
-
-
-def mean_loss(logits: Tensor, labels: list[int]) -> Tensor:
-    return sum(-torch.log_softmax(logits[i], 0)[y] for i, y in enumerate(labels)) / len(labels)
 
 
 class Twin:
@@ -51,19 +30,19 @@ class Twin:
         losses = []
         for images, labels in zip(data.images, data.labels, strict=True):
             z = self.network.features(images)
-            losses.append(mean_loss(z @ self.second[0].T + self.second[1], labels.tolist()))
+            losses.append(mean_loss(z @ self.second[0].T + self.second[1], labels))
         ranked = sorted(losses, key=lambda loss: loss.item())
         return self.s["t_lambda"] * (ranked[-1] - ranked[0])
 
     def step(self, data: DomainBatch) -> None:
-        loss = mean_loss(self.network(data.all_images), data.all_labels.tolist())
-        move(list(self.network.parameters()), loss, -LR)
-        move(list(self.network.featurizer.parameters()), self.gap(data), -LR)
+        loss = mean_loss(self.network(data.all_images), data.all_labels)
+        descend(loss, list(self.network.parameters()), LR)
+        descend(self.gap(data), list(self.network.featurizer.parameters()), LR)
         centre = [p.detach().clone() for p in self.network.head.parameters()]
         for p, c in zip(self.second, centre, strict=True):
             p.data = c.clone()
         for _ in range(self.s["d_steps_per_g"]):
-            move(self.second, self.gap(data), self.s["lr_d"])
+            descend(-self.gap(data), self.second, self.s["lr_d"])
             far = math.sqrt(sum(((p - c) ** 2).sum().item() for p, c in zip(self.second, centre, strict=True)))
             if far > self.s["delta"]:
                 self.projected += 1
@@ -71,30 +50,23 @@ class Twin:
                     p.data = c + self.s["delta"] / far * (p.data - c)
 
 
-def move(parameters: list[Any], loss: Tensor, rate: float) -> None:
-    for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        p.data += rate * g
-
-
 @pytest.mark.parametrize("delta", [0.05, 100.0], ids=["small ball", "large ball"])
 def test_steps_equal_the_twin(delta: float) -> None:
     settings = {**SETTINGS, "delta": delta}
     algorithm = Transfer(small_network(), 3, **settings)
-    twin, optimizers, data = Twin(small_network(), settings), steppers(algorithm), uneven()
+    twin, optimizers, data = Twin(small_network(), settings), steppers(algorithm, LR), cut((5, 3, 4))
     for t in range(4):
         take_step(algorithm, optimizers, data, StepContext(t))
         twin.step(data)
-        for got, want in zip(algorithm.network.parameters(), twin.network.parameters(), strict=True):
-            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
-        for got, want in zip(algorithm.adversary.parameters(), twin.second, strict=True):
-            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-10, atol=1e-12)
+        same(algorithm.network, twin.network)
+        same(algorithm.adversary, twin.second)
     assert (twin.projected > 0) == (delta < 1)
 
 
 def test_the_second_head_stays_in_the_ball_after_each_of_its_steps() -> None:
     algorithm = Transfer(small_network(), 3, **{**SETTINGS, "lr_d": 50.0})
-    optimizers, distances, roles = steppers(algorithm), [], []
-    for objective in algorithm.objectives(uneven(), StepContext(0)):
+    optimizers, distances, roles = steppers(algorithm, LR), [], []
+    for objective in algorithm.objectives(cut((5, 3, 4)), StepContext(0)):
         if roles and roles[-1] == "adversary":  # the code after the previous yield has run
             distances.append(distance(algorithm.adversary, algorithm.network.head))
         optimizers[objective.role].zero_grad()
@@ -115,7 +87,7 @@ def distance(a: nn.Module, b: nn.Module) -> float:
 
 def test_the_gap_leaves_the_networks_head_alone() -> None:
     algorithm = Transfer(small_network(), 3, **SETTINGS)
-    _, second, *_ = algorithm.objectives(uneven(), StepContext(0))
+    _, second, *_ = algorithm.objectives(cut((5, 3, 4)), StepContext(0))
     head, featurizer = (
         list(algorithm.network.head.parameters()),
         list(algorithm.network.featurizer.parameters()),
@@ -127,12 +99,10 @@ def test_the_gap_leaves_the_networks_head_alone() -> None:
 def test_one_source_has_no_gap() -> None:
     algorithm, network = Transfer(small_network(), 1, **SETTINGS), small_network()
     data = batch(1)
-    take_step(algorithm, steppers(algorithm), data, StepContext(0))
-    move(list(network.parameters()), mean_loss(network(data.all_images), data.all_labels.tolist()), -LR)
-    for got, want in zip(algorithm.network.parameters(), network.parameters(), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
-    for got, want in zip(algorithm.adversary.parameters(), algorithm.network.head.parameters(), strict=True):
-        assert torch.equal(got, want)
+    take_step(algorithm, steppers(algorithm, LR), data, StepContext(0))
+    descend(mean_loss(network(data.all_images), data.all_labels), list(network.parameters()), LR)
+    same(algorithm.network, network)
+    same(algorithm.adversary, algorithm.network.head, rtol=0, atol=0)
     assert "no gap" in ROW.one_source
 
 

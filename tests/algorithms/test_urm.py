@@ -11,9 +11,8 @@ from torch import Tensor
 from genie_dg._types import StepContext
 from genie_dg.algorithms.urm import URM
 from genie_dg.bench.step import take_step
-from genie_dg.optim.registry import build_optimizer
 
-from .networks import batch, small_network
+from .networks import Adam, batch, descend, same, small_network, steppers
 
 LR = 0.3
 
@@ -24,24 +23,14 @@ def built(domains: int = 3, **settings: Any) -> URM:
         return URM(small_network(), domains, **settings)
 
 
-def steppers(algorithm: URM) -> dict[str, torch.optim.Optimizer]:
-    roles = algorithm.roles()
-    assert list(roles) == ["main", "discriminator"]
-    assert roles["main"].optimizer is None
-    own = roles["discriminator"]
-    assert own.optimizer is not None
-    adversary = build_optimizer(own.optimizer, own.groups, **dict(own.settings))
-    return {"main": torch.optim.SGD(roles["main"].parameters, lr=LR), "discriminator": adversary}
-
-
 class Twin:
     """Explicit sums; the discriminator's weights in the order of its layers."""
 
     def __init__(self, algorithm: URM, s: dict[str, Any]) -> None:
         self.network = small_network()
         self.w = [p.detach().clone().requires_grad_() for p in algorithm.discriminator.parameters()]
-        self.s, self.steps = s, 0
-        self.averages = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.w]
+        self.s, self.momentum = s, [torch.zeros_like(p) for p in self.w]
+        self.adam = Adam(self.w, s["lr"], decay=s["decay"])
 
     def shown(self, images: Tensor) -> Tensor:
         z = self.network.features(images)
@@ -74,24 +63,16 @@ class Twin:
         logits = self.network.head(z)
         right = sum(-torch.log_softmax(logits[i], 0)[labels[i]] for i in range(n)) / n
         loss = right + self.s["weight"] * self.surprise(z, [1.0] * n)
-        parameters = list(self.network.parameters())
-        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            p.data -= LR * g
+        descend(loss, list(self.network.parameters()), LR)
         self.adversary(self.surprise(noise, real) + self.s["weight"] * self.surprise(z.detach(), made))
 
     def adversary(self, loss: Tensor) -> None:
-        self.steps += 1
+        if self.s["optimizer"] == "adam":
+            self.adam.step(loss)
+            return
         for k, (p, g) in enumerate(zip(self.w, torch.autograd.grad(loss, self.w), strict=True)):
-            g = g + self.s["decay"] * p.detach()
-            m, v = self.averages[k]
-            if self.s["optimizer"] == "sgd":
-                m = 0.9 * m + g
-                p.data -= self.s["lr"] * m
-            else:
-                m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-                up = m / (1 - 0.9**self.steps)
-                p.data -= self.s["lr"] * up / (torch.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
-            self.averages[k] = m, v
+            self.momentum[k] = 0.9 * self.momentum[k] + g + self.s["decay"] * p.detach()
+            p.data -= self.s["lr"] * self.momentum[k]
 
 
 @pytest.mark.parametrize(
@@ -111,14 +92,12 @@ def test_steps_equal_the_twin(output: str, smoothing: float, layers: int, optimi
     names = {"output": output, "smoothing": smoothing, "optimizer": optimizer, "decay": decay}
     twin = Twin(algorithm, {**names, "weight": 0.6, "lr": 0.01})
     assert len(twin.w) == 2 * (2 + layers)
-    optimizers, data = steppers(algorithm), batch(3, size=3)
+    optimizers, data = steppers(algorithm, LR), batch(3, size=3)
     for t in range(4):
         take_step(algorithm, optimizers, data, StepContext(t, seed=6))
         twin.step(data.all_images, data.all_labels.tolist(), StepContext(t, seed=6))
-        for got, want in zip(algorithm.network.parameters(), twin.network.parameters(), strict=True):
-            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
-        for got, want in zip(algorithm.discriminator.parameters(), twin.w, strict=True):
-            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-9, atol=1e-11)
+        same(algorithm.network, twin.network)
+        same(algorithm.discriminator, twin.w, rtol=1e-9, atol=1e-11)
     logits = twin.network.head(twin.shown(data.all_images))
     torch.testing.assert_close(algorithm.predict(data.all_images), logits, rtol=1e-10, atol=1e-12)
 
@@ -136,7 +115,7 @@ def test_the_noise_fills_its_range(output: str, low: float) -> None:
 
 def test_equal_features_are_no_trouble() -> None:
     data = batch(2, size=3)
-    same = type(data)(tuple(torch.zeros_like(x) for x in data.images), data.labels)
+    equal = type(data)(tuple(torch.zeros_like(x) for x in data.images), data.labels)
     algorithm = built(2, urm_generator_output="relu")
-    for role, loss in take_step(algorithm, steppers(algorithm), same, StepContext(0)).items():
+    for role, loss in take_step(algorithm, steppers(algorithm, LR), equal, StepContext(0)).items():
         assert loss == loss, role

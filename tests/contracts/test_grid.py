@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import io
+from dataclasses import is_dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -194,13 +195,28 @@ def test_a_loss_can_be_asked_for_twice(
                 assert torch.equal(buffer, state[name]), name
 
 
+def plain_values(algorithm: Algorithm) -> dict[str, Any]:
+    """What an algorithm keeps besides tensors and modules, and the settings of its own optimizers."""
+    kinds = (str, int, float, tuple)
+    kept = {k: v for k, v in vars(algorithm).items() if isinstance(v, kinds) or is_dataclass(v)}
+    return {**kept, "roles": [(role.optimizer, dict(role.settings)) for role in algorithm.roles().values()]}
+
+
 @pytest.mark.parametrize("name", list(ALGORITHMS))
-def test_defaults_are_the_same_in_table_and_class(name: str) -> None:
+def test_defaults_are_the_same_in_row_and_class(name: str) -> None:
     row = ALGORITHMS[name]
-    arguments = inspect.signature(row.build).parameters
-    written = {k: a.default for k, a in arguments.items() if a.kind is inspect.Parameter.KEYWORD_ONLY}
-    assert written == defaults(row.space)
+
+    def build(**settings: Any) -> Algorithm:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(1)
+            return row.build(small_network(channels=1 + row.extra_channels), 3, **settings)
+
+    bare, given = build(), build(**defaults(row.space))
+    assert plain_values(bare) == plain_values(given)
+    assert_same(bare, given)
     assert row.paper
+    with pytest.raises(TypeError, match="no_such_setting"):
+        build(no_such_setting=1)
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
