@@ -15,31 +15,24 @@ import pytest
 import torch
 
 import genie_dg
-from genie_dg.diagnostics._isolation import own_randomness
+from genie_dg._streams import own_randomness
+from genie_dg.algorithms.registry import ALGORITHMS
+from genie_dg.cli.list import agreement
+from genie_dg.protocols.registry import load_protocol
+from genie_dg.protocols.sweep import load_sweep
 
-ROOT = Path(__file__).parent.parent
+from .source_tree import REPOSITORY, modules
 
-
-PACKAGE = Path(genie_dg.__file__).parent
-
-
-def with_examples() -> list[str]:
-    """Every module whose text has an example."""
-    names = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if ">>> " in path.read_text(encoding="utf-8"):
-            parts = ["genie_dg", *path.relative_to(PACKAGE).with_suffix("").parts]
-            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return names
+ROOT = REPOSITORY
+WITH_EXAMPLES = [name for name, module in modules().items() if ">>> " in module.text]
 
 
 def test_examples_are_looked_for_everywhere() -> None:
-    names = with_examples()
-    assert len(names) > 70
-    assert {"genie_dg.check", "genie_dg.optim.genie", "genie_dg.bench.engines._ray_files"} <= set(names)
+    assert len(WITH_EXAMPLES) > 70
+    assert {"genie_dg.check", "genie_dg.optim.genie", "genie_dg.algorithms.groupdro"} <= set(WITH_EXAMPLES)
 
 
-@pytest.mark.parametrize("name", with_examples())
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_docstring_examples(name: str) -> None:
     module = importlib.import_module(name)
     failed, tried = doctest.testmod(module, extraglobs={"torch": torch}, optionflags=doctest.ELLIPSIS)
@@ -47,63 +40,51 @@ def test_docstring_examples(name: str) -> None:
     assert failed == 0
 
 
+def blocks_of(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), flags=re.S)
+
+
+def run(page: str, space: dict[str, Any], blocks: list[str] | None = None) -> dict[str, Any]:
+    """Run the blocks of a page in order, in one namespace, which is returned."""
+    with own_randomness(0):
+        for block in blocks or blocks_of(page):
+            exec(compile(block, page, "exec"), space)
+    return space
+
+
 def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every python block, in order, in one namespace with a model and a loss."""
+    """In one namespace with a model and a loss."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert blocks
     model = torch.nn.Linear(4, 2)
     before = model.weight.detach().clone()
-    space = {"model": model, "loss": model(torch.randn(3, 4)).square().mean()}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), space)
+    run("README.md", {"model": model, "loss": model(torch.randn(3, 4)).square().mean()})
     assert not torch.equal(model.weight, before)
 
 
-def test_the_guide_to_measuring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its blocks are one program; the log it writes ends up in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "measure.md").read_text(), flags=re.S)
-    assert len(blocks) >= 4
-    space: dict[str, object] = {}
-    with own_randomness(0):
-        for block in blocks:
-            exec(compile(block, "measure.md", "exec"), space)
-    assert len((tmp_path / "osgr.jsonl").read_text().splitlines()) == 3
+def osgr_is_logged(space: dict[str, Any]) -> bool:
+    return len(Path("osgr.jsonl").read_text().splitlines()) == 3
 
 
-def test_the_guide_to_jax_runs() -> None:
-    """The first block trains, the second changes a rate by hand."""
-    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "jax.md").read_text(), flags=re.S)
-    space: dict[str, object] = {}
-    exec(compile(first, "jax.md", "exec"), space)
-    assert float(space["loss"](space["params"])) < 1.0  # type: ignore[operator]  # 8 before the first step
-    exec(compile(second, "jax.md", "exec"), space)
+GUIDES: list[tuple[str, int, Any]] = [
+    ("measure.md", 4, osgr_is_logged),
+    ("jax.md", 2, lambda space: float(space["loss"](space["params"])) < 1.0),  # 8 before the first step
+    ("data.md", 2, lambda space: space["training"].state_dict() == {"step": 1}),
+    ("optimizers.md", 4, None),
+    ("backbones.md", 4, None),
+    ("algorithms.md", 2, None),
+    ("learning_rate.md", 1, None),
+]
+"""Pages whose blocks are one program, how many blocks each has at least, and what holds in the end."""
 
 
-def test_the_guide_to_data_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), flags=re.S)
-    assert len(blocks) == 2
-    space: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "data.md", "exec"), space)
-    assert space["training"].state_dict() == {"step": 1}  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("file", "count"),
-    [("optimizers.md", 4), ("backbones.md", 4), ("algorithms.md", 2), ("learning_rate.md", 1)],
-)
-def test_the_guides_to_the_registries_run(
-    file: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("page", "count", "holds"), GUIDES, ids=[page for page, *_ in GUIDES])
+def test_the_guides_run(
+    page: str, count: int, holds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / file).read_text(), flags=re.S)
-    assert len(blocks) >= count
-    space: dict[str, object] = {}
-    with own_randomness(0):
-        for block in blocks:
-            exec(compile(block, file, "exec"), space)
+    assert len(blocks_of(f"docs/{page}")) >= count
+    space = run(f"docs/{page}", {})
+    assert holds is None or holds(space)
 
 
 def test_other_libraries_find_genie_by_name() -> None:
@@ -111,13 +92,12 @@ def test_other_libraries_find_genie_by_name() -> None:
     text = (ROOT / "docs" / "use_in_your_loop.md").read_text()
     section = text[text.index("## By name") : text.index("## An existing DomainBed")]
     in_timm, in_pytorch_optimizer = re.findall(r"```python\n(.*?)```", section, flags=re.S)
-    space: dict[str, Any] = {}
-    exec(compile(in_timm, "use_in_your_loop.md", "exec"), space)
+    space = run("use_in_your_loop.md", {}, [in_timm])
     try:
         assert "genie" in space["timm"].optim.list_optimizers()
         decays = [(len(group["params"]), group["weight_decay"]) for group in space["optimizer"].param_groups]
         assert decays == [(4, 0.0), (2, 1e-4)]  # biases and the norm first, without decay
-        exec(compile(in_pytorch_optimizer, "use_in_your_loop.md", "exec"), space)
+        run("use_in_your_loop.md", space, [in_pytorch_optimizer])
         assert isinstance(space["optimizer"], genie_dg.GENIE)
         assert space["optimizer"].defaults["lr"] == 0.015
     finally:
@@ -126,10 +106,8 @@ def test_other_libraries_find_genie_by_name() -> None:
 
 
 def test_the_files_in_the_guide_to_sweeps_are_accepted(tmp_path: Path) -> None:
-    from genie_dg.protocols.registry import load_protocol
-    from genie_dg.protocols.sweep import load_sweep
 
-    sweep, protocol = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), flags=re.S)
+    sweep, protocol = blocks_of("docs/benchmark.md", "toml")
     (tmp_path / "sweep.toml").write_text(sweep)
     (tmp_path / "protocol.toml").write_text(protocol)
     assert load_sweep(tmp_path / "sweep.toml").trials == 3
@@ -167,7 +145,6 @@ def test_relative_links_lead_somewhere(file: str) -> None:
 
 
 def test_the_pages_say_which_algorithms_several_processes_share() -> None:
-    from genie_dg.algorithms.registry import ALGORITHMS
 
     alone = [row.name for row in ALGORITHMS.values() if row.one_process]
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
@@ -178,8 +155,6 @@ def test_the_pages_say_which_algorithms_several_processes_share() -> None:
 
 
 def test_the_page_on_domainbed_has_every_algorithm_as_its_row_says() -> None:
-    from genie_dg.algorithms.registry import ALGORITHMS
-    from genie_dg.cli.list import agreement
 
     page = (ROOT / "docs" / "domainbed.md").read_text(encoding="utf-8")
     lines = []
