@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     # A model is the run's own algorithm, built and evaluated by the code that trained it; `best` names what
     # results select.
     "inference": LEAVES
-    | {"runs", "results", "data", "bench.assemble", "bench.evaluate", "algorithms.algorithm"},
+    | {"runs", "results", "data", "bench.assemble", "bench.build", "bench.evaluate", "algorithms.algorithm"},
     "bench": LEAVES | SISTERS | {"runs"},  # the only place where sisters meet
     "cli": LEAVES | SISTERS | {"runs", "bench", "results", "inference"},
     "genie_dg": {"optim", "inference", "bench"},  # the package itself offers GENIE, fit, load_model, suggest_lr
@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """For each package, leaf or module of the root: what of ours it may import besides itself."""
 
-CLI_AT_ONCE = LEAVES | {"cli", "bench.options", "runs.config"}
+CLI_AT_ONCE = LEAVES | {"cli", "bench.options", "bench.engines.registry", "runs.config"}
 """What a verb may import at once, as its flags are made of it; the rest is imported when it runs."""
 
 
@@ -90,8 +90,8 @@ def test_the_rules_hold() -> None:
 
 
 def test_everything_has_a_rule() -> None:
-    tops = {module.top for module in (PACKAGE | PAPER).values()}
-    assert tops == set(ALLOWED)
+    assert {module.top for module in PACKAGE.values()} == set(ALLOWED) - {"paper"}
+    assert {module.top for module in PAPER.values()} == {"paper"}
     assert {"check", "registry", "search_space", "runtime", "statistics", "facts"} <= LEAVES
 
 

@@ -120,9 +120,9 @@ def watch_again(folder: Path) -> None:
 
 def test_curves_of_the_chosen_draws(tmp_path: Path) -> None:
     folder = small_study(tmp_path / "studies", ROWS)
-    assert "OSGR and balance" not in made(folder)
+    assert "OSGR and balance" not in page_of(folder)
     watch_again(folder)
-    page = made(folder)
+    page = page_of(folder)
     assert "measured at 2 steps along the way" in page
     assert "![OSGR and balance over training](figures/watched.png)" in page
     assert re.search(r"\| genie +\| 0\.375 ± 0\.050 +\| 0\.800 ± 0\.000 ", page)
@@ -134,7 +134,7 @@ def test_curves_of_the_chosen_draws(tmp_path: Path) -> None:
     assert (mean, error) == (pytest.approx(0.40), pytest.approx(0.05))  # of 0.35 and 0.45
 
 
-def made(folder: Path) -> str:
+def page_of(folder: Path) -> str:
     assert runpy.run_path(str(STUDIES / "page.py"))["main"]([str(folder)]) == 0
     return (folder / "README.md").read_text()
 
@@ -143,7 +143,7 @@ def test_a_finished_study(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("before\n<!-- verdict of mine -->\nold\n<!-- end of verdict -->\nafter\n")
     folder = small_study(tmp_path / "studies", ROWS, name="mine")
-    page = made(folder)
+    page = page_of(folder)
     assert readme.read_text().startswith("before\n<!-- verdict of mine -->\n1. GENIE as published")
     assert readme.read_text().endswith("from Adam.\n<!-- end of verdict -->\nafter\n")
     assert "GENIE as published reaches 66.6 % on the domain left out and tuned Adam 61.6 %" in page
@@ -164,9 +164,9 @@ def test_a_finished_study(tmp_path: Path) -> None:
 def test_draws_of_a_wider_range_are_beside_the_table_and_only_when_complete(tmp_path: Path) -> None:
     """Its best rate is 5 points better: six draws instead of three, and no other number changes."""
     rows = {**ROWS, "genie-wider": 0.70}
-    plain = made(small_study(tmp_path / "plain", ROWS))
-    page = made(small_study(tmp_path / "whole", rows, first_draw=3))
-    part = made(small_study(tmp_path / "part", rows, missing=1, first_draw=3))
+    plain = page_of(small_study(tmp_path / "plain", ROWS))
+    page = page_of(small_study(tmp_path / "whole", rows, first_draw=3))
+    part = page_of(small_study(tmp_path / "part", rows, missing=1, first_draw=3))
     assert part == plain
     before, _, added = page.partition("\nThose ranges were made wider")
     assert plain.startswith(before)
@@ -176,9 +176,9 @@ def test_draws_of_a_wider_range_are_beside_the_table_and_only_when_complete(tmp_
 
 def test_a_run_that_diverged_is_a_draw_that_is_never_chosen(tmp_path: Path) -> None:
     """The third draw of GENIE is 4 points worse than the second, and with a loss that is NaN 55 points."""
-    plain = made(small_study(tmp_path / "plain", ROWS))
+    plain = page_of(small_study(tmp_path / "plain", ROWS))
     folder = small_study(tmp_path / "some", ROWS, diverged="genie")
-    page = made(folder)
+    page = page_of(folder)
     assert "count as draws, with the accuracy of their last record: genie: 8 of 24." in page
     assert "count as draws" not in plain
     assert "under way" not in page
@@ -191,9 +191,9 @@ def test_a_run_that_diverged_is_a_draw_that_is_never_chosen(tmp_path: Path) -> N
 
 def test_optimizers_inside_a_complete_algorithm_are_shown_and_judged(tmp_path: Path) -> None:
     """GENIE is 5 points above Adam inside CORAL; inside RSC a run is missing."""
-    plain = made(small_study(tmp_path / "plain", ROWS))
+    plain = page_of(small_study(tmp_path / "plain", ROWS))
     folder = small_study(tmp_path / "whole", ROWS, inside={"CORAL": 0, "RSC": 1})
-    page = made(folder)
+    page = page_of(folder)
     before, _, added = page.partition("## Inside DG algorithms")
     assert plain.startswith(before.rstrip())
     assert re.search(r"\| CORAL genie +\| \+5\.00 +\| .* \| 8/0/0 ", added)
@@ -205,7 +205,7 @@ def test_optimizers_inside_a_complete_algorithm_are_shown_and_judged(tmp_path: P
 
 
 def test_rows_that_are_not_complete_are_named_and_not_judged(tmp_path: Path) -> None:
-    page = made(small_study(tmp_path / "studies", {"adam": 0.6, "sgd": 0.4, "genie": 0.65}, missing=1))
+    page = page_of(small_study(tmp_path / "studies", {"adam": 0.6, "sgd": 0.4, "genie": 0.65}, missing=1))
     assert "71 of 96 runs" in page
     assert "genie (23 of 24), msvag (0 of 24)" in page
     assert "The best of the finished rows is Adam (61.6 %)" in page
@@ -213,7 +213,7 @@ def test_rows_that_are_not_complete_are_named_and_not_judged(tmp_path: Path) -> 
 
 
 def test_with_one_row_nothing_is_compared(tmp_path: Path) -> None:
-    page = made(small_study(tmp_path / "studies", {"adam": 0.6}))
+    page = page_of(small_study(tmp_path / "studies", {"adam": 0.6}))
     assert "Not decided yet: 24 of 96 runs are done" in page
     assert "## Differences" not in page
 
@@ -221,7 +221,7 @@ def test_with_one_row_nothing_is_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize("study", sorted(path.parent.name for path in STUDIES.glob("*/runs.tar.xz")))
 def test_the_committed_page_is_that_of_the_committed_records(study: str, tmp_path: Path) -> None:
     shutil.copytree(STUDIES / study, tmp_path / study)
-    assert made(tmp_path / study) == (STUDIES / study / "README.md").read_text()
+    assert page_of(tmp_path / study) == (STUDIES / study / "README.md").read_text()
 
 
 @pytest.mark.parametrize("study", sorted(path.parent.name for path in STUDIES.glob("*/sweep.toml")))
@@ -239,8 +239,8 @@ def test_fashion_is_turned_and_recoloured(tmp_path: Path) -> None:
 import runpy
 runpy.run_path({str(STUDIES / "fashion" / "set.py")!r})
 from genie_dg.data.registry import open_data
-made = open_data("turned-fashion", {str(tmp_path)!r})
-for domain in made.domains:
+turned = open_data("turned-fashion", {str(tmp_path)!r})
+for domain in turned.domains:
     pixels = domain.images
     print(domain.name, len(domain), tuple(pixels.shape[1:]), pixels[:, :, 0, 0].min(0).values.tolist())
 """

@@ -113,12 +113,14 @@ PUBLISHED = {
 def test_rules_of_every_data_set(dataset: str) -> None:
     weight, (steps, low, high), variances, size = PUBLISHED[dataset]
     listed = entries(DOMAINBED, dataset, rdm.ROW, OPTIMIZERS["adam"])
-    found = {e.key: (e.setting.default, e.setting.rule) for e in listed}
-    assert found["rdm_lambda"] == weight
-    assert found["rdm_penalty_anneal_iters"] == (steps, Uniform(low, high, whole=True))
-    assert found["variance_weight"] == ((0.004, Uniform(0.001, 0.007)) if variances else (0.0, Choice((0.0,))))
-    assert found["rdm_lr"] == (1.5e-5, Uniform(8e-6, 2e-5))
+    settings = {e.key: (e.setting.default, e.setting.rule) for e in listed}
+    assert settings["rdm_lambda"] == weight
+    assert settings["rdm_penalty_anneal_iters"] == (steps, Uniform(low, high, whole=True))
+    assert settings["variance_weight"] == (
+        (0.004, Uniform(0.001, 0.007)) if variances else (0.0, Choice((0.0,)))
+    )
+    assert settings["rdm_lr"] == (1.5e-5, Uniform(8e-6, 2e-5))
     small = (64, LogUniform(3, 9, base=2.0, whole=True))
-    assert found["batch_size"] == (small if size is None else (size[0], Uniform(*size[1:], whole=True)))
+    assert settings["batch_size"] == (small if size is None else (size[0], Uniform(*size[1:], whole=True)))
     drawn = draw(DOMAINBED, dataset, rdm.ROW, OPTIMIZERS["adam"], 3, 1)
     rdm.RDM(small_network(), 3, **drawn.algorithm_settings)

@@ -58,13 +58,13 @@ class Twin:
         uniform = torch.rand(2, n, generator=generator, dtype=torch.float64)
         soft = self.s["smoothing"]
         real = [1 - soft + soft * u for u in uniform[0].tolist()]
-        made = [soft * u for u in uniform[1].tolist()]
+        fake = [soft * u for u in uniform[1].tolist()]
         z = self.shown(images)
         logits = self.network.head(z)
         right = sum(-torch.log_softmax(logits[i], 0)[labels[i]] for i in range(n)) / n
         loss = right + self.s["weight"] * self.surprise(z, [1.0] * n)
         descend(loss, list(self.network.parameters()), LR)
-        self.adversary(self.surprise(noise, real) + self.s["weight"] * self.surprise(z.detach(), made))
+        self.adversary(self.surprise(noise, real) + self.s["weight"] * self.surprise(z.detach(), fake))
 
     def adversary(self, loss: Tensor) -> None:
         if self.s["optimizer"] == "adam":
@@ -105,8 +105,8 @@ def test_steps_equal_the_twin(output: str, smoothing: float, layers: int, optimi
 @pytest.mark.parametrize(("output", "low"), [("tanh", -1.0), ("relu", 0.0), ("sigmoid", 0.0)])
 def test_the_noise_fills_its_range(output: str, low: float) -> None:
     algorithm = built(urm_generator_output=output, urm_discriminator_label_smoothing=0.2)
-    noise, (real, made) = algorithm._drawn(torch.zeros(500, 1), StepContext(0).generator())
-    for values, least, most in ((noise, low, 1.0), (real, 0.8, 1.0), (made, 0.0, 0.2)):
+    noise, (real, fake) = algorithm._drawn(torch.zeros(500, 1), StepContext(0).generator())
+    for values, least, most in ((noise, low, 1.0), (real, 0.8, 1.0), (fake, 0.0, 0.2)):
         width = most - least
         assert least <= values.min() < least + 0.02 * width
         assert most - 0.02 * width < values.max() <= most
