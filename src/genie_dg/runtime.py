@@ -41,7 +41,7 @@ def keep_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
     done = [mallopt(setting, value) for setting, value in MALLOC.items()]
-    return min(done) == 1
+    return all(value == 1 for value in done)
 
 
 @contextmanager
