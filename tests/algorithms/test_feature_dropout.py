@@ -18,7 +18,7 @@ from torch.nn import functional
 from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench.assemble import build_optimizers
+from genie_dg.bench.build import build_optimizers
 from genie_dg.bench.step import take_step
 from genie_dg.models._featurizer import Featurizer as Backbone
 from genie_dg.models.classifier import Classifier

@@ -1,11 +1,10 @@
 """DiWA: the mean of the weights of finished runs, as a run of its own (Rame et al., NeurIPS 2022).
 
 Runs that differ in their draw of hyper-parameters only start from the same weights, which is what lets their
-mean be a good model. `average` takes the weights that such runs kept (``model.pt``: by default those of the
-record with the best validation; the last ones in runs that kept these, or are from before there was a choice),
-averages all of them (``"uniform"``) or those that help on the validation parts of the training domains
-(``"greedy"``, the paper's restricted average), evaluates the mean, and stores it as a run that tables and
-reports show as ``ALGORITHM+DiWA``.
+mean be a good model. `average_runs` takes the weights that such runs kept (``model.pt``: by default those of
+the record with the best validation), averages all of them (``"uniform"``) or those that help on the validation
+parts of the training domains (``"greedy"``, the paper's restricted average), evaluates the mean, and stores it
+as a run that tables and reports show as ``ALGORITHM+DiWA``.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from torch import Tensor
 from genie_dg.check import InputError, one_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.files import FileError, read_whole
-from genie_dg.runs import folder as files
 from genie_dg.runs.config import RunConfig, canonical, from_mapping
+from genie_dg.runs.folder import CONFIG, DONE, MODEL, alone, begin, cut_records, is_done, read_records
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.read import run_folders
 from genie_dg.runs.record import Record
@@ -34,15 +33,12 @@ from genie_dg.runtime import same_kernels
 from genie_dg.statistics import mean
 
 from .assemble import Parts, assemble
-from .evaluate import score
+from .evaluate import make_record, score
 from .keep import model_file
 from .options import RunOptions
-from .train import evaluate
 
 CHOICES = ("uniform", "greedy")
 """All runs, or only those that do not lower the validation accuracy of the mean."""
-
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Member:
     records: tuple[Record, ...] = ()
 
 
-def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> State:
+def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of every floating tensor that all states have in the same shape; the rest is the first one's.
 
     >>> mean = mean_weights([{"w": torch.tensor([1.0]), "n": torch.tensor(3)},
@@ -71,58 +67,55 @@ def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> State:
     return first
 
 
-def finished(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[Member]:
+def _finished_runs(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[Member]:
     """The runs of a folder on a data set that are complete, trained, and still have their weights."""
     for path in map(Path, run_folders(str(folder))):
-        if not files.is_done(path) or not (path / files.CONFIG).exists():
-            if os.path.lexists(path / files.DONE):
-                problems.append(
-                    f"In {path}, {files.DONE} or {files.CONFIG} is not a regular file; the run is left out."
-                )
+        if not is_done(path) or not (path / CONFIG).exists():
+            if os.path.lexists(path / DONE):
+                problems.append(f"In {path}, {DONE} or {CONFIG} is not a regular file; the run is left out.")
             continue
         try:
-            config = from_mapping(json.loads(read_whole(path / files.CONFIG)))
+            config = from_mapping(json.loads(read_whole(path / CONFIG)))
             if config.dataset != data.name or config.average_of:
                 continue
             check_seal(path)
-            records = files.read_records(path, len(data.domains))
+            records = read_records(path, len(data.domains))
         except (FileError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
             problems.append(f"{path} cannot be read ({str(error).rstrip('.')}); it is left out.")
             continue
-        if not (path / files.MODEL).exists():
-            problems.append(f"{path} has no {files.MODEL}; it is left out.")
+        if not (path / MODEL).exists():
+            problems.append(f"{path} has no {MODEL}; it is left out.")
             continue
         yield Member(config, path, tuple(records))
 
 
-def weights_of(member: Member) -> tuple[float, State]:
+def _kept_weights(member: Member) -> tuple[float, Mapping[str, Tensor]]:
     """The weights that a run kept, after their accuracy on the validation parts of the training domains."""
-    model = ModelFile.load(member.folder / files.MODEL)
+    path, steps = member.folder / MODEL, [record.step for record in member.records]
+    model = ModelFile.load(path)
     if model.config != member.config:
-        raise DamagedFile(f"{member.folder / files.MODEL} is of the run {model.config.run_id}")
-    steps = [record.step for record in member.records]
-    step = model.record.get("step", steps[-1] if steps else -1)  # files of before held the last record
-    if step not in steps:
-        raise DamagedFile(f"{member.folder / files.MODEL} is of step {step}, which has no record")
-    return member.records[steps.index(step)].validation(member.config.test_domains), dict(model.algorithm)
+        raise DamagedFile(f"{path} is of the run {model.config.run_id}")
+    if (step := model.record.get("step")) not in steps:
+        raise DamagedFile(f"{path} is of step {step}, which has no record")
+    return member.records[steps.index(step)].validation(member.config.test_domains), model.algorithm
 
 
-def groups(members: Sequence[Member]) -> list[list[Member]]:
+def groups_of_draws(members: Sequence[Member]) -> list[list[Member]]:
     """Runs that differ in their draw only."""
     by_kind: dict[str, list[Member]] = {}
     for member in members:
-        by_kind.setdefault(canonical(without_draw(member.config)), []).append(member)
+        by_kind.setdefault(canonical(_without_draw(member.config)), []).append(member)
     return [some for some in by_kind.values() if len(some) > 1]
 
 
-def without_draw(config: RunConfig) -> RunConfig:
+def _without_draw(config: RunConfig) -> RunConfig:
     """The configuration without what a draw decides."""
     return replace(
         config, algorithm_settings={}, optimizer_settings={}, batch_size=1, dropout=0.0, hparams_seed=0
     )
 
 
-def average(
+def average_runs(
     data: DomainSet,
     options: RunOptions,
     choice: str = "uniform",
@@ -140,7 +133,7 @@ def average(
     one_of("choice", choice, CHOICES)
     problems: list[str] = []
     averaged = 0
-    for members in groups(list(finished(Path(options.out), data, problems))):
+    for members in groups_of_draws(list(_finished_runs(Path(options.out), data, problems))):
         chosen = _in_order(members, problems)
         if len(chosen) > 1:
             with same_kernels(chosen[0][0].config.threads):
@@ -154,48 +147,48 @@ def average(
     return problems
 
 
-def _in_order(members: Sequence[Member], problems: list[str]) -> list[tuple[Member, State]]:
+def _in_order(members: Sequence[Member], problems: list[str]) -> list[tuple[Member, Mapping[str, Tensor]]]:
     """Runs with their weights, the best by validation first, ties to the smaller draw, without damaged ones."""
-    found = []
+    usable = []
     for member in members:
         try:
-            validation, weights = weights_of(member)
+            validation, weights = _kept_weights(member)
         except DamagedFile as error:
             problems.append(f"{error}; the run is left out.")
         else:
-            found.append((-validation, member.config.hparams_seed, member, weights))
-    found.sort(key=lambda one: one[:2])
-    return [(member, weights) for _, _, member, weights in found]
+            usable.append((-validation, member.config.hparams_seed, member, weights))
+    usable.sort(key=lambda one: one[:2])
+    return [(member, weights) for _, _, member, weights in usable]
 
 
 def _average(
-    chosen: Sequence[tuple[Member, State]], data: DomainSet, options: RunOptions, choice: str
+    chosen: Sequence[tuple[Member, Mapping[str, Tensor]]], data: DomainSet, options: RunOptions, choice: str
 ) -> tuple[RunConfig, Record | None, int]:
     members, states = [member for member, _ in chosen], [weights for _, weights in chosen]
     parts = assemble(members[0].config, data, options)
-    kept = list(range(len(members))) if choice == "uniform" else greedy(parts, states)
+    kept = list(range(len(members))) if choice == "uniform" else _greedy(parts, states)
     best = members[0].config
     config = replace(
-        without_draw(best),
+        _without_draw(best),
         batch_size=best.batch_size,
         average_of=tuple(members[k].config.run_id for k in kept),
     )
     folder = Path(options.out) / config.run_id
-    with files.alone(folder):
-        if files.is_done(folder):
+    with alone(folder):
+        if is_done(folder):
             return config, None, len(kept)
         weights = mean_weights([states[k] for k in kept])
         parts.algorithm.load_state_dict(weights)
-        record = evaluate(parts, config.steps - 1, [])
+        record = make_record(parts, config.steps - 1, [])
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
-        files.begin(folder, config, {**meta, "choice": choice})
-        files.cut_records(folder, [record])
-        model_file(parts, record, weights, config, averaged=True).save(folder / files.MODEL)
+        begin(folder, config, {**meta, "choice": choice})
+        cut_records(folder, [record])
+        model_file(parts, record, weights, config, averaged=True).save(folder / MODEL)
         seal(folder)
     return config, record, len(kept)
 
 
-def greedy(parts: Parts, states: Sequence[Mapping[str, Any]]) -> list[int]:
+def _greedy(parts: Parts, states: Sequence[Mapping[str, Any]]) -> list[int]:
     """Positions of the runs that are kept: each, best first, if the mean with it is no worse on validation."""
     kept: list[int] = []
     best = float("-inf")

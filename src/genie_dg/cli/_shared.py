@@ -157,9 +157,9 @@ def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
 
 def usual_size(data: DomainSet, device: str) -> int:
     """The size of pictures when none is named: what suits them, on a CPU at most `QUICK` pixels."""
-    from genie_dg.bench.fit import SIZES, suiting_size
+    from genie_dg.bench.fit import PICTURE_SIZES, suiting_size
 
-    return suiting_size(data, QUICK if device == "cpu" else SIZES[-1])
+    return suiting_size(data, QUICK if device == "cpu" else PICTURE_SIZES[-1])
 
 
 def read_labelled(

@@ -19,7 +19,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.bench.assemble import EVALUATION_BATCH, build_algorithm
+from genie_dg.bench.assemble import EVALUATION_BATCH
+from genie_dg.bench.build import build_algorithm
 from genie_dg.check import whole_number
 from genie_dg.data.domains import DataError
 from genie_dg.data.encoding import encoding_from
@@ -249,7 +250,7 @@ def _built(stored: ModelFile, path: Path) -> Algorithm:
     config = stored.config
     frozen = config.pretrained if config.freeze_statistics is None else config.freeze_statistics
     plain = replace(config, pretrained=False, weights_digest="", freeze_statistics=frozen)
-    algorithm = build_algorithm(plain, len(stored.classes), stored.channels, stored.size, len(stored.sources))
+    algorithm = build_algorithm(plain, len(stored.classes), (stored.channels, stored.size), len(stored.sources))
     try:
         algorithm.load_state_dict(dict(stored.algorithm))
     except RuntimeError as error:
