@@ -12,8 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 import genie_dg
-from genie_dg.inference.nearest import Examples
-from genie_dg.inference.serve import Server
+from genie_dg.inference.serve import Examples, Server
 from tests.chromium import browser
 from tests.data.pictures import write
 

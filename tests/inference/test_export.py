@@ -20,7 +20,7 @@ from genie_dg.bench.keep import model_file
 from genie_dg.check import InputError
 from genie_dg.files import FileError
 from genie_dg.inference import export as module
-from genie_dg.inference.export import FORMS, TOLERANCE, Form, export
+from genie_dg.inference.export import EXPORT_FORMS, TOLERANCE, Form, export
 from genie_dg.inference.model import Model
 from genie_dg.runs.config import RunConfig
 from tests.data.pictures import KINDS, write
@@ -107,7 +107,7 @@ def test_an_export_that_differs_is_not_kept(
             original.logits(images) + 2 * TOLERANCE * original.logits(images).abs().clamp(min=1)
         )
 
-    monkeypatch.setitem(FORMS, "wrong", Form(slightly_wrong, ".wrong"))
+    monkeypatch.setitem(EXPORT_FORMS, "wrong", Form(slightly_wrong, ".wrong"))
     with pytest.raises(FileError, match="differs from the original by"):
         export(model, "wrong", tmp_path / "a.wrong")
     assert list(tmp_path.iterdir()) == []

@@ -148,7 +148,7 @@ def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
     """The model that was named, on the device that was asked for."""
     require(purpose, "bench", {"numpy": "numpy", "PIL": "pillow", "polars": "polars", "msgspec": "msgspec"})
     from genie_dg.bench.request import load_plugin, usable_device
-    from genie_dg.inference.load import load_model
+    from genie_dg.inference.model import load_model
 
     for file in arguments.plugin:
         load_plugin(Path(file))
