@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from genie_dg.bench.assemble import assemble
-from genie_dg.bench.diwa import Member, average_runs, groups_of_draws, mean_weights
+from genie_dg.bench.diwa import average_runs, groups_of_draws, mean_weights
 from genie_dg.bench.evaluate import score
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import train
@@ -129,10 +129,10 @@ def test_runs_that_cannot_be_used_are_named(
 
 
 def test_only_draws_may_differ() -> None:
-    def members(*configs: RunConfig) -> list[Member]:
-        return [Member(config, Path()) for config in configs]
+    def groups(*configs: RunConfig) -> list[dict[Path, RunConfig]]:
+        return groups_of_draws((config, Path(config.run_id)) for config in configs)
 
     one = replace(BASE, hparams_seed=1, dropout=0.1, batch_size=8, optimizer_settings={"lr": 1.0})
-    assert len(groups_of_draws(members(BASE, one))) == 1
+    assert len(groups(BASE, one)) == 1
     for other in ({"algorithm": "CORAL"}, {"optimizer": "genie"}, {"trial_seed": 1}, {"steps": 31}):
-        assert groups_of_draws(members(BASE, replace(one, **other))) == []
+        assert groups(BASE, replace(one, **other)) == []

@@ -36,6 +36,7 @@ from genie_dg.runs.folder import (
     is_done,
     model_of,
     read_records,
+    remove_checkpoints,
 )
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import Record
@@ -152,14 +153,13 @@ def set_model_aside(config: RunConfig, folder: Path, step: int) -> None:
         write_whole(aside, read_whole(path))
 
 
-def remove_checkpoints(config: RunConfig, folder: Path, more: bool) -> None:
+def clear_checkpoints(config: RunConfig, folder: Path, more: bool) -> None:
     """Of a complete run; with ``more`` the one that a longer run can go on from is kept."""
     on_grid = (config.steps - 1) % config.checkpoint_every == 0
     path = folder / (CHECKPOINT if on_grid else BEFORE)
     if more and path.exists() and not steps_decide(config):
         path.replace(folder / CONTINUE)
-    for name in (CHECKPOINT, BEFORE):
-        (folder / name).unlink(missing_ok=True)
+    remove_checkpoints(folder)
 
 
 def go_on(config: RunConfig, folder: Path, keep: str) -> str:

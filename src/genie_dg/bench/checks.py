@@ -7,7 +7,6 @@ numbers, and the first loss is asked for there; optimizers on a parameter of one
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from genie_dg.models.classifier import build_network
 from genie_dg.optim.passes import Passes
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.runs.config import RunConfig
+from genie_dg.runs.seal import digest_of
 
 from .build import algorithm_on, refusals
 from .options import RunOptions
@@ -52,18 +52,11 @@ def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
 
 def weights_digest(weights: str) -> str:
     """Sixteen hexadecimal digits that name the contents of a file of weights; empty for no file."""
-    if not weights:
-        return ""
-    digest, path = hashlib.sha256(), Path(weights)
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is not a file; name a file of weights.")
     try:
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+        return digest_of(Path(weights))[:16] if weights else ""
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a file of weights.") from error
-    return digest.hexdigest()[:16]
+        reason = error.strerror or "it is not a file"
+        raise InputError(f"{weights} cannot be read ({reason}); name a file of weights.") from error
 
 
 def check_identity(config: RunConfig, data: DomainSet, options: RunOptions) -> None:

@@ -40,7 +40,7 @@ from genie_dg.runtime import keep_memory, same_kernels
 
 from .assemble import Parts
 from .build import seed_of, usual_lr, whole_gradients
-from .checkpoint import TrainingState, remove_checkpoints, set_model_aside
+from .checkpoint import TrainingState, clear_checkpoints, set_model_aside
 from .evaluate import has_stalled, make_record
 from .keep import Kept, model_file
 from .options import KEEP
@@ -98,7 +98,7 @@ def train(
         if is_done(folder):
             check_seal(folder)
             if world.first:  # killed right after the mark was made
-                remove_checkpoints(config, folder, more)
+                clear_checkpoints(config, folder, more)
             return read_records(folder, len(parts.domains))
         start, records = state.resume()
         writer = _Writer(state, start, records, more, watcher) if world.first else None
@@ -172,7 +172,7 @@ def _finish(state: TrainingState, records: list[Record], more: bool) -> None:
                 model_file(parts, record, averaged=True).save(folder / AVERAGE_MODEL)
     if first:
         seal(folder)
-        remove_checkpoints(parts.config, folder, more)
+        clear_checkpoints(parts.config, folder, more)
 
 
 def take_steps(

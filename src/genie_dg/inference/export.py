@@ -7,7 +7,6 @@ the output is logits.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import warnings
@@ -20,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genie_dg.check import InputError, MissingPackage, folder, one_of
+from genie_dg.check import InputError, folder, one_of
 from genie_dg.files import FileError
 
-from ._file import SAFETENSORS, read_model_file, write_safetensors
+from ._file import SAFETENSORS, optional_package, read_model_file, write_safetensors
 from .model import Model
 from .pictures import Picture
 
@@ -146,7 +145,7 @@ def _example(model: Model) -> Tensor:
 
 def _onnx(model: Model, path: Path) -> _Run:
     for package in ("onnx", "onnxscript", "onnxruntime"):
-        _need(package)
+        optional_package(package)
     with warnings.catch_warnings(), _refusal(model, "onnx"):
         warnings.simplefilter("ignore")  # the exporter warns of its own internals
         program: Any = torch.onnx.export(
@@ -160,7 +159,7 @@ def _onnx(model: Model, path: Path) -> _Run:
         )
         program.model.metadata_props["genie_dg"] = json.dumps(description(model))
         program.save(str(path), external_data=False)
-    session = _need("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = optional_package("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
@@ -198,16 +197,6 @@ def _refusal(model: Model, form: str) -> Iterator[None]:
         raise InputError(
             f"{model.config.algorithm} on {model.config.backbone} cannot be written as {form} "
             f"({type(error).__name__}: {first.rstrip('.')}); try another form."
-        ) from error
-
-
-def _need(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f"Export to ONNX needs {package}, not installed here; "
-            'run pip install "genie-dg[export]" and try again.'
         ) from error
 
 

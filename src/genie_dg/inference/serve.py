@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -122,10 +122,6 @@ class _Refusal(Exception):
         self.status = status
 
 
-_LAST_ANSWERS = 5.0
-"""Seconds that answers have when the server is closed."""
-
-
 class Server(ThreadingHTTPServer):
     """Serves one model; ``serve_forever()`` starts it, ``shutdown()`` ends it.
 
@@ -135,11 +131,10 @@ class Server(ThreadingHTTPServer):
         examples: an index of training pictures, where the page is to show the nearest ones.
     """
 
-    daemon_threads = True
+    daemon_threads = False  # server_close waits for answers: Python would end in the middle of torch
 
     def __init__(self, model: Model, port: int, examples: Examples | None = None) -> None:
         self.model, self.examples, self.one_at_a_time = model, examples, Lock()
-        self._answering: list[Thread] = []
         try:
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as error:
@@ -148,22 +143,6 @@ class Server(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{HOST}:{self.server_port}/"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, which `server_close` knows of."""
-        thread = Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        self._answering = [*(one for one in self._answering if one.is_alive()), thread]
-        thread.start()
-
-    def server_close(self) -> None:
-        """Close, and give answers that are under way a moment.
-
-        Python ends the process for a thread that it stops inside torch ("terminate called without an active
-        exception"), so that Ctrl-C right after an answer looked like a crash.
-        """
-        super().server_close()
-        for thread in self._answering:
-            thread.join(_LAST_ANSWERS / len(self._answering))
 
     def predict(self, data: bytes) -> dict[str, Any]:
         """What the page shows of a picture."""
@@ -183,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     server_version = f"genie-dg/{__version__}"
     sys_version = ""
-    timeout = 30
+    timeout = 10  # of a client that sends nothing
 
     def do_GET(self) -> None:
         self._answer(self._get)
