@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from genie_dg.bench import tracking
-from genie_dg.bench.engines._ray_files import TO_RESUME, files_at, train_remotely
 from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.tracker import TRACKERS, TrackedRun, Tracker, TrackerRow
 from genie_dg.check import InputError
@@ -23,11 +21,9 @@ from .trackers.runs import (
     CONFIG,
     OPENED,
     STEPS,
-    Interrupted,
     Point,
     expected,
     job_in,
-    stop_at,
     train_in_two_attempts,
 )
 
@@ -86,29 +82,6 @@ def test_a_run_in_two_attempts_has_every_point_once(memory: Memory, tmp_path: Pa
     assert all(isinstance(value, str | int | float) for value in told.values())
 
 
-class Nobody:
-    """A handle of Ray's whose every call comes to nothing."""
-
-    def __getattr__(self, name: str) -> Nobody:
-        return self
-
-    def __call__(self, *arguments: object) -> Nobody:
-        return self
-
-
-def test_a_run_that_goes_on_on_another_node_has_every_point_once(memory: Memory, tmp_path: Path) -> None:
-    """A node of a cluster trains in a folder of its own, from the files that it is sent."""
-    job = job_in(tmp_path, "memory")
-    with pytest.raises(Interrupted):
-        run_job(job, OPENED, stop_at(4))
-    reason, sent = train_remotely(job.to_json(), files_at(job.folder, TO_RESUME), "1", Nobody())
-    assert reason == ""
-    (job.folder / "records.jsonl").write_bytes(sent["records.jsonl"])
-    assert sorted(memory.points) == expected(job.folder)
-    assert len({run.folder for run in memory.opened}) == 2
-    assert memory.states == ["failed", "finished"]
-
-
 def test_a_finished_run_is_not_sent(memory: Memory, tmp_path: Path) -> None:
     run_job(job_in(tmp_path, ""), OPENED)
     run_job(job_in(tmp_path, "memory"), OPENED)
@@ -148,17 +121,6 @@ def test_a_tracker_that_is_back_gets_what_is_made_from_then_on(
         run_job(job, OPENED, repair)
     assert sorted(memory.points) == [point for point in expected(job.folder) if point[1] > 4]
     assert memory.states == ["finished"]
-
-
-def test_what_is_tracked_is_trained_as_what_is_not(memory: Memory, tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        jobs = [job_in(tmp_path / name, name) for name in ("", "memory", "tensorboard,memory")]
-        for job in jobs:
-            run_job(job, OPENED)
-    for name in ("config.json", "records.jsonl", "model.pt"):
-        assert len({(job.folder / name).read_bytes() for job in jobs}) == 1
-    assert memory.states == 2 * ["finished"]
 
 
 def test_a_run_that_another_process_trains_is_not_touched(memory: Memory, tmp_path: Path) -> None:

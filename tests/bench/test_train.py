@@ -14,7 +14,7 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
-from genie_dg.bench.train import Losses, NotFinite, take_steps, train
+from genie_dg.bench.train import Losses, NotFinite, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.files import Busy, FileError, FileWarning
@@ -177,16 +177,6 @@ def test_losses_of_a_device_are_read_together_and_the_first_bad_step_is_named(di
     away.add(7, bad)
     with pytest.raises(NotFinite, match="The loss of step 6 is nan; lower the learning rate of adam"):
         away.read()
-
-
-def test_steps_in_memory_end_with_a_check_of_what_nobody_read(digits: DomainSet) -> None:
-    config = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30}, steps=9)
-    parts = assemble(config, digits)
-    losses = Losses(replace(parts, device=torch.device("meta")))
-    taken: list[int] = []
-    with torch.random.fork_rng(devices=[]), pytest.raises(NotFinite, match="lower the learning rate of sgd"):
-        taken.extend(take_steps(parts, losses=losses))
-    assert taken == list(range(9))
 
 
 def test_a_folder_of_another_run_is_refused(digits: DomainSet, tmp_path: Path) -> None:

@@ -130,16 +130,6 @@ def test_a_broken_picture_is_told_and_left_out(model: Model, picture_run: Pictur
         evaluate_as_table(model, open_folder(tmp_path / "art"))
 
 
-def test_a_set_without_a_usable_picture_is_refused(model: Model, tmp_path: Path) -> None:
-    (tmp_path / "set" / "d" / "cat").mkdir(parents=True)
-    (tmp_path / "set" / "d" / "cat" / "a.png").write_bytes(b"")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        data = open_labelled(str(tmp_path / "set"), model)
-    with pytest.raises(DataError, match="No picture of set can be used"):
-        evaluate(model, data)
-
-
 def test_labelled_rows_keep_to_the_columns_of_the_model(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("site,outcome,sex,age,new\nb,well,f,1,2\na,sick,m,3,4\n")

@@ -86,13 +86,6 @@ def test_torchscript_runs_without_this_package(model: Model, pictures: list[Path
     )
 
 
-def test_safetensors_are_loaded_back_to_the_bit(model: Model, pictures: list[Path], tmp_path: Path) -> None:
-    done = export(model, "safetensors", tmp_path / "a.safetensors", pictures)
-    again = genie_dg.load_model(tmp_path / "a.safetensors")
-    assert torch.equal(again.probabilities(pictures), model.probabilities(pictures))
-    assert (done.difference, again.record, again.classes) == (0.0, model.record, model.classes)
-
-
 def test_random_pictures_stand_in(model: Model, tmp_path: Path) -> None:
     done = export(model, "safetensors", tmp_path / "a.safetensors")
     assert (done.real, done.pictures, done.batch_matters) == (False, 8, False)

@@ -64,11 +64,3 @@ def test_an_edge_belongs_to_the_bin_below() -> None:
     assert [one.count for one in listed] == [2, 1, 0, 1]
     assert listed[0].accuracy == 1.0
     assert listed[2].accuracy is None
-
-
-def test_a_calibrated_model_has_no_error_and_a_sure_wrong_one_all() -> None:
-    confidence = np.array([0.5, 0.5, 1.0, 1.0])
-    assert (
-        metrics.calibration_error(metrics.confidence_bins(confidence, np.array([True, False, True, True]))) == 0
-    )
-    assert metrics.calibration_error(metrics.confidence_bins(np.ones(3), np.zeros(3, dtype=bool))) == 1

@@ -83,12 +83,6 @@ def test_every_form_of_a_picture_is_the_same_picture(picture_run: PictureRun, st
     assert torch.equal(model.module(model.preprocess(path)[None]).softmax(1), expected)
 
 
-def test_exif_rotation_is_left_alone_as_in_training(picture_run: PictureRun, tmp_path: Path) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    rotated, plain = write(tmp_path / "a.jpg", 7, "EXIF"), write(tmp_path / "b.jpg", 7)
-    assert torch.equal(model.preprocess(rotated), model.preprocess(plain))
-
-
 def test_grey_pictures_are_rgb_to_a_model_of_pictures(picture_run: PictureRun) -> None:
     model = genie_dg.load_model(picture_run.folder / "model-4.pt")
     grey = np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
