@@ -224,7 +224,7 @@ def test_features_are_what_the_head_sees(picture_run: PictureRun) -> None:
 
 def test_weights_that_do_not_fit_are_refused(picture_run: PictureRun, tmp_path: Path) -> None:
     other = replace(picture_run.config, backbone="mlp")
-    model_file(picture_run.parts, RECORD, config=other).save(tmp_path / "model.pt")
+    replace(model_file(picture_run.parts, RECORD), config=other).save(tmp_path / "model.pt")
     with pytest.raises(FileError, match=r"do not fit ERM on mlp"):
         genie_dg.load_model(tmp_path / "model.pt")
 

@@ -165,8 +165,8 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
             check_precision(config, _tiny_optimizer(config.optimizer, config.optimizer_settings))
         extra = ALGORITHMS[config.algorithm].extra_channels
         network = f"{extra} {_key(config, 'dataset', 'backbone', 'image_size', 'freeze')}"
-        few = min(config.batch_size, LEAST_SAMPLES)
-        step = f"{network} {sources} {few} {config.algorithm}"
+        samples = min(config.batch_size, LEAST_SAMPLES)
+        step = f"{network} {sources} {samples} {config.algorithm}"
         kind = f"{step} {_key(config, 'algorithm_settings')}"
         if kind not in tried:
             check_data(config, data)
@@ -176,7 +176,7 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
                     networks[network] = _network(config, len(data.classes), (channels + extra, size))
                 algorithm = _try_algorithm(networks[network], config, sources)
                 if step not in tried:
-                    _try_loss(algorithm, sources, (few, channels, size))
+                    _try_loss(algorithm, sources, (samples, channels, size))
         tried |= {optimizer, step, kind}
 
 

@@ -157,7 +157,7 @@ def _average(
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
         begin(folder, config, {**meta, "choice": choice})
         cut_records(folder, [record])
-        model_file(parts, record, weights, config, averaged=True).save(folder / MODEL)
+        replace(model_file(parts, record), algorithm=weights, config=config, averaged=True).save(folder / MODEL)
         seal(folder)
     return config, record, len(kept)
 

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from genie_dg import __version__
 from genie_dg.data.loaders import as_is
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
-from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import MODEL, is_model, model_of
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import Record
@@ -27,19 +25,13 @@ from genie_dg.runs.tensors import DamagedFile, intact
 from .assemble import Parts
 
 
-def model_file(
-    parts: Parts,
-    record: Record,
-    weights: Mapping[str, Tensor] | None = None,
-    config: RunConfig | None = None,
-    averaged: bool = False,
-) -> ModelFile:
-    """The weights of a run, or others of the same network, with what must be known to use them."""
+def model_file(parts: Parts, record: Record) -> ModelFile:
+    """The weights of a run as they are now, with what must be known to use them."""
     pictures = not as_is(parts.training.domains[0])
     normalised = parts.channels == len(IMAGENET_MEAN) and pictures  # as `genie_dg.data.loaders` does
     return ModelFile(
-        algorithm=parts.algorithm.state_dict() if weights is None else weights,
-        config=parts.config if config is None else config,
+        algorithm=parts.algorithm.state_dict(),
+        config=parts.config,
         classes=parts.classes,
         domains=parts.domains,
         sources=parts.sources,
@@ -49,7 +41,6 @@ def model_file(
         mean=IMAGENET_MEAN if normalised else None,
         std=IMAGENET_STD if normalised else None,
         record=record.to_json(),
-        averaged=averaged,
         table=None if parts.encoding is None else parts.encoding.to_json(),
         versions={"genie_dg": __version__, "torch": str(torch.__version__)},
     )
@@ -102,9 +93,9 @@ class Kept:
             if name != MODEL and not intact(self.folder / name):
                 raise DamagedFile(f"{self.folder / name} is damaged or gone")
             if name == MODEL:
-                held = int(ModelFile.load(self.folder / name).record.get("step", -1))
-                if held != step and held < int(state["step"]):
-                    raise DamagedFile(f"{self.folder / name} holds step {held}, not step {step}")
+                file_step = int(ModelFile.load(self.folder / name).record.get("step", -1))
+                if file_step != step and file_step < int(state["step"]):
+                    raise DamagedFile(f"{self.folder / name} holds step {file_step}, not step {step}")
         return wanted
 
     def finish(self, record: Record) -> None:

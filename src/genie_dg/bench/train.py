@@ -169,7 +169,7 @@ def _finish(state: TrainingState, records: list[Record], more: bool) -> None:
         if first:
             write_json(folder / AVERAGE, record.to_json())
             if state.kept.keep != "none":
-                model_file(parts, record, averaged=True).save(folder / AVERAGE_MODEL)
+                replace(model_file(parts, record), averaged=True).save(folder / AVERAGE_MODEL)
     if first:
         seal(folder)
         clear_checkpoints(parts.config, folder, more)

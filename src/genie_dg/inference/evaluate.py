@@ -222,16 +222,16 @@ def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
     strange = [name for name in data.classes if name not in known]
     if len(strange) == len(data.classes):
         raise InputError(
-            f"The model knows {_few(model.classes)}, and {data.name} has {_few(data.classes)}; classes are "
+            f"The model knows {_first_names(model.classes)}, and {data.name} has {_first_names(data.classes)}; classes are "
             "matched by name, so rename the folders."
         )
     if not strange:
         return numbers, ()
     left = sum(int((numbers[domain.labels] < 0).sum()) for domain in data.domains)
-    return numbers, (f"The model does not know {_few(strange)}; {left} pictures are left out.",)
+    return numbers, (f"The model does not know {_first_names(strange)}; {left} pictures are left out.",)
 
 
-def _few(names: Sequence[str], most: int = 6) -> str:
+def _first_names(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
