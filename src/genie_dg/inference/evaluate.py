@@ -222,8 +222,8 @@ def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
     strange = [name for name in data.classes if name not in known]
     if len(strange) == len(data.classes):
         raise InputError(
-            f"The model knows {_first_names(model.classes)}, and {data.name} has {_first_names(data.classes)}; classes are "
-            "matched by name, so rename the folders."
+            f"The model knows {_first_names(model.classes)}, and {data.name} has "
+            f"{_first_names(data.classes)}; classes are matched by name, so rename the folders."
         )
     if not strange:
         return numbers, ()
