@@ -13,7 +13,7 @@ import torch
 from genie_dg import _random as torch_random
 from genie_dg.check import InputError
 from genie_dg.optax import _random
-from genie_dg.optim._local import draw_at
+from genie_dg.optim._local import words_at
 from tests.oracle import genie as oracle
 
 SEEDS = [0, 7, -5, 2**31 + 3, -(2**40), 2**63 - 1]
@@ -26,13 +26,13 @@ def test_words_masks_and_normal_numbers_are_those_of_torch(seed: int, shape: tup
     base = torch_random.stream_base(seed, torch.tensor([number]), torch.tensor([0]))
     keys = torch_random.stream_key(base, step)
     index = torch.arange(math.prod(shape), dtype=torch.int32).view(shape)
-    draw = draw_at(index, keys[0, 0], keys[1, 0], torch_random.drop_threshold(0.4))
+    words = words_at(index, keys[0, 0], keys[1, 0])
     key = _random.stream_key(seed, number, jnp.int32(step))
     word = _random.element_words(shape, key)
-    assert np.array_equal(np.asarray(word).view(np.int32), draw.word().numpy())
+    assert np.array_equal(np.asarray(word).view(np.int32), words.numpy())
     drop = _random.drop_mask(word, _random.drop_threshold(0.4))
-    assert np.array_equal(drop, torch_random.drop_mask(draw.word(), torch_random.drop_threshold(0.4)).numpy())
-    theirs = torch_random.normal(draw.word()).numpy()
+    assert np.array_equal(drop, torch_random.drop_mask(words, torch_random.drop_threshold(0.4)).numpy())
+    theirs = torch_random.normal(words).numpy()
     np.testing.assert_allclose(_random.normal(word), theirs, rtol=1e-6)
 
 

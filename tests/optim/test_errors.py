@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from genie_dg import GENIE
-from genie_dg.optim import _fused
+from genie_dg.optim import _device
 from genie_dg.optim.msvag import MSVAG
 
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -91,7 +91,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence names the compiler and the way out, and the weights are as they were."""
     import torch._inductor.config as inductor
 
-    _fused.kernels_for.cache_clear()
+    _device.kernels_for.cache_clear()
     p = nn.Parameter(torch.ones(5000))
     p.grad = torch.ones(5000)
     optimizer = GENIE([p], fused=True, beta=0.5)
@@ -102,4 +102,4 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step()
     assert torch.equal(p.detach(), torch.ones(5000))
     assert optimizer.state[p]["step"] == 0
-    _fused.kernels_for.cache_clear()
+    _device.kernels_for.cache_clear()

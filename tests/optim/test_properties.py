@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from genie_dg import GENIE
-from genie_dg.optim import _fused
+from genie_dg.optim import _device
 
 PATHS = {"native": {}, "loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -21,10 +21,10 @@ SHAPES = [(), (1,), (0,), (7,), (3, 5), (2, 3, 4, 5), (1, 1, 3), (64, 33), (70_0
 @pytest.fixture(autouse=True, scope="module")
 def kernels_for_small_tensors() -> Any:
     """Send small tensors to the kernel too."""
-    before = _fused.PACK_SHARE
-    _fused.PACK_SHARE = 0.0
+    before = _device.PACK_SHARE
+    _device.PACK_SHARE = 0.0
     yield
-    _fused.PACK_SHARE = before
+    _device.PACK_SHARE = before
 
 
 def arrange(x: Tensor, layout: str) -> Tensor:

@@ -35,7 +35,7 @@ from torch.testing._internal.common_optimizers import (
 from torch.testing._internal.common_utils import TestCase
 
 from genie_dg import GENIE
-from genie_dg.optim import _fused
+from genie_dg.optim import _device
 
 
 def inputs(device: Any, dtype: Any = None) -> list[OptimizerInput]:
@@ -138,12 +138,12 @@ INFO = OptimizerInfo(
 
 def by_kernel() -> Any:
     """Let fused=True call its kernel for small tensors too."""
-    return patch.object(_fused, "PACK_SHARE", 0.0)
+    return patch.object(_device, "PACK_SHARE", 0.0)
 
 
 def packed() -> Any:
     """Let fused=True pack all tensors, as it packs the small ones of a large network: nothing is compiled."""
-    return patch.object(_fused, "partition", lambda parameters: ([], list(range(len(parameters)))))
+    return patch.object(_device, "packed_positions", lambda parameters: set(range(len(parameters))))
 
 
 once = optims([INFO], dtypes=[torch.float32])

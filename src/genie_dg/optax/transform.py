@@ -13,6 +13,7 @@ from jax import Array
 from genie_dg import check
 from genie_dg._options import (
     OptionError,
+    UpdateRule,
     check_formulation,
     check_lr,
     check_numbers,
@@ -28,7 +29,7 @@ FORMULATIONS = ("released", "algorithm1")
 SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
 
 
-class GenieState(NamedTuple):
+@@STATE@@:
     """The steps so far, and the two moments in the dtypes of the parameters."""
 
     count: Array  # type: ignore[assignment]  # the name that optax has for it; tuples have a method count
@@ -161,19 +162,10 @@ def _check_parameter(p: Any) -> None:
         raise OptionError(f"got a parameter of {dtype}; expected floating-point parameters.")
 
 
-def _rule_of(options: dict[str, Any]) -> Rule:
+def _rule_of(options: dict[str, Any]) -> UpdateRule:
     """The switches. What is an array may have any value, so its part is switched on."""
     decay = _is_array(options["weight_decay"]) or options["weight_decay"] != 0
-    decoupled = options["decoupled_weight_decay"]
-    return Rule(
-        formulation=options["formulation"],
-        precondition=options["precondition"],
-        noise=options["noise"],
-        mask=_is_array(options["dropout"]) or options["dropout"] > 0,
-        maximize=options["maximize"],
-        l2=decay and not decoupled,
-        shrink=decay and decoupled,
-    )
+    return UpdateRule.of(options, mask=_is_array(options["dropout"]) or options["dropout"] > 0, decay=decay)
 
 
 def _scalars_of(options: dict[str, Any], count: Array, step: Array) -> Scalars:

@@ -1,4 +1,4 @@
-r"""What ``scale_free=True`` adds: gradients of one size, and a step as long as the way that lies ahead.
+r"""What ``scale_free=True`` adds: gradients of one size, and steps as long as the weights have far to go.
 
 With :math:`\beta` = ``beta`` and :math:`t = 1, 2, \dots`, every weight's gradient is brought to one size before
 the moments see it:
@@ -104,7 +104,7 @@ def _wide(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-class Rescaled(NamedTuple):
+class _Rescaled(NamedTuple):
     """A local gradient of one size, the new ``grad_size`` (None if it is stored already), and the sum over the
     entries here of the gradient times the way back to the start.
     """
@@ -114,9 +114,9 @@ class Rescaled(NamedTuple):
     back: Tensor
 
 
-def rescale(
+def _rescale(
     p: Tensor, g: Tensor, own: dict[str, Tensor], beta: float, step: Scalar, scratch: Scratch | None
-) -> Rescaled:
+) -> _Rescaled:
     """Bring a local gradient to one size, by the C library if there is scratch for it.
 
     An entry that is not finite stays what it is, and its size what it was; 0 where there was no gradient but 0.
@@ -133,16 +133,16 @@ def rescale(
         threads = torch.get_num_threads() if g.numel() > CHUNK else 1
         known = GRADIENT_SIZE * (1 - power) ** 0.5
         back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, known, threads)
-        return Rescaled(out, None, torch.tensor(back, dtype=torch.float64))
+        return _Rescaled(out, None, torch.tensor(back, dtype=torch.float64))
     wide = torch.float64 if g.dtype == torch.float64 else torch.float32
     g = g.to(wide)
     seen = torch.nan_to_num(g, 0.0, 0.0, 0.0)
     new = torch.hypot(size.to(wide) * beta**0.5, seen * (1 - beta) ** 0.5)
     g = g * to_one_size(new, power)
-    return Rescaled(g, new, torch.nan_to_num((start.to(wide) - p).mul_(g), 0.0, 0.0, 0.0).sum())
+    return _Rescaled(g, new, torch.nan_to_num((start.to(wide) - p).mul_(g), 0.0, 0.0, 0.0).sum())
 
 
-def gains_of(
+def _gains_of(
     group: dict[str, Any], params: list[Tensor], back: list[Tensor], scales: list[dict[str, Tensor]]
 ) -> list[Tensor]:
     """The new ``gain`` of each parameter, of whose elements here the sums are given."""
@@ -152,6 +152,27 @@ def gains_of(
     weight = (1 - group["beta"]) * (-1 if group["maximize"] else 1)
     before = _stacked([own["gain"] for own in scales], device)
     return list((before * group["beta"] + sums / sizes * weight).unbind())
+
+
+def rescale_all(
+    group: dict[str, Any],
+    params: list[Tensor],
+    grads: list[Tensor],
+    scales: list[dict[str, Tensor]],
+    steps: list[int | Tensor],
+    scratch: Scratch | None,
+) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    """The local gradients of a group brought to one size, and the new states to `store` after the step."""
+    rescaled = [
+        _rescale(p, g, own, group["beta"], t, scratch)
+        for p, g, own, t in zip(params, grads, scales, steps, strict=True)
+    ]
+    gains = _gains_of(group, params, [one.back for one in rescaled], scales)
+    news = [
+        {"gain": gain} if one.size is None else {"gain": gain, "grad_size": one.size}
+        for one, gain in zip(rescaled, gains, strict=True)
+    ]
+    return [one.grad for one in rescaled], news
 
 
 def store(old: Tensor, new: Scalar) -> None:

@@ -1,0 +1,219 @@
+"""Parameters cut into flat blocks: small tensors packed together, and the random words of the elements.
+
+In eager code a large tensor is cut into blocks that stay in the processor's last cache while the thirty-odd
+operations of a step pass over them, and that are large enough to be worth several threads; small tensors are
+gathered into one block, so that a network's hundred biases cost one set of operations. Memory beyond the state
+is a few blocks, whatever the size of the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from genie_dg import _random
+
+from ._local import LocalParameter, Stream, stream_keys, words_at
+from ._update import compute_dtype
+
+_LANE_BITS = _random.LANES.bit_length() - 1
+_GATHERED = 1 << 14
+"""Pieces of more elements than this are worth a block of their own, which needs no copies."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Flat elements ``start:stop`` of the parameter at position ``owner``.
+
+    ``stream`` is the column of their keys and ``first`` the element index of the first of them.
+    """
+
+    owner: int
+    stream: int
+    first: int
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> range:
+        """The rows of lanes that its elements lie in."""
+        return range(self.first >> _LANE_BITS, ((self.first + self.size - 1) >> _LANE_BITS) + 1)
+
+
+def cut(parameters: list[LocalParameter], sizes: list[int]) -> tuple[list[Piece], list[Stream], list[int]]:
+    """Pieces of each parameter with at most so many elements, the streams they belong to, and their owners."""
+    pieces: list[Piece] = []
+    streams: list[Stream] = []
+    owners: list[int] = []
+    for owner, (parameter, size) in enumerate(zip(parameters, sizes, strict=True)):
+        for stream in parameter.streams():
+            for start in range(stream.start, stream.stop, size):
+                first = stream.low + start - stream.start
+                pieces.append(Piece(owner, len(streams), first, start, min(stream.stop, start + size)))
+            streams.append(stream)
+            owners.append(owner)
+    return pieces, streams, owners
+
+
+def pack(pieces: list[Piece], ages: list[int], size: int) -> list[list[Piece]]:
+    """Small pieces of the same age (so, the same scalars) share a block of at most ``size`` elements."""
+    blocks: list[list[Piece]] = []
+    space, age = 0, -1
+    for piece in sorted(pieces, key=lambda piece: piece.size > _GATHERED):
+        alone = piece.size > _GATHERED
+        if alone or piece.size > space or ages[piece.owner] != age or not blocks:
+            blocks.append([])
+            space, age = size, ages[piece.owner]
+        blocks[-1].append(piece)
+        space = 0 if alone else space - piece.size
+    return blocks
+
+
+class RowWords:
+    """The row words of all streams, hashed at once in every step.
+
+    A stream has one row more than it needs: compiled kernels are made for two rows or more.
+    """
+
+    def __init__(self, seed: int, streams: list[Stream], device: torch.device) -> None:
+        self._seed, self._streams, self._device = seed, streams, device
+        numbers: list[Tensor] = []
+        self._shifts, counts, total = [], [], 0
+        for stream in streams:
+            first = stream.low >> _LANE_BITS
+            count = ((stream.low + stream.stop - stream.start - 1) >> _LANE_BITS) - first + 2
+            numbers.append(torch.arange(first, first + count, dtype=torch.int32, device=device))
+            self._shifts.append(total - first)
+            counts.append(count)
+            total += count
+        self._numbers = torch.cat(numbers) if numbers else torch.empty(0, dtype=torch.int32, device=device)
+        self._counts, self._total = torch.tensor(counts, dtype=torch.int64, device=device), total
+        self.keys, self.words = self._numbers, self._numbers
+
+    def hash(self, steps: list[int | Tensor]) -> None:
+        """Compute ``keys`` and ``words`` for the given step of each stream."""
+        self.keys = stream_keys(self._seed, self._streams, steps, self._device)
+        key0, key1 = self.keys.repeat_interleave(self._counts, dim=1, output_size=self._total)
+        self.words = _random.row_words(self._numbers, key0, key1)
+
+    def place(self, piece: Piece) -> range:
+        """Where ``words`` has the rows of a piece."""
+        shift = self._shifts[piece.stream]
+        return range(piece.rows.start + shift, piece.rows.stop + shift)
+
+
+class Scratch:
+    """Buffers of float32 and int32 that the blocks of a plan share, so that they stay in the cache."""
+
+    def __init__(self) -> None:
+        self._floats: tuple[Tensor, ...] = ()
+        self._words: tuple[Tensor, ...] = ()
+
+    def floats(self, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Four buffers of n elements."""
+        if not self._floats or self._floats[0].numel() < n:
+            self._floats = tuple(torch.empty(n, dtype=torch.float32) for _ in range(4))
+        x, y, z, spare = (buffer[:n] for buffer in self._floats)
+        return x, y, z, spare
+
+    def words(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Two buffers of rows of lanes."""
+        if not self._words or self._words[0].shape[0] < rows:
+            self._words = tuple(torch.empty(rows, _random.LANES, dtype=torch.int32) for _ in range(2))
+        out, spare = (buffer[:rows] for buffer in self._words)
+        return out, spare
+
+
+class Block:
+    """A list of pieces that is computed as one flat tensor."""
+
+    def __init__(self, pieces: list[Piece], parameters: list[LocalParameter], rows: RowWords) -> None:
+        self.pieces, self._rows = pieces, rows
+        self.owners = [piece.owner for piece in pieces]
+        self.sizes = [piece.size for piece in pieces]
+        flat = {i: [t.reshape(-1) for t in parameters[i][:3]] for i in set(self.owners)}
+        self._views = [[flat[p.owner][f][p.start : p.stop] for p in pieces] for f in range(3)]
+        elements = [parameters[i].elements for i in self.owners]
+        self._elements = elements if any(isinstance(own, Tensor) for own in elements) else None
+        if len(pieces) > 1 and self._elements is None:
+            self._set_addresses()
+
+    def _set_addresses(self) -> None:
+        """For each element the place of its row and the word of its lane."""
+        device = self._views[0][0].device
+        lane_words, places, lanes = _random.lane_words(device), [], []
+        for piece in self.pieces:
+            index = torch.arange(piece.first, piece.first + piece.size, device=device)
+            shift = self._rows.place(piece).start - piece.rows.start
+            places.append(((index >> _LANE_BITS) + shift).to(torch.int32))
+            lanes.append(lane_words[index & (_random.LANES - 1)])
+        self._places, self._lanes = torch.cat(places), torch.cat(lanes)
+
+    def read(self) -> tuple[Tensor, Tensor, Tensor]:
+        """p, m and v: views when there is one piece, else gathered copies."""
+        p, m, v = (views[0] if len(views) == 1 else torch.cat(views) for views in self._views)
+        return p, m, v
+
+    def write(self, *new: Tensor | None) -> None:
+        """Scatter p, m and v; None, and what was computed in place, is left alone."""
+        for views, values in zip(self._views, new, strict=True):
+            if values is None:
+                continue
+            if len(views) > 1:
+                torch._foreach_copy_(views, torch.split(values, self.sizes))
+            elif values.data_ptr() != views[0].data_ptr():
+                views[0].copy_(values)
+
+    def gather(self, grads: list[Tensor]) -> Tensor:
+        """The gradients of the elements, in the dtype of the parameters or of the computation."""
+        dtype = self._views[0][0].dtype
+        views = []
+        for piece, size in zip(self.pieces, self.sizes, strict=True):
+            flat = grads[piece.owner].reshape(-1)
+            if flat.dtype != dtype:
+                flat = flat.to(compute_dtype(dtype))
+            views.append(flat if flat.numel() == size else flat[piece.start : piece.stop])
+        return views[0] if len(views) == 1 else torch.cat(views)
+
+    def per_element(self, values: Tensor) -> Tensor:
+        """One value per piece becomes one value per element (a scalar when there is one piece)."""
+        if len(self.pieces) == 1:
+            return values[..., 0]
+        sizes = torch.tensor(self.sizes, device=values.device)
+        return values.repeat_interleave(sizes, dim=-1, output_size=sum(self.sizes))
+
+    def words(self, scratch: Scratch | None = None) -> Tensor:
+        """A random word for each element; in ``scratch``, if given, where the elements follow one another."""
+        if self._elements is not None:
+            return self._scattered_words(self._elements)
+        if len(self.pieces) > 1:
+            rows = self._rows.words.index_select(0, self._places)
+            return _random.element_words_(rows, self._lanes, rows, torch.empty_like(rows))
+        (piece,) = self.pieces
+        place = self._rows.place(piece)
+        row = self._rows.words[place.start : place.stop].unsqueeze(1)
+        lanes = _random.lane_words(row.device)
+        words = (
+            _random.element_words(row, lanes)
+            if scratch is None
+            else _random.element_words_(row, lanes, *scratch.words(len(place)))
+        )
+        return words.view(-1)[piece.first & (_random.LANES - 1) :][: piece.size]
+
+    def _scattered_words(self, elements: list[int | Tensor]) -> Tensor:
+        """The words where a shard does not hold elements that follow one another."""
+        keys, parts = self._rows.keys, []
+        for piece, own in zip(self.pieces, elements, strict=True):
+            if isinstance(own, Tensor):
+                parts.append(own.reshape(-1)[piece.start : piece.stop].to(torch.int32))
+            else:
+                stop = piece.first + piece.size
+                parts.append(torch.arange(piece.first, stop, dtype=torch.int32, device=keys.device))
+        key0, key1 = self.per_element(keys[:, [piece.stream for piece in self.pieces]])
+        return words_at(torch.cat(parts), key0, key1)

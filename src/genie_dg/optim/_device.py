@@ -1,0 +1,392 @@
+"""The device path: flat blocks on any device, one stage of the update after the other, eager or compiled.
+
+Eager, every block goes through the functions of `_update` as they are. With ``fused=True`` every large tensor
+is a block of its own and goes through the same functions compiled: one kernel with a dynamic number of
+elements, which reads and writes parameter and moments once and allocates nothing of the tensor's size. It is
+compiled on the first use of a rule (some seconds, cached by torch on disk); the numbers of a step come in a
+small tensor, so no schedule ever compiles it again. Tensors of a few thousand elements cost more to call than
+to compute: they are packed and stay eager.
+
+Where a group is ``split`` (float32 on CPU), calm entries are stepped together with the moments, and the other
+two stages run only where entries are live. Eager, a calm block is stepped in place: comparisons,
+``torch.where`` and ``torch.tanh``, which cost five to twenty times a multiplication there, do not occur.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genie_dg import _random
+from genie_dg._options import UpdateRule
+
+from ._blocks import Block, Piece, RowWords, Scratch, cut, pack
+from ._local import LocalParameter, sum_shards
+from ._update import (
+    CALM,
+    Perturbation,
+    Randomness,
+    Scalars,
+    advance,
+    calm_moments,
+    calm_step,
+    compute_dtype,
+    finish,
+    gate_sums,
+    gate_terms,
+    kappa_of,
+    wide_moments,
+)
+
+_BLOCK_CPU, _BLOCK_DEVICE = 1 << 19, 1 << 22
+
+_SMALL = 8192
+"""Tensors of at most this many elements may be packed instead of being given a kernel call each."""
+
+PACK_SHARE = 1 / 256
+"""... as long as all packed elements together are at most this share of the parameters, and"""
+
+_PACK_FROM = 12
+"""... there are at least this many of them: gathering and scattering costs as much as a few calls."""
+
+_WARM_UP = 1 << 17
+_number = itertools.count()
+
+
+@dataclass
+class StepInputs:
+    """What one step of a plan gets, by parameter; ``values`` are the scalars as tensors, for kernels."""
+
+    grads: list[Tensor]
+    scalars: list[Scalars]
+    values: list[Tensor]
+
+
+class EagerBlock(Block):
+    """A block that goes through the functions of `_update` as they are."""
+
+    def __init__(
+        self, pieces: list[Piece], parameters: list[LocalParameter], plan: DevicePlan, scratch: Scratch
+    ) -> None:
+        super().__init__(pieces, parameters, plan.rows)
+        self._plan, self._scratch = plan, scratch
+
+    def advance(self, step: StepInputs) -> bool:
+        """Move the moments, and calm blocks too where the plan is split; True if something is left to do."""
+        rule, s, g = self._plan.rule, step.scalars[self.owners[0]], self.gather(step.grads)
+        p, m, v = self.read()
+        if not self._plan.split:
+            self.write(None, *advance(rule, p, g, m, v, s))
+            return True
+        buffers, beta, weight = self._scratch.floats(p.numel()), float(s.average.beta), float(s.average.weight)
+        if rule.maximize:
+            g = torch.neg(g, out=buffers[0])
+        if rule.l2:
+            g = torch.add(g, p, alpha=float(s.l2), out=buffers[0])
+        m.mul_(beta).add_(g, alpha=weight)
+        v.mul_(beta).addcmul_(g, g, value=weight).clamp_(max=torch.finfo(v.dtype).max)
+        moments = calm_moments(rule, m, v, s, out=buffers)
+        low, high = torch.aminmax(moments.s2)
+        calm = float(low) >= -CALM and float(high) <= CALM  # False when either is NaN
+        if calm:
+            change = calm_step(rule, moments, v, s)
+            if rule.mask:
+                _random.zero_dropped_(change, self.words(self._scratch), self._plan.threshold)
+            if rule.shrink:
+                p.mul_(s.shrink)
+            p.sub_(change, alpha=float(s.size))
+        self.write(p if calm else None, m, v)
+        return not calm
+
+    def sums(self, step: StepInputs) -> list[Tensor]:
+        """The two sums of kappa over each piece."""
+        _, m, v = self.read()
+        terms = torch.stack(gate_terms(self._plan.rule, m, v, step.scalars[self.owners[0]]))
+        return [part.sum(dim=1) for part in torch.split(terms, self.sizes, dim=1)]
+
+    def finish(self, step: StepInputs, kappas: Tensor) -> None:
+        """Move what `advance` has left."""
+        rule = self._plan.rule
+        word = self.words() if rule.needs_words else None
+        by = Perturbation(self.per_element(kappas[self.owners]), word, self._plan.threshold)
+        self.write(finish(rule, *self.read(), step.scalars[self.owners[0]], by), None, None)
+
+
+class CompiledBlock:
+    """All elements of a stream, as rows of lanes or flat, that go through compiled stages."""
+
+    def __init__(self, piece: Piece, parameter: LocalParameter, plan: DevicePlan, kernels: Kernels) -> None:
+        self.owners, self._piece, self._plan, self._stage = [piece.owner], piece, plan, kernels.stage
+        lanes = _random.LANES
+        self._in_rows = piece.size >= 2 * lanes and piece.size % lanes == 0 and piece.first % lanes == 0
+        self._p, self._m, self._v = (self._layout(t) for t in parameter[:3])
+        place = plan.rows.place(piece)
+        self._place = slice(place.start, place.stop if self._in_rows else max(place.stop, place.start + 2))
+        skip = piece.first & (lanes - 1)
+        self._fixed = torch.tensor([plan.threshold, skip], dtype=torch.int32, device=parameter.p.device)
+
+    def _layout(self, t: Tensor) -> Tensor:
+        """The elements as rows of lanes, or flat if they do not fill whole rows; a view if t is contiguous."""
+        flat = t.contiguous().view(-1)
+        flat = flat if self._piece.size == flat.numel() else flat[self._piece.start : self._piece.stop]
+        return flat.view(-1, _random.LANES) if self._in_rows else flat
+
+    def advance(self, step: StepInputs) -> bool:
+        """Move the moments, and calm entries too where the plan is split; True if something is left to do."""
+        (i,), values = self.owners, step.values
+        g = step.grads[i] if step.grads[i].dtype == self._p.dtype else step.grads[i].to(values[i].dtype)
+        tensors = (self._p, self._layout(g), self._m, self._v, self._rows(), values[i], self._fixed)
+        live = self._stage("advance", *tensors)
+        return not self._plan.split or live.sum().item() > 0
+
+    def sums(self, step: StepInputs) -> list[Tensor]:
+        """The two sums of kappa."""
+        return [self._stage("sums", self._m, self._v, step.values[self.owners[0]])]
+
+    def finish(self, step: StepInputs, kappas: Tensor) -> None:
+        """Move what `advance` has left."""
+        (i,) = self.owners
+        tensors = (self._p, self._m, self._v, self._rows(), step.values[i], self._fixed, kappas[i])
+        self._stage("finish", *tensors)
+
+    def _rows(self) -> Tensor:
+        return self._plan.rows.words[self._place]
+
+
+def advance_calm(
+    rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation
+) -> tuple[Tensor, Tensor]:
+    """P with its calm entries moved, for the new moments, and the number of live ones along the last dimension.
+
+    An overflow of v is left to the next stage: such an entry is never calm.
+    """
+    moments = calm_moments(rule, m, v, s)
+    calm = moments.s2.abs() <= CALM
+    step = calm_step(rule, moments, v, s)
+    still = p * s.shrink if rule.shrink else p
+    stepped = still - step * s.size
+    if rule.mask and by.word is not None:
+        stepped = torch.where(_random.drop_mask(by.word, by.threshold), still, stepped)
+    return torch.where(calm, stepped, p), torch.where(calm, 0.0, 1.0).sum(-1)
+
+
+def finish_live(
+    rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation
+) -> tuple[Tensor, Tensor]:
+    """P with its live entries moved as well, and v without overflow.
+
+    Which entries are calm is decided here again, by the same arithmetic on the same stored moments.
+    """
+    calm = calm_moments(rule, m, v, s).s2.abs() <= CALM
+    new_p = torch.where(calm, p, finish(rule, p, m, v, s, by))
+    return new_p, v.clamp(max=torch.finfo(v.dtype).max)
+
+
+class Kernels:
+    """The compiled stages for one rule, dtype and device."""
+
+    def __init__(self, rule: UpdateRule, split: bool, device: torch.device) -> None:
+        lanes = _random.lane_words(device).view(torch.float32)  # int32 vectors load slowly on CPU
+        constants = torch.stack((lanes, torch.zeros_like(lanes)))
+
+        def perturbation(p: Tensor, rows: Tensor, fixed: Tensor, kappa: Tensor | float) -> Perturbation:
+            if not rule.needs_words:
+                return Perturbation(kappa, None, 0)
+            threshold, skip = fixed.unbind(0)
+            words = constants[0].view(torch.int32)
+            if p.dim() == 2:
+                return Perturbation(kappa, _random.element_words(rows.unsqueeze(1), words), threshold)
+            index = torch.arange(p.shape[0], dtype=torch.int32, device=p.device) + skip
+            row = rows[(index >> (_random.LANES.bit_length() - 1)).long()]
+            word = _random.element_words(row, words[(index & (_random.LANES - 1)).long()])
+            return Perturbation(kappa, word, threshold)
+
+        def stage_advance(p: Tensor, g: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> Tensor:
+            values, fixed = rest
+            s = Scalars.from_flat(values.unbind(0))
+            # Adding zeros keeps the compiler from giving some results a loop of their own.
+            g = g + constants[1] if p.dim() == 2 else g
+            old = p + constants[1] if p.dim() == 2 and not rule.mask else p
+            if not split:
+                new_m, new_v = advance(rule, old, g, m, v, s)
+                live = torch.ones((), device=p.device)
+            else:
+                new_m, new_v = wide_moments(rule, old, g, m, v, s)
+                new_p, live = advance_calm(rule, old, new_m, new_v, s, perturbation(p, rows, fixed, 0.0))
+                p.copy_(new_p)
+            m.copy_(new_m)
+            v.copy_(new_v)
+            return live
+
+        def stage_sums(m: Tensor, v: Tensor, values: Tensor) -> Tensor:
+            return gate_sums(rule, m, v, Scalars.from_flat(values.unbind(0)))
+
+        def stage_finish(p: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> None:
+            values, fixed, kappa = rest
+            s, by = Scalars.from_flat(values.unbind(0)), perturbation(p, rows, fixed, kappa)
+            zeros = constants[1].to(p.dtype) if p.dim() == 2 else 0.0
+            old = (p + zeros, m + zeros, v + zeros)
+            if split:
+                new_p, new_v = finish_live(rule, *old, s, by)
+                v.copy_(new_v)
+            else:
+                new_p = finish(rule, *old, s, by)
+            p.copy_(new_p)
+
+        self._stages: dict[str, tuple[Callable[..., Any], int]] = {
+            "advance": (stage_advance, 5),
+            "sums": (stage_sums, 2),
+            "finish": (stage_finish, 4),
+        }
+        self._ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def stage(self, name: str, *tensors: Tensor) -> Any:
+        """Run a stage, compiled for flat tensors or for rows of lanes.
+
+        What else torch compiles anew for (dtypes, the default dtype, the number of threads) is in the key,
+        because torch allows a function only a few of its compilations, and some go to the sizes.
+        """
+        dtypes = tuple(t.dtype for t in tensors)
+        key = (name, tensors[0].dim(), dtypes, torch.get_default_dtype(), torch.get_num_threads())
+        kernel = self._ready.get(key)
+        if kernel is None:
+            kernel = self._ready[key] = self._compile(name, tensors)
+        return kernel(*tensors)
+
+    def _compile(self, name: str, tensors: tuple[Tensor, ...]) -> Callable[..., Any]:
+        """Compile on large dummies, so that the code is parallel and dynamic whatever comes first."""
+        function, shaped = self._stages[name]
+        # torch counts recompilations per code object, so each compilation gets a copy of its own
+        code = function.__code__.replace(co_name=f"{function.__name__}_{next(_number)}")
+        copy = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
+        kernel: Callable[..., Any] = torch.compile(copy, fullgraph=True)
+        dummies = [_dummy(t, tensors[0].dim() == 2) for t in tensors[:shaped]]
+        try:
+            kernel(*dummies, *tensors[shaped:])
+        except Exception as error:
+            raise RuntimeError(
+                f"GENIE(fused=True) could not compile its kernel for {tensors[0].device}: {error} "
+                "On CPU it needs a C++ compiler such as g++; without one use foreach=True."
+            ) from error
+        return kernel
+
+
+def _dummy(like: Tensor, in_rows: bool) -> Tensor:
+    """Zeros for `_WARM_UP` elements, or for the words of their rows, of which flat tensors have one more."""
+    rows = max(2, _WARM_UP // _random.LANES)
+    of_rows = like.dim() == 1 and like.dtype == torch.int32
+    count = (rows if in_rows else rows + 1) if of_rows else rows if in_rows else _WARM_UP
+    dummy = like.new_zeros(count, *like.shape[1:])
+    torch._dynamo.mark_dynamic(dummy, 0)
+    return dummy
+
+
+@functools.lru_cache(maxsize=64)
+def kernels_for(rule: UpdateRule, split: bool, dtype: torch.dtype, device: torch.device) -> Kernels:
+    """The kernels of a rule, which all plans share."""
+    return Kernels(rule, split, device)
+
+
+def packed_positions(parameters: list[LocalParameter]) -> set[int]:
+    """Positions of the parameters that are packed in place of a kernel call each.
+
+    A kernel is compiled for two elements or more in index order. Only whole sizes count, so that the ranks of a
+    sharded network agree.
+    """
+    must = {i for i, own in enumerate(parameters) if own.full_size < 2 or isinstance(own.elements, Tensor)}
+    sizes = [parameter.full_size for parameter in parameters]
+    space, packed = PACK_SHARE * sum(sizes), set()
+    for i in sorted(range(len(sizes)), key=sizes.__getitem__):
+        if i in must or (sizes[i] <= _SMALL and sizes[i] <= space):
+            packed.add(i)
+            space -= sizes[i]
+    return packed if len(packed) >= _PACK_FROM else must
+
+
+class DevicePlan:
+    """The device path for parameters of one device and dtype, in index order.
+
+    Args:
+        rule: the switches.
+        parameters: local ones.
+        ages: their step counts, relative to any one.
+        randomness: seed and threshold.
+        split: step calm entries first and the others by `finish`; else all by `finish`.
+        compiled: compile the stages.
+    """
+
+    def __init__(
+        self,
+        rule: UpdateRule,
+        parameters: list[LocalParameter],
+        ages: list[int],
+        randomness: Randomness,
+        split: bool,
+        compiled: bool,
+    ) -> None:
+        self.rule, self.threshold, self.split = rule, randomness.threshold, split
+        self._reduces = [parameter.reduce for parameter in parameters]
+        device, dtype = parameters[0].p.device, parameters[0].p.dtype
+        self._device, self._wide = device, compute_dtype(dtype)
+        alone = set(range(len(parameters))) - packed_positions(parameters) if compiled else set()
+        block = _BLOCK_CPU if device.type == "cpu" else _BLOCK_DEVICE
+        sizes = [max(own.p.numel(), 1) if i in alone else block for i, own in enumerate(parameters)]
+        pieces, streams, self._owners = cut(parameters, sizes)
+        self.rows = RowWords(randomness.seed, streams, device)
+        # the kernels come first: if they cannot be compiled nothing has been changed
+        self._compiled = [
+            CompiledBlock(piece, parameters[piece.owner], self, kernels_for(rule, split, dtype, device))
+            for piece in pieces
+            if piece.owner in alone
+        ]
+        scratch, eager = Scratch(), [piece for piece in pieces if piece.owner not in alone]
+        packed = [EagerBlock(members, parameters, self, scratch) for members in pack(eager, ages, block)]
+        self._blocks: list[CompiledBlock | EagerBlock] = [*self._compiled, *packed]
+
+    def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
+        """One step."""
+        if self.rule.needs_words:
+            self.rows.hash([steps[i] for i in self._owners])
+        values = _values(scalars, self._wide, self._device) if self._compiled else []
+        step = StepInputs(grads, scalars, values)
+        live = [block for block in self._blocks if block.advance(step)]
+        if not live and self.split:
+            return
+        kappas = self._kappas(live, step)
+        for block in live:
+            block.finish(step, kappas)
+
+    def _kappas(self, live: list[CompiledBlock | EagerBlock], step: StepInputs) -> Tensor:
+        """Kappa of every parameter that has a piece in a live block; 0 for the others."""
+        zero = torch.zeros(2, dtype=self._wide, device=self._device)
+        if not self.rule.needs_kappa:
+            return zero[:1].expand(len(self._reduces))
+        wanted = {owner for block in live for owner in block.owners}
+        sums: list[list[Tensor]] = [[] for _ in self._reduces]
+        for block in self._blocks:
+            if not wanted.isdisjoint(block.owners):
+                for owner, part in zip(block.owners, block.sums(step), strict=True):
+                    sums[owner].append(part)
+        totals = [torch.stack(parts).sum(0) if parts else zero for parts in sums]
+        return kappa_of(sum_shards(self._reduces, torch.stack(totals)))
+
+
+def _values(scalars: list[Scalars], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """The scalars of each parameter as a tensor; parameters that share them share the tensor."""
+    tensors: dict[int, Tensor] = {}
+    for s in scalars:
+        if id(s) not in tensors:
+            numbers = s.flat()
+            if any(isinstance(x, Tensor) for x in numbers):
+                parts = [torch.as_tensor(x, dtype=dtype, device=device) for x in numbers]
+                tensors[id(s)] = torch.stack(parts)
+            else:
+                tensors[id(s)] = torch.tensor(numbers, dtype=dtype, device=device)
+    return [tensors[id(s)] for s in scalars]
