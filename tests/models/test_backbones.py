@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genie_dg import facts
+from genie_dg.data.place import Scale
 from genie_dg.models import _featurizer, timm_model
 from genie_dg.models._weights import WeightsError, copy_channels
 from genie_dg.models.backbones import BACKBONES, BackboneRequest, Featurizer, find_backbone
@@ -257,16 +258,15 @@ def test_small_networks_have_no_published_weights_but_take_files(name: str, tmp_
     assert torch.equal(first(x), second.module(x))
 
 
-def test_renormalised_gives_the_network_what_it_was_trained_with() -> None:
-    pixels = torch.rand(2, 4, 3, 3, dtype=torch.float64)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_renormalised_gives_the_network_what_it_was_trained_with(channels: int) -> None:
+    """From what the loaders give: pictures of three channels are normalised, others have pixels from 0 to 1."""
+    pixels = torch.rand(2, channels, 3, 3, dtype=torch.float64)
     mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.7)
-    step = _featurizer.Renormalised(nn.Identity(), mean, std, channels=4).double()
-    normalised, wanted = torch.empty_like(pixels), torch.empty_like(pixels)
-    for c in range(4):
-        imagenet_mean, imagenet_std = facts.IMAGENET_MEAN[c % 3], facts.IMAGENET_STD[c % 3]
-        normalised[:, c] = (pixels[:, c] - imagenet_mean) / imagenet_std
-        wanted[:, c] = (pixels[:, c] - mean[c % 3]) / std[c % 3]
-    torch.testing.assert_close(step(normalised), wanted, atol=1e-6, rtol=0)
+    step = _featurizer.Renormalised(nn.Identity(), mean, std, channels).double()
+    given = Scale()(pixels.clone()).double()
+    wanted = torch.stack([(pixels[:, c] - mean[c % 3]) / std[c % 3] for c in range(channels)], 1)
+    torch.testing.assert_close(step(given), wanted, atol=1e-6, rtol=0)
     assert step.state_dict() == {}
 
 

@@ -16,6 +16,8 @@ from genie_dg.optim.msvag import MSVAG
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "negative lr": ({"lr": -1.0}, ValueError, "lr=-1.0"),
     "NaN lr": ({"lr": float("nan")}, ValueError, "lr=nan"),
+    "infinite lr": ({"lr": float("inf")}, ValueError, "lr=inf; expected a number of at least 0"),
+    "negative noise_std": ({"noise_std": -1.0}, ValueError, "noise_std=-1.0"),
     "lr of two elements": ({"lr": torch.ones(2)}, ValueError, "2 elements"),
     "lr as a word": ({"lr": "0.1"}, TypeError, "expected a number"),
     "beta of one": ({"beta": 1.0}, ValueError, "beta=1.0; expected .* at least 0 and below 1"),

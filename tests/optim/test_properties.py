@@ -177,31 +177,6 @@ def test_memory_layout_does_not_change_the_result(path: str, layout: str) -> Non
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_gradients_are_never_written(path: str) -> None:
-    p = torch.nn.Parameter(torch.randn(100, 30))
-    optimizer = GENIE([p], weight_decay=0.1, maximize=True, **PATHS[path])
-    p.grad = torch.randn_like(p)
-    before = p.grad.clone()
-    version = p.grad._version
-    optimizer.step()
-    assert torch.equal(p.grad, before)
-    assert p.grad._version == version
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_state_is_two_tensors_and_a_step(path: str) -> None:
-    p = torch.nn.Parameter(torch.randn(3, 2))
-    frozen = torch.nn.Parameter(torch.randn(2), requires_grad=False)
-    unused = torch.nn.Parameter(torch.randn(2))
-    optimizer = GENIE([p, frozen, unused], **PATHS[path])
-    p.grad = torch.randn_like(p)
-    optimizer.step()
-    assert set(optimizer.state) == {p}
-    assert set(optimizer.state[p]) == {"step", "exp_avg", "exp_avg_sq"}
-    assert all(isinstance(x, Tensor) for x in optimizer.state[p].values())
-
-
 @pytest.mark.parametrize("before", [torch.float32, torch.bfloat16])
 def test_moments_that_a_narrower_dtype_cannot_hold_saturate(before: torch.dtype) -> None:
     """The model becomes float16 between two steps; half of the largest number is left after a step of zeros."""

@@ -61,7 +61,7 @@ def cut(parameters: list[LocalParameter], sizes: list[int]) -> tuple[list[Piece]
     return pieces, streams, owners
 
 
-def pack(pieces: list[Piece], ages: list[int], size: int) -> list[list[Piece]]:
+def pack_pieces(pieces: list[Piece], ages: list[int], size: int) -> list[list[Piece]]:
     """Small pieces of the same age (so, the same scalars) share a block of at most ``size`` elements."""
     blocks: list[list[Piece]] = []
     space, age = 0, -1
@@ -108,7 +108,7 @@ class RowWords:
         return range(piece.rows.start + shift, piece.rows.stop + shift)
 
 
-class Scratch:
+class Buffers:
     """Buffers of float32 and int32 that the blocks of a plan share, so that they stay in the cache."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Block:
         sizes = torch.tensor(self.sizes, device=values.device)
         return values.repeat_interleave(sizes, dim=-1, output_size=sum(self.sizes))
 
-    def words(self, scratch: Scratch | None = None) -> Tensor:
+    def words(self, scratch: Buffers | None = None) -> Tensor:
         """A random word for each element; in ``scratch``, if given, where the elements follow one another."""
         if self._elements is not None:
             return self._scattered_words(self._elements)

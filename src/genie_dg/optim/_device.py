@@ -27,7 +27,7 @@ from torch import Tensor
 from genie_dg import _random
 from genie_dg._options import UpdateRule
 
-from ._blocks import Block, Piece, RowWords, Scratch, cut, pack
+from ._blocks import Block, Buffers, Piece, RowWords, cut, pack_pieces
 from ._local import LocalParameter, sum_shards
 from ._update import (
     CALM,
@@ -38,10 +38,10 @@ from ._update import (
     calm_moments,
     calm_step,
     compute_dtype,
-    finish,
     gate_sums,
     gate_terms,
     kappa_of,
+    stepped,
     wide_moments,
 )
 
@@ -73,7 +73,7 @@ class EagerBlock(Block):
     """A block that goes through the functions of `_update` as they are."""
 
     def __init__(
-        self, pieces: list[Piece], parameters: list[LocalParameter], plan: DevicePlan, scratch: Scratch
+        self, pieces: list[Piece], parameters: list[LocalParameter], plan: DevicePlan, scratch: Buffers
     ) -> None:
         super().__init__(pieces, parameters, plan.rows)
         self._plan, self._scratch = plan, scratch
@@ -116,7 +116,7 @@ class EagerBlock(Block):
         rule = self._plan.rule
         word = self.words() if rule.needs_words else None
         by = Perturbation(self.per_element(kappas[self.owners]), word, self._plan.threshold)
-        self.write(finish(rule, *self.read(), step.scalars[self.owners[0]], by), None, None)
+        self.write(stepped(rule, *self.read(), step.scalars[self.owners[0]], by), None, None)
 
 
 class CompiledBlock:
@@ -177,7 +177,7 @@ def advance_calm(
     return torch.where(calm, stepped, p), torch.where(calm, 0.0, 1.0).sum(-1)
 
 
-def finish_live(
+def stepped_live(
     rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation
 ) -> tuple[Tensor, Tensor]:
     """P with its live entries moved as well, and v without overflow.
@@ -185,8 +185,65 @@ def finish_live(
     Which entries are calm is decided here again, by the same arithmetic on the same stored moments.
     """
     calm = calm_moments(rule, m, v, s).s2.abs() <= CALM
-    new_p = torch.where(calm, p, finish(rule, p, m, v, s, by))
+    new_p = torch.where(calm, p, stepped(rule, p, m, v, s, by))
     return new_p, v.clamp(max=torch.finfo(v.dtype).max)
+
+
+def _perturbations(rule: UpdateRule, constants: Tensor) -> Callable[..., Perturbation]:
+    """What makes the random words inside a kernel, from the words of rows and lanes."""
+
+    def perturbation(p: Tensor, rows: Tensor, fixed: Tensor, kappa: Tensor | float) -> Perturbation:
+        if not rule.needs_words:
+            return Perturbation(kappa, None, 0)
+        threshold, skip = fixed.unbind(0)
+        lanes = constants[0].view(torch.int32)
+        if p.dim() == 2:
+            return Perturbation(kappa, _random.element_words(rows.unsqueeze(1), lanes), threshold)
+        index = torch.arange(p.shape[0], dtype=torch.int32, device=p.device) + skip
+        row = rows[(index >> (_random.LANES.bit_length() - 1)).long()]
+        word = _random.element_words(row, lanes[(index & (_random.LANES - 1)).long()])
+        return Perturbation(kappa, word, threshold)
+
+    return perturbation
+
+
+def _stages(rule: UpdateRule, split: bool, constants: Tensor) -> dict[str, tuple[Callable[..., Any], int]]:
+    """The stages of a step as functions to compile, and how many of their arguments grow with the parameter."""
+    perturbation = _perturbations(rule, constants)
+
+    def advance_stage(p: Tensor, g: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> Tensor:
+        values, fixed = rest
+        s = Scalars.from_flat(values.unbind(0))
+        # Adding zeros keeps the compiler from giving some results a loop of their own.
+        g = g + constants[1] if p.dim() == 2 else g
+        old = p + constants[1] if p.dim() == 2 and not rule.mask else p
+        if not split:
+            new_m, new_v = advance(rule, old, g, m, v, s)
+            live = torch.ones((), device=p.device)
+        else:
+            new_m, new_v = wide_moments(rule, old, g, m, v, s)
+            new_p, live = advance_calm(rule, old, new_m, new_v, s, perturbation(p, rows, fixed, 0.0))
+            p.copy_(new_p)
+        m.copy_(new_m)
+        v.copy_(new_v)
+        return live
+
+    def sums_stage(m: Tensor, v: Tensor, values: Tensor) -> Tensor:
+        return gate_sums(rule, m, v, Scalars.from_flat(values.unbind(0)))
+
+    def finish_stage(p: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> None:
+        values, fixed, kappa = rest
+        s, by = Scalars.from_flat(values.unbind(0)), perturbation(p, rows, fixed, kappa)
+        zeros = constants[1].to(p.dtype) if p.dim() == 2 else 0.0
+        old = (p + zeros, m + zeros, v + zeros)
+        if split:
+            new_p, new_v = stepped_live(rule, *old, s, by)
+            v.copy_(new_v)
+        else:
+            new_p = stepped(rule, *old, s, by)
+        p.copy_(new_p)
+
+    return {"advance": (advance_stage, 5), "sums": (sums_stage, 2), "finish": (finish_stage, 4)}
 
 
 class Kernels:
@@ -194,57 +251,7 @@ class Kernels:
 
     def __init__(self, rule: UpdateRule, split: bool, device: torch.device) -> None:
         lanes = _random.lane_words(device).view(torch.float32)  # int32 vectors load slowly on CPU
-        constants = torch.stack((lanes, torch.zeros_like(lanes)))
-
-        def perturbation(p: Tensor, rows: Tensor, fixed: Tensor, kappa: Tensor | float) -> Perturbation:
-            if not rule.needs_words:
-                return Perturbation(kappa, None, 0)
-            threshold, skip = fixed.unbind(0)
-            words = constants[0].view(torch.int32)
-            if p.dim() == 2:
-                return Perturbation(kappa, _random.element_words(rows.unsqueeze(1), words), threshold)
-            index = torch.arange(p.shape[0], dtype=torch.int32, device=p.device) + skip
-            row = rows[(index >> (_random.LANES.bit_length() - 1)).long()]
-            word = _random.element_words(row, words[(index & (_random.LANES - 1)).long()])
-            return Perturbation(kappa, word, threshold)
-
-        def stage_advance(p: Tensor, g: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> Tensor:
-            values, fixed = rest
-            s = Scalars.from_flat(values.unbind(0))
-            # Adding zeros keeps the compiler from giving some results a loop of their own.
-            g = g + constants[1] if p.dim() == 2 else g
-            old = p + constants[1] if p.dim() == 2 and not rule.mask else p
-            if not split:
-                new_m, new_v = advance(rule, old, g, m, v, s)
-                live = torch.ones((), device=p.device)
-            else:
-                new_m, new_v = wide_moments(rule, old, g, m, v, s)
-                new_p, live = advance_calm(rule, old, new_m, new_v, s, perturbation(p, rows, fixed, 0.0))
-                p.copy_(new_p)
-            m.copy_(new_m)
-            v.copy_(new_v)
-            return live
-
-        def stage_sums(m: Tensor, v: Tensor, values: Tensor) -> Tensor:
-            return gate_sums(rule, m, v, Scalars.from_flat(values.unbind(0)))
-
-        def stage_finish(p: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> None:
-            values, fixed, kappa = rest
-            s, by = Scalars.from_flat(values.unbind(0)), perturbation(p, rows, fixed, kappa)
-            zeros = constants[1].to(p.dtype) if p.dim() == 2 else 0.0
-            old = (p + zeros, m + zeros, v + zeros)
-            if split:
-                new_p, new_v = finish_live(rule, *old, s, by)
-                v.copy_(new_v)
-            else:
-                new_p = finish(rule, *old, s, by)
-            p.copy_(new_p)
-
-        self._stages: dict[str, tuple[Callable[..., Any], int]] = {
-            "advance": (stage_advance, 5),
-            "sums": (stage_sums, 2),
-            "finish": (stage_finish, 4),
-        }
+        self._stages = _stages(rule, split, torch.stack((lanes, torch.zeros_like(lanes))))
         self._ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def stage(self, name: str, *tensors: Tensor) -> Any:
@@ -318,7 +325,7 @@ class DevicePlan:
         parameters: local ones.
         ages: their step counts, relative to any one.
         randomness: seed and threshold.
-        split: step calm entries first and the others by `finish`; else all by `finish`.
+        split: step calm entries first and the others by `stepped`; else all by it.
         compiled: compile the stages.
     """
 
@@ -346,8 +353,8 @@ class DevicePlan:
             for piece in pieces
             if piece.owner in alone
         ]
-        scratch, eager = Scratch(), [piece for piece in pieces if piece.owner not in alone]
-        packed = [EagerBlock(members, parameters, self, scratch) for members in pack(eager, ages, block)]
+        scratch, eager = Buffers(), [piece for piece in pieces if piece.owner not in alone]
+        packed = [EagerBlock(members, parameters, self, scratch) for members in pack_pieces(eager, ages, block)]
         self._blocks: list[CompiledBlock | EagerBlock] = [*self._compiled, *packed]
 
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:

@@ -24,14 +24,14 @@ from genie_dg._options import UpdateRule
 from ._local import LocalParameter
 from ._update import Randomness, Scalars
 
-SOURCE = Path(__file__).with_name("_native.c")
-CHUNK = 65_536
+_SOURCE = Path(__file__).with_name("_native.c")
+CHUNK_SIZE = 65_536
 """Elements that one thread takes at a time, as in the C file."""
 
-DIMENSIONS = 8
+_DIMENSIONS = 8
 """Of the layout of a tensor that is not contiguous, as in the C file."""
 
-SERIAL = 1 << 15
+_SERIAL = 1 << 15
 """Fewer elements than this are not worth a second thread."""
 
 
@@ -97,7 +97,7 @@ def strided_layout(p: Tensor) -> list[int]:
         if stride <= reach:
             return []
         reach += stride * (size - 1)
-    return [len(sizes), *sizes, *strides] if len(sizes) <= DIMENSIONS else []
+    return [len(sizes), *sizes, *strides] if len(sizes) <= _DIMENSIONS else []
 
 
 class NativePlan:
@@ -122,7 +122,7 @@ class NativePlan:
         places = {ages[owner]: place for place, owner in enumerate(self._owners)}
         numbers = torch.tensor([parameter.number for parameter in parameters])
         bases = _random.stream_base(randomness.seed, numbers, torch.zeros_like(numbers))
-        starts = [range(0, size, CHUNK) for size in self._sizes]
+        starts = [range(0, size, CHUNK_SIZE) for size in self._sizes]
         self._chunks = (_Chunk * sum(map(len, starts)))()
         self._tensors = (_Tensor * len(parameters))()
         chunk = 0
@@ -152,7 +152,7 @@ class NativePlan:
             average = scalars[owner].average
             place.numbers[:] = [*scalars[owner].flat(), doubled(average, torch.float32)]
             place.step = int(steps[owner])
-        threads = torch.get_num_threads() if sum(self._sizes) > SERIAL else 1
+        threads = torch.get_num_threads() if sum(self._sizes) > _SERIAL else 1
         addresses = array("Q", [g.data_ptr() for g in grads])
         tables = (self._tensors, len(self._tensors), self._chunks, len(self._chunks))
         pointer = addresses.buffer_info()[0]
@@ -191,7 +191,7 @@ def flat_alike(*tensors: Tensor) -> bool:
 @functools.cache
 def library() -> Library | None:
     """The library, built if need be; None where it cannot be had."""
-    return _c_library.load(SOURCE, _bind)
+    return _c_library.load_library(_SOURCE, _bind)
 
 
 def _bind(loaded: ctypes.CDLL) -> Library:

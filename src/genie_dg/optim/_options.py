@@ -16,8 +16,8 @@ from genie_dg._options import check_seed as check_seed
 
 from ._update import Scalars
 
-SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
-PATHS = ("foreach", "fused")
+_SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
+_PATHS = ("foreach", "fused")
 
 _OTHER_NAMES = {
     "betas": "beta",
@@ -57,7 +57,7 @@ def check_group(group: dict[str, Any]) -> None:
     check_numbers(group)
     check_formulation(group["formulation"])
     check_seed(group["seed"])
-    check_switches(group, [*SWITCHES, *(name for name in PATHS if group[name] is not None)])
+    check_switches(group, [*_SWITCHES, *(name for name in _PATHS if group[name] is not None)])
     if group["foreach"] and group["fused"]:
         raise OptionError("got foreach=True and fused=True, which are two paths; expected at most one of them.")
     for p in group.get("params", ()):

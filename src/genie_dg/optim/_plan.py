@@ -23,7 +23,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)  # surely not sharded
 _OPTIONS = ("formulation", "precondition", "noise", "dropout", "maximize", "decoupled_weight_decay")
 _PATHS = ("foreach", "fused", "capturable", "seed")
 
-Run: TypeAlias = "Callable[[list[Tensor], list[Scalars], list[int | Tensor]], None]"
+_Run: TypeAlias = "Callable[[list[Tensor], list[Scalars], list[int | Tensor]], None]"
 """One step: gradients, scalars and step counts of some parameters."""
 
 
@@ -98,11 +98,11 @@ class GroupPlan:
                 self._flat[i] = parameter.flat_copy()
             buckets.setdefault(bucket, []).append(i)
         randomness = Randomness(group["seed"], _random.drop_threshold(group["dropout"]))
-        self._parts: list[tuple[list[int], Run]] = []
+        self._parts: list[tuple[list[int], _Run]] = []
         for bucket, members in buckets.items():
             chosen, ages = [self._flat[i] for i in members], [inputs.ages[i] for i in members]
             if bucket.path == "loop":
-                run: Run = partial(step_loop, rule, chosen, randomness=randomness)
+                run: _Run = partial(step_loop, rule, chosen, randomness=randomness)
             elif bucket.path == "native":
                 run = NativePlan(rule, chosen, ages, randomness).run
             else:

@@ -36,7 +36,7 @@ from torch import Tensor
 from genie_dg._moments import GRADIENT_SIZE, Scalar, to_one_size
 
 from ._local import local, sum_over_ranks, sum_shards
-from ._native import CHUNK, flat_alike, library
+from ._native import CHUNK_SIZE, flat_alike, library
 
 Scratch = dict[int, Tensor]
 """Memory for scaled gradients that is used again: new memory of this size costs more than the arithmetic."""
@@ -44,10 +44,10 @@ Scratch = dict[int, Tensor]
 NEAR, FAR = 1e-5, 0.3
 """The distance at the first step, too short for any network to suffer, and the longest, in sizes of weights."""
 
-TINY = 1e-30
+_TINY = 1e-30
 """Sums below this count as 0."""
 
-NAMES = ("grad_size", "start", "gain", "distance")
+STATE_NAMES = ("grad_size", "start", "gain", "distance")
 """The state, beside that of the published rule."""
 
 
@@ -79,7 +79,7 @@ def distance_of(groups: Sequence[dict[str, Any]], state: Mapping[Tensor, Any], o
     gain = (_stacked([own["gain"] for _, own in known], device) * sizes).sum()
     before = _stacked([own["distance"] for _, own in known], device).max()
     longest = torch.where(square > 0, FAR * (square / sizes.sum()).sqrt(), torch.inf)
-    estimate = torch.where(slope > 0, gain / slope.clamp(min=TINY), 0.0)
+    estimate = torch.where(slope > 0, gain / slope.clamp(min=_TINY), 0.0)
     distance = torch.maximum(before, torch.minimum(estimate, longest))
     return distance if on_device else distance.item()
 
@@ -128,9 +128,9 @@ def _rescale(
         out = scratch.get(id(own["start"]))
         if out is None or out.shape != g.shape or out.stride() != g.stride():
             out = scratch[id(own["start"])] = torch.empty_like(g)
-        parts = torch.empty(-(-g.numel() // CHUNK) or 1, dtype=torch.float64)
+        parts = torch.empty(-(-g.numel() // CHUNK_SIZE) or 1, dtype=torch.float64)
         addresses = (x.data_ptr() for x in (g, size, p, start, out, parts))
-        threads = torch.get_num_threads() if g.numel() > CHUNK else 1
+        threads = torch.get_num_threads() if g.numel() > CHUNK_SIZE else 1
         known = GRADIENT_SIZE * (1 - power) ** 0.5
         back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, known, threads)
         return _Rescaled(out, None, torch.tensor(back, dtype=torch.float64))

@@ -1,7 +1,7 @@
 r"""The GENIE update as pure functions of tensors, and the loop that applies it to one parameter after another.
 
 One step of one parameter tensor is three stages, because :math:`\kappa` needs the whole tensor: `advance` moves
-the two moments, `gate_sums` gives the two sums whose ratio is :math:`\kappa`, and `finish` moves the parameter
+the two moments, `gate_sums` gives the two sums whose ratio is :math:`\kappa`, and `stepped` moves the parameter
 along its `direction`. Every function works on any shape.
 
 The device path (`_device`) spares most of that. An entry is *calm* when :math:`s^2 \le 0.1`: then
@@ -79,7 +79,7 @@ def advance(rule: UpdateRule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Sca
     return new_m.to(m.dtype), new_v.clamp(max=torch.finfo(v.dtype).max).to(v.dtype)
 
 
-class Direction(NamedTuple):
+class StepParts(NamedTuple):
     """The parts of one step, entry by entry, for any finite moments."""
 
     mean: Tensor  # bias-corrected momentum
@@ -89,7 +89,7 @@ class Direction(NamedTuple):
     step: Tensor  # the direction without noise
 
 
-def direction(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, typical: Scalar = 0.0) -> Direction:
+def direction(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, typical: Scalar = 0.0) -> StepParts:
     """Gate, trust and direction of every entry, safe against overflow.
 
     ``m * 0`` makes everything NaN where m is not finite, and changes nothing elsewhere. ``typical`` is the mean
@@ -104,13 +104,13 @@ def direction(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, typical: Scala
         s2 = variance(v, mean, average)
         gate = _moments.gate(s2)
         q = trust(safe_square(mean), s2, average.rho)
-        return Direction(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
+        return StepParts(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
     if rule.formulation == "theorem":
         s2 = variance(v, mean, average)
         q = inverse_variance(s2, typical)
-        return Direction(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
+        return StepParts(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
     s2, gate, q = printed(m, v, average)
-    return Direction(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
+    return StepParts(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
 
 
 def gate_terms(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
@@ -155,7 +155,7 @@ class Perturbation(NamedTuple):
     threshold: _random.Word
 
 
-def finish(rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation) -> Tensor:
+def stepped(rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation) -> Tensor:
     """The new p, for the new moments."""
     wide = compute_dtype(p.dtype)
     d = direction(rule, m, v, s, by.kappa)
@@ -198,7 +198,7 @@ def step_loop(
         if rule.needs_words:
             keys = stream_keys(randomness.seed, streams, [t] * len(streams), p.device)
             word = whole_words(parameter, keys, streams)
-        p.copy_(finish(rule, p, m, v, s, Perturbation(kappa, word, randomness.threshold)))
+        p.copy_(stepped(rule, p, m, v, s, Perturbation(kappa, word, randomness.threshold)))
 
 
 class CalmMoments(NamedTuple):

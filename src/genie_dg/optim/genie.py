@@ -23,7 +23,7 @@ from ._options import (
     shared_scalars,
 )
 from ._plan import GroupPlan, PlanInputs
-from ._scale import NAMES, Scratch, distance_of, new_state, rescale_all, store
+from ._scale import STATE_NAMES, Scratch, distance_of, new_state, rescale_all, store
 from ._update import Randomness, step_loop
 
 
@@ -213,7 +213,7 @@ class GENIE(Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=where)
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
-            if group["scale_free"] and not all(name in state for name in NAMES):
+            if group["scale_free"] and not all(name in state for name in STATE_NAMES):
                 state.update(new_state(p))
             _check_state(p, grad, state)
             params.append(p)
@@ -222,7 +222,7 @@ class GENIE(Optimizer):
             exp_avg_sqs.append(state["exp_avg_sq"])
             state_steps.append(state["step"])
             if group["scale_free"] and scales is not None:
-                scales.append({name: state[name] for name in NAMES})
+                scales.append({name: state[name] for name in STATE_NAMES})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
