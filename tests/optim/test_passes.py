@@ -375,16 +375,6 @@ def test_hooks() -> None:
     assert calls == ["before", "after", "save", "saved", "load", "loaded"]
 
 
-def test_inside_no_grad() -> None:
-    one, two = parameters(), parameters()
-    a, b = (SAM(torch.optim.SGD(p, lr=0.1)) for p in (one, two))
-    a.step(closure_of(a, one))
-    with torch.no_grad():
-        b.step(closure_of(b, two))
-        assert not torch.is_grad_enabled()
-    assert flat(one) == flat(two)
-
-
 def gathered(optimizer: SAM | SAGM, params: list[torch.nn.Parameter]) -> Tensor:
     optimizer.gather(closure_of(optimizer, params))
     return torch.cat([p.grad.reshape(-1) for p in params])  # type: ignore[union-attr]

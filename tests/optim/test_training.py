@@ -98,22 +98,6 @@ def test_weights_may_be_replaced_between_steps(path: str) -> None:
     assert equal(weights(nets[0]), weights(nets[1]))
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_global_generator_is_neither_read_nor_moved(path: str) -> None:
-    results = []
-    for seed in (1, 2):
-        p = nn.Parameter(torch.ones(50, 4))
-        optimizer = GENIE([p], **PATHS[path])
-        torch.manual_seed(seed)
-        before = torch.get_rng_state()
-        for _ in range(3):
-            p.grad = torch.linspace(-3, 3, 200).view(50, 4).roll(_ * 7)
-            optimizer.step()
-        assert torch.equal(torch.get_rng_state(), before)
-        results.append(p.detach())
-    assert torch.equal(*results)
-
-
 def test_gradient_accumulation_and_closure() -> None:
     x, y = batch(0)
     nets = [network() for _ in range(2)]

@@ -29,7 +29,7 @@ _FLAGS = ("-ffp-contract=fast",)
 _LANES = 8
 """Channels that C takes at a time."""
 
-_LARGEST_KERNEL = 16
+LARGEST_KERNEL = 16
 """Of a convolution in C, as in the C file; larger ones are torch's."""
 
 
@@ -127,7 +127,7 @@ def clamp_convolve_clamp(
     weight, bias = folded(convolution, norm)
     shift = torch.zeros_like(bias) if shift is None else shift
     stride = convolution.stride[0]
-    if weight.shape[-1] > _LARGEST_KERNEL or x.shape[1] % _LANES:
+    if weight.shape[-1] > LARGEST_KERNEL or x.shape[1] % _LANES:
         return plain_middle(x, shift, weight, bias, stride)
     y: Tensor = _Middle.apply(channels_last(x), shift, weight, bias, stride)
     return y

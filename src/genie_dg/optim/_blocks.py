@@ -139,21 +139,10 @@ class Block:
         self.sizes = [piece.size for piece in pieces]
         flat = {i: [t.reshape(-1) for t in parameters[i][:3]] for i in set(self.owners)}
         self._views = [[flat[p.owner][f][p.start : p.stop] for p in pieces] for f in range(3)]
-        elements = [parameters[i].elements for i in self.owners]
-        self._elements = elements if any(isinstance(own, Tensor) for own in elements) else None
-        if len(pieces) > 1 and self._elements is None:
-            self._set_addresses()
-
-    def _set_addresses(self) -> None:
-        """For each element the place of its row and the word of its lane."""
-        device = self._views[0][0].device
-        lane_words, places, lanes = _random.lane_words(device), [], []
-        for piece in self.pieces:
-            index = torch.arange(piece.first, piece.first + piece.size, device=device)
-            shift = self._rows.place(piece).start - piece.rows.start
-            places.append(((index >> _LANE_BITS) + shift).to(torch.int32))
-            lanes.append(lane_words[index & (_random.LANES - 1)])
-        self._places, self._lanes = torch.cat(places), torch.cat(lanes)
+        device, self._index = self._views[0][0].device, None
+        if len(pieces) > 1:
+            ranges = [torch.arange(p.first, p.first + p.size, device=device) for p in pieces]
+            self._index = torch.cat(ranges).to(torch.int32)
 
     def read(self) -> tuple[Tensor, Tensor, Tensor]:
         """p, m and v: views when there is one piece, else gathered copies."""
@@ -189,31 +178,16 @@ class Block:
         return values.repeat_interleave(sizes, dim=-1, output_size=sum(self.sizes))
 
     def words(self, scratch: Buffers | None = None) -> Tensor:
-        """A random word for each element; in ``scratch``, if given, where the elements follow one another."""
-        if self._elements is not None:
-            return self._scattered_words(self._elements)
-        if len(self.pieces) > 1:
-            rows = self._rows.words.index_select(0, self._places)
-            return _random.element_words_(rows, self._lanes, rows, torch.empty_like(rows))
+        """A random word for each element; in ``scratch``, if given, where there is one piece."""
+        if self._index is not None:
+            key0, key1 = self.per_element(self._rows.keys[:, [piece.stream for piece in self.pieces]])
+            return words_at(self._index, key0, key1)
         (piece,) = self.pieces
         place = self._rows.place(piece)
         row = self._rows.words[place.start : place.stop].unsqueeze(1)
         lanes = _random.lane_words(row.device)
-        words = (
-            _random.element_words(row, lanes)
-            if scratch is None
-            else _random.element_words_(row, lanes, *scratch.words(len(place)))
-        )
+        if scratch is None:
+            words = _random.element_words(row, lanes)
+        else:
+            words = _random.element_words_(row, lanes, *scratch.words(len(place)))
         return words.view(-1)[piece.first & (_random.LANES - 1) :][: piece.size]
-
-    def _scattered_words(self, elements: list[int | Tensor]) -> Tensor:
-        """The words where a shard does not hold elements that follow one another."""
-        keys, parts = self._rows.keys, []
-        for piece, own in zip(self.pieces, elements, strict=True):
-            if isinstance(own, Tensor):
-                parts.append(own.reshape(-1)[piece.start : piece.stop].to(torch.int32))
-            else:
-                stop = piece.first + piece.size
-                parts.append(torch.arange(piece.first, stop, dtype=torch.int32, device=keys.device))
-        key0, key1 = self.per_element(keys[:, [piece.stream for piece in self.pieces]])
-        return words_at(torch.cat(parts), key0, key1)

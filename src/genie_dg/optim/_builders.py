@@ -48,7 +48,7 @@ def torch_builder(kind: type[Optimizer]) -> Callable[..., Optimizer]:
 
 
 def library_builder(name: str) -> Callable[..., Optimizer]:
-    """The ``build`` of an optimizer of pytorch_optimizer, with decoupled weight decay: it leaves ``p.grad`` alone.
+    """The ``build`` of an optimizer of pytorch_optimizer; decoupled weight decay, so ``p.grad`` is only read.
 
     The package is imported only when one of its optimizers is built.
     """

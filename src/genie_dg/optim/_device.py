@@ -304,11 +304,10 @@ def kernels_for(rule: UpdateRule, split: bool, dtype: torch.dtype, device: torch
 def packed_positions(parameters: list[LocalParameter]) -> set[int]:
     """Positions of the parameters that are packed in place of a kernel call each.
 
-    A kernel is compiled for two elements or more in index order. Only whole sizes count, so that the ranks of a
-    sharded network agree.
+    A kernel is compiled for two elements or more.
     """
-    must = {i for i, own in enumerate(parameters) if own.full_size < 2 or isinstance(own.elements, Tensor)}
-    sizes = [parameter.full_size for parameter in parameters]
+    sizes = [parameter.p.numel() for parameter in parameters]
+    must = {i for i, size in enumerate(sizes) if size < 2}
     space, packed = PACK_SHARE * sum(sizes), set()
     for i in sorted(range(len(sizes)), key=sizes.__getitem__):
         if i in must or (sizes[i] <= _SMALL and sizes[i] <= space):
@@ -387,13 +386,10 @@ class DevicePlan:
 
 def _values(scalars: list[Scalars], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """The scalars of each parameter as a tensor; parameters that share them share the tensor."""
-    tensors: dict[int, Tensor] = {}
-    for s in scalars:
-        if id(s) not in tensors:
-            numbers = s.flat()
-            if any(isinstance(x, Tensor) for x in numbers):
-                parts = [torch.as_tensor(x, dtype=dtype, device=device) for x in numbers]
-                tensors[id(s)] = torch.stack(parts)
-            else:
-                tensors[id(s)] = torch.tensor(numbers, dtype=dtype, device=device)
+    tensors = {}
+    for key, numbers in {id(s): s.flat() for s in scalars}.items():
+        if any(isinstance(x, Tensor) for x in numbers):
+            tensors[key] = torch.stack([torch.as_tensor(x, dtype=dtype, device=device) for x in numbers])
+        else:
+            tensors[key] = torch.tensor(numbers, dtype=dtype, device=device)
     return [tensors[id(s)] for s in scalars]

@@ -117,8 +117,8 @@ class Stream(NamedTuple):
 class LocalParameter(NamedTuple):
     """A parameter to update. All tensors are plain, local and have one shape.
 
-    ``number`` is the index of the parameter in the optimizer, ``full_size`` the number of elements of the whole
-    parameter and ``elements`` which of them are here (see `local_elements`). ``reduce`` sums a tensor over the
+    ``number`` is the index of the parameter in the optimizer and ``elements`` says which elements of the whole
+    parameter are here (see `local_elements`). ``reduce`` sums a tensor over the
     ranks that hold the other shards; None when there are none.
     """
 
@@ -126,7 +126,6 @@ class LocalParameter(NamedTuple):
     m: Tensor
     v: Tensor
     number: int
-    full_size: int
     elements: int | Tensor = 0
     reduce: SumOverRanks | None = None
 
@@ -167,7 +166,7 @@ def local_parameters(
     for p, m, v, number in zip(params, averages, squares, numbers, strict=True):
         reduce = sum_over_ranks(p)
         tensors = (local(p.detach()), local(m), local(v))
-        result.append(LocalParameter(*tensors, number, p.numel(), local_elements(p), reduce))
+        result.append(LocalParameter(*tensors, number, local_elements(p), reduce))
     return result
 
 

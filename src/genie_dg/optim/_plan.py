@@ -52,25 +52,6 @@ class PlanInputs(NamedTuple):
         return self[:-1] == other[:-1] and all(map(operator.is_, self.tensors, other.tensors))
 
 
-def overlapping(parameters: list[LocalParameter]) -> set[int]:
-    """Positions of the parameters whose memory, or that of their moments, another one may write to as well."""
-    ranges = []
-    for i, parameter in enumerate(parameters):
-        for t in parameter[:3]:
-            start = t.data_ptr()
-            reach = sum((n - 1) * stride for n, stride in zip(t.shape, t.stride(), strict=True))
-            if t.numel() and start:
-                ranges.append((start, start + (reach + 1) * t.element_size(), i))
-    shared: set[int] = set()
-    last, owner = 0, -1
-    for start, stop, i in sorted(ranges):
-        if start < last:
-            shared |= {i, owner}
-        if stop > last:
-            last, owner = stop, i
-    return shared
-
-
 class _Bucket(NamedTuple):
     """What parameters that are stepped together have in common."""
 
@@ -81,7 +62,7 @@ class _Bucket(NamedTuple):
 
 
 class GroupPlan:
-    """One plan per device and dtype of a parameter group, and the loop for parameters that share memory."""
+    """One plan per device and dtype of a parameter group, and the loop for shards of scattered elements."""
 
     def __init__(self, group: dict[str, Any], rule: UpdateRule, inputs: PlanInputs) -> None:
         self.inputs = inputs
@@ -89,10 +70,9 @@ class GroupPlan:
         params, averages, squares = (inputs.tensors[i * n : (i + 1) * n] for i in range(3))
         self._parameters = local_parameters(params, averages, squares, inputs.numbers)
         self._flat = list(self._parameters)
-        shared = overlapping(self._parameters)
         buckets: dict[_Bucket, list[int]] = {}
         for i, parameter in enumerate(self._parameters):
-            bucket = _Bucket("loop") if i in shared else _bucket(group, parameter)
+            bucket = _bucket(group, parameter)
             in_place = bucket.path == "loop" or (bucket.path == "native" and can_serve_in_place(parameter))
             if not (parameter.is_contiguous or in_place):
                 self._flat[i] = parameter.flat_copy()
@@ -132,6 +112,8 @@ class GroupPlan:
 def _bucket(group: dict[str, Any], parameter: LocalParameter) -> _Bucket:
     """The path is what the group says, and native where it says nothing and that can be had."""
     p = parameter.p
+    if isinstance(parameter.elements, Tensor):
+        return _Bucket("loop")
     split = p.device.type == "cpu" and p.dtype == torch.float32 and parameter.reduce is None
     split = split and not group["capturable"]
     native = group["foreach"] is None and group["fused"] is None and split and can_serve(parameter)

@@ -34,6 +34,7 @@ _LOWEST, _HIGHEST = 1e-9, 1e3
 """The ends of the sweep."""
 _GROWTH = 10 ** (1 / 6)
 """From one step of the sweep to the next."""
+_SWEEP_STEPS = round(math.log(_HIGHEST / _LOWEST, _GROWTH)) + 1
 _CALM_STEPS = 10
 """First steps of the sweep, whose rates are too low to matter: they tell how much batches differ."""
 _SPACING = 10 ** (1 / 3)
@@ -180,14 +181,15 @@ def untouched(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _same_order(batches: Iterable[Any]) -> Iterator[None]:
     """A loader that shuffles by a generator of its own finds it afterwards where it was."""
-    loader = batches if isinstance(batches, DataLoader) else None
-    stream = None if loader is None else loader.generator
-    state = None if stream is None else stream.get_state()
+    stream = batches.generator if isinstance(batches, DataLoader) else None
+    if stream is None:
+        yield
+        return
+    state = stream.get_state()
     try:
         yield
     finally:
-        if stream is not None and state is not None:
-            stream.set_state(state)
+        stream.set_state(state)
 
 
 @dataclass
@@ -209,7 +211,7 @@ class _RangeTest:
 
     def run(self) -> SuggestedRate:
         if isinstance(self.batches, Iterator):
-            self.batches = list(islice(self.batches, max(self.steps, _sweep_steps())))
+            self.batches = list(islice(self.batches, max(self.steps, _SWEEP_STEPS)))
         sweep = self._sweep()
         rates = [_LOWEST * _GROWTH**k for k in range(len(sweep))]
         self._search()
@@ -292,14 +294,14 @@ class _RangeTest:
         return float(values[0])
 
     def _sweep(self) -> list[float]:
-        losses = self._train(_LOWEST, _sweep_steps(), _GROWTH)
+        losses = self._train(_LOWEST, _SWEEP_STEPS, _GROWTH)
         if len(losses) <= _CALM_STEPS:
             low = _LOWEST * _GROWTH**_CALM_STEPS
             raise RangeTestError(
                 f"The loss of batch {len(losses)} is {losses[-1]:g} at a rate of {low:.0e} or less, so no rate "
                 "can be found; look for what is not finite in the data or the loss."
             )
-        if len(losses) < _sweep_steps() or not math.isfinite(losses[-1]):
+        if len(losses) < _SWEEP_STEPS or not math.isfinite(losses[-1]):
             self.top = _LOWEST * _GROWTH ** (len(losses) - 2)  # the rate of the step before this loss
         return losses
 
@@ -354,10 +356,6 @@ class _RangeTest:
         if result >= self.first:
             why = f"{why}; no rate lowers the loss, so more steps, or a look at the loss, may help"
         return f"lr={lr:g}: {why}; {self.taken} training steps were taken to find out."
-
-
-def _sweep_steps() -> int:
-    return round(math.log(_HIGHEST / _LOWEST, _GROWTH)) + 1
 
 
 def _rounded(lr: float) -> float:
