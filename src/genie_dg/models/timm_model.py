@@ -49,11 +49,11 @@ def check_name(name: str) -> int:
     """
     timm = _timm(name)
     architecture, _, tag = name.partition(".")
-    known = timm.list_models()
-    if architecture in known and tag:
-        known = timm.list_models(f"{architecture}.*", pretrained=True)
-    if name not in known:
-        hint = did_you_mean(PREFIX + name, [PREFIX + model for model in known])
+    names = timm.list_models()
+    if architecture in names and tag:
+        names = timm.list_models(f"{architecture}.*", pretrained=True)
+    if name not in names:
+        hint = did_you_mean(PREFIX + name, [PREFIX + model for model in names])
         raise UnknownName(f"There is no model {PREFIX + name!r} in timm {timm.__version__}{hint}")
     return int(_config(timm.get_pretrained_cfg(name).to_dict())["input_size"][-1])
 

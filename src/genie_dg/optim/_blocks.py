@@ -109,24 +109,20 @@ class RowWords:
 
 
 class Buffers:
-    """Buffers of float32 and int32 that the blocks of a plan share, so that they stay in the cache."""
+    """Memory for n elements that the blocks of a plan share, so that it stays in the cache."""
 
-    def __init__(self) -> None:
-        self._floats: tuple[Tensor, ...] = ()
-        self._words: tuple[Tensor, ...] = ()
+    def __init__(self, n: int) -> None:
+        self._floats = torch.empty(4, n, dtype=torch.float32)
+        self._words = torch.empty(2, n // _random.LANES + 2, _random.LANES, dtype=torch.int32)
 
     def floats(self, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Four buffers of n elements."""
-        if not self._floats or self._floats[0].numel() < n:
-            self._floats = tuple(torch.empty(n, dtype=torch.float32) for _ in range(4))
-        x, y, z, spare = (buffer[:n] for buffer in self._floats)
+        x, y, z, spare = self._floats[:, :n]
         return x, y, z, spare
 
     def words(self, rows: int) -> tuple[Tensor, Tensor]:
         """Two buffers of rows of lanes."""
-        if not self._words or self._words[0].shape[0] < rows:
-            self._words = tuple(torch.empty(rows, _random.LANES, dtype=torch.int32) for _ in range(2))
-        out, spare = (buffer[:rows] for buffer in self._words)
+        out, spare = self._words[:, :rows]
         return out, spare
 
 
@@ -177,8 +173,8 @@ class Block:
         sizes = torch.tensor(self.sizes, device=values.device)
         return values.repeat_interleave(sizes, dim=-1, output_size=sum(self.sizes))
 
-    def words(self, scratch: Buffers | None = None) -> Tensor:
-        """A random word for each element; in ``scratch``, if given, where there is one piece."""
+    def words(self, buffers: Buffers | None = None) -> Tensor:
+        """A random word for each element; in ``buffers``, if given, where there is one piece."""
         if self._index is not None:
             key0, key1 = self.per_element(self._rows.keys[:, [piece.stream for piece in self.pieces]])
             return words_at(self._index, key0, key1)
@@ -186,8 +182,8 @@ class Block:
         place = self._rows.place(piece)
         row = self._rows.words[place.start : place.stop].unsqueeze(1)
         lanes = _random.lane_words(row.device)
-        if scratch is None:
+        if buffers is None:
             words = _random.element_words(row, lanes)
         else:
-            words = _random.element_words_(row, lanes, *scratch.words(len(place)))
+            words = _random.element_words_(row, lanes, *buffers.words(len(place)))
         return words.view(-1)[piece.first & (_random.LANES - 1) :][: piece.size]

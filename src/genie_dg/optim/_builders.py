@@ -109,8 +109,8 @@ def _same_layout(parameters: Sequence[Tensor], *others: Sequence[Tensor | None])
     """
     return all(
         _order(p) == _order(x)
-        for some in others
-        for p, x in zip(parameters, some, strict=False)
+        for tensors in others
+        for p, x in zip(parameters, tensors, strict=False)
         if x is not None and x.shape == p.shape
     )
 

@@ -73,10 +73,10 @@ class EagerBlock(Block):
     """A block that goes through the functions of `_update` as they are."""
 
     def __init__(
-        self, pieces: list[Piece], parameters: list[LocalParameter], plan: DevicePlan, scratch: Buffers
+        self, pieces: list[Piece], parameters: list[LocalParameter], plan: DevicePlan, buffers: Buffers
     ) -> None:
         super().__init__(pieces, parameters, plan.rows)
-        self._plan, self._scratch = plan, scratch
+        self._plan, self._buffers = plan, buffers
 
     def advance(self, step: StepInputs) -> bool:
         """Move the moments, and calm blocks too where the plan is split; True if something is left to do."""
@@ -85,20 +85,20 @@ class EagerBlock(Block):
         if not self._plan.split:
             self.write(None, *advance(rule, p, g, m, v, s))
             return True
-        buffers, beta, weight = self._scratch.floats(p.numel()), float(s.average.beta), float(s.average.weight)
+        out, beta, weight = self._buffers.floats(p.numel()), float(s.average.beta), float(s.average.weight)
         if rule.maximize:
-            g = torch.neg(g, out=buffers[0])
+            g = torch.neg(g, out=out[0])
         if rule.l2:
-            g = torch.add(g, p, alpha=float(s.l2), out=buffers[0])
+            g = torch.add(g, p, alpha=float(s.l2), out=out[0])
         m.mul_(beta).add_(g, alpha=weight)
         v.mul_(beta).addcmul_(g, g, value=weight).clamp_(max=torch.finfo(v.dtype).max)
-        moments = calm_moments(rule, m, v, s, out=buffers)
+        moments = calm_moments(rule, m, v, s, out=out)
         low, high = torch.aminmax(moments.s2)
         calm = float(low) >= -CALM and float(high) <= CALM  # False when either is NaN
         if calm:
             change = calm_step(rule, moments, v, s)
             if rule.mask:
-                _random.zero_dropped_(change, self.words(self._scratch), self._plan.threshold)
+                _random.zero_dropped_(change, self.words(self._buffers), self._plan.threshold)
             if rule.shrink:
                 p.mul_(s.shrink)
             p.sub_(change, alpha=float(s.size))
@@ -171,10 +171,10 @@ def advance_calm(
     calm = moments.s2.abs() <= CALM
     step = calm_step(rule, moments, v, s)
     still = p * s.shrink if rule.shrink else p
-    stepped = still - step * s.size
+    moved = still - step * s.size
     if rule.mask and by.word is not None:
-        stepped = torch.where(_random.drop_mask(by.word, by.threshold), still, stepped)
-    return torch.where(calm, stepped, p), torch.where(calm, 0.0, 1.0).sum(-1)
+        moved = torch.where(_random.drop_mask(by.word, by.threshold), still, moved)
+    return torch.where(calm, moved, p), torch.where(calm, 0.0, 1.0).sum(-1)
 
 
 def stepped_live(
@@ -352,9 +352,12 @@ class DevicePlan:
             for piece in pieces
             if piece.owner in alone
         ]
-        scratch, eager = Buffers(), [piece for piece in pieces if piece.owner not in alone]
-        packed = [EagerBlock(members, parameters, self, scratch) for members in pack_pieces(eager, ages, block)]
-        self._blocks: list[CompiledBlock | EagerBlock] = [*self._compiled, *packed]
+        packed = pack_pieces([piece for piece in pieces if piece.owner not in alone], ages, block)
+        buffers = Buffers(max((sum(p.size for p in own) for own in packed), default=0) if split else 0)
+        self._blocks: list[CompiledBlock | EagerBlock] = [
+            *self._compiled,
+            *(EagerBlock(own, parameters, self, buffers) for own in packed),
+        ]
 
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step."""

@@ -60,24 +60,24 @@ def new_state(p: Tensor) -> dict[str, Tensor]:
 
 def distance_of(groups: Sequence[dict[str, Any]], state: Mapping[Tensor, Any], on_device: bool) -> Scalar:
     """The estimate after the steps so far; one for all groups that are ``scale_free``."""
-    known = [
+    members = [
         (p, state[p])
         for group in groups
         if group["scale_free"]
         for p in group["params"]
         if "distance" in state.get(p, {})
     ]
-    if not known:
+    if not members:
         return NEAR
-    device = known[0][0].device
+    device = members[0][0].device
     rows = []
-    for _, own in known:
+    for _, own in members:
         m, start = local(own["exp_avg"]), local(own["start"])
         rows.append(_stacked([_norm(m, 1), _norm(start, 2).square()], device))
-    slope, square = sum_shards([sum_over_ranks(p) for p, _ in known], torch.stack(rows)).sum(0).unbind()
-    sizes = torch.tensor([float(p.numel()) for p, _ in known], dtype=_wide(device), device=device)
-    gain = (_stacked([own["gain"] for _, own in known], device) * sizes).sum()
-    before = _stacked([own["distance"] for _, own in known], device).max()
+    slope, square = sum_shards([sum_over_ranks(p) for p, _ in members], torch.stack(rows)).sum(0).unbind()
+    sizes = torch.tensor([float(p.numel()) for p, _ in members], dtype=_wide(device), device=device)
+    gain = (_stacked([own["gain"] for _, own in members], device) * sizes).sum()
+    before = _stacked([own["distance"] for _, own in members], device).max()
     longest = torch.where(square > 0, FAR * (square / sizes.sum()).sqrt(), torch.inf)
     estimate = torch.where(slope > 0, gain / slope.clamp(min=_TINY), 0.0)
     distance = torch.maximum(before, torch.minimum(estimate, longest))
@@ -131,8 +131,8 @@ def _rescale(
         parts = torch.empty(-(-g.numel() // CHUNK_SIZE) or 1, dtype=torch.float64)
         addresses = (x.data_ptr() for x in (g, size, p, start, out, parts))
         threads = torch.get_num_threads() if g.numel() > CHUNK_SIZE else 1
-        known = GRADIENT_SIZE * (1 - power) ** 0.5
-        back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, known, threads)
+        target = GRADIENT_SIZE * (1 - power) ** 0.5
+        back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, target, threads)
         return _Rescaled(out, None, torch.tensor(back, dtype=torch.float64))
     wide = torch.float64 if g.dtype == torch.float64 else torch.float32
     g = g.to(wide)

@@ -89,12 +89,12 @@ class ClosureGradient:
         for p, x, y in zip(self.params, a, b, strict=True):
             if x is not None and y is not None:
                 parts[shard_groups(p)].append(torch.dot(x.reshape(-1), y.reshape(-1)))
-        products = [x for some in parts.values() for x in some]
+        products = [x for terms in parts.values() for x in terms]
         device = products[0].device if products else torch.device("cpu")
         dtype = torch.float64 if any(x.dtype == torch.float64 for x in products) else torch.float32
         result = torch.zeros((), dtype=dtype, device=device)
-        for groups, some in parts.items():
-            result = result + SumOverRanks(groups)(torch.stack([x.to(device, dtype) for x in some]).sum())
+        for groups, terms in parts.items():
+            result = result + SumOverRanks(groups)(torch.stack([x.to(device, dtype) for x in terms]).sum())
         return result
 
     def sphere(self, radius: float, direction: ParameterVector) -> ParameterVector:

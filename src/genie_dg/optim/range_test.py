@@ -123,8 +123,8 @@ def suggest_lr(
     >>> model, batch = torch.nn.Linear(1, 1), (x, 3 * x)
     >>> def loss(model, batch):
     ...     return (model(batch[0]) - batch[1]).square().mean()
-    >>> found = suggest_lr(model, loss, [batch], torch.optim.SGD, steps=20)
-    >>> 0.1 < found.lr < 1, len(found.lrs)
+    >>> suggested = suggest_lr(model, loss, [batch], torch.optim.SGD, steps=20)
+    >>> 0.1 < suggested.lr < 1, len(suggested.lrs)
     (True, ...)
     """
     check.whole_number("steps", steps, 2)
@@ -157,7 +157,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         weights = [(p, p.clone(), p.grad, p.requires_grad) for p in model.parameters()]
         holders = [(module, dict(module._buffers)) for module in model.modules()]
-        tensors = {id(b): (b, b.clone()) for _, held in holders for b in held.values() if b is not None}
+        copies = {id(b): (b, b.clone()) for _, buffers in holders for b in buffers.values() if b is not None}
     modes = [(module, module.training) for module in model.modules()]
     for p, *_ in weights:
         p.grad = None
@@ -169,11 +169,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 p.copy_(before)
                 p.grad = gradient
                 p.requires_grad_(trains)
-            for buffer, before in tensors.values():
+            for buffer, before in copies.values():
                 buffer.copy_(before)
-        for module, held in holders:
+        for module, buffers in holders:
             module._buffers.clear()
-            module._buffers.update(held)
+            module._buffers.update(buffers)
         for module, training in modes:
             module.training = training
 

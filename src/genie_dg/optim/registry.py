@@ -126,24 +126,23 @@ def _base_row(name: str) -> OptimizerRow:
     return row
 
 
-def _base(groups: Groups, name: str, lr: float | None, weight_decay: float, seed: int) -> Optimizer:
-    """That optimizer; what is not given has the default of its own row."""
-    row = _base_row(name)
-    given: dict[str, Any] = {} if lr is None else {"lr": lr}
-    if weight_decay:
-        given["weight_decay"] = weight_decay
-    if "seed" in row.space:
-        given["seed"] = seed
-    return row.build(groups, **with_defaults(row.name, defaults(row.space), given))
-
-
 def _around_base(wrapper: Callable[..., Passes]) -> Callable[..., Optimizer]:
-    """The ``build`` of SAM, GAM, FAD or SAGM, around the optimizer of the row ``base``."""
+    """The ``build`` of SAM, GAM, FAD or SAGM, around the optimizer of the row ``base``.
+
+    What is not given to that optimizer has the default of its own row.
+    """
 
     def build(
         groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
     ) -> Optimizer:
-        return wrapper(_base(groups, base, lr, weight_decay, seed), **settings)
+        row = _base_row(base)
+        given: dict[str, Any] = {} if lr is None else {"lr": lr}
+        if weight_decay:
+            given["weight_decay"] = weight_decay
+        if "seed" in row.space:
+            given["seed"] = seed
+        options = with_defaults(row.name, defaults(row.space), given)
+        return wrapper(row.build(groups, **options), **settings)
 
     return build
 
