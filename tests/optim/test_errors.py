@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from genie_dg import GENIE
-from genie_dg.optim import _device
+from genie_dg.optim import _kernels
 from genie_dg.optim.msvag import MSVAG
 
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -93,7 +93,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence names the compiler and the way out, and the weights are as they were."""
     import torch._inductor.config as inductor
 
-    _device.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()
     p = nn.Parameter(torch.ones(5000))
     p.grad = torch.ones(5000)
     optimizer = GENIE([p], fused=True, beta=0.5)
@@ -104,4 +104,4 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step()
     assert torch.equal(p.detach(), torch.ones(5000))
     assert optimizer.state[p]["step"] == 0
-    _device.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()

@@ -12,7 +12,7 @@ import torch._dynamo.testing
 from torch import Tensor, nn
 
 from genie_dg import GENIE, _random
-from genie_dg.optim import _device
+from genie_dg.optim import _device, _kernels
 from tests.versions import STABLE_COMPILATION
 
 PATHS: dict[str, dict[str, Any]] = {
@@ -166,7 +166,7 @@ def test_compiled_step_does_not_recompile(schedule: str, tensor_lr: bool) -> Non
 
 def test_fused_kernel_is_compiled_once() -> None:
     """No size, schedule or step compiles it again; the counter of recompilations stands still."""
-    _device.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     params = [nn.Parameter(torch.randn(n)) for n in (1000, 4096, 70_000, 2560, 77)]
