@@ -18,13 +18,11 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
-from genie_dg.data.domains import Domain, DomainSet, Labels, PictureDomain, TableDomain
+from genie_dg.data.domains import Domain, DomainSet, Labels, PictureDomain, TableDomain, silent
 from genie_dg.data.encoding import Encoding, encoded
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
-from genie_dg.data.place import Place
-from genie_dg.data.progress import silent
-from genie_dg.data.sampling import Sampler
-from genie_dg.data.splits import splits
+from genie_dg.data.place import Destination
+from genie_dg.data.splits import InOrder, Sampler, splits
 from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.passes import Passes
@@ -286,7 +284,7 @@ def assemble(
     labels = [data.domains[k].labels[parts[k].inside] for k in sources]
     set_targets(algorithm, config, labels, len(data.classes))
     algorithm.to(device)
-    place = Place.of(device, torch.channels_last if config.fast else torch.contiguous_format)
+    place = Destination.of(device, torch.channels_last if config.fast else torch.contiguous_format)
     if config.fast:
         algorithm.to(memory_format=place.layout)
     training = Training(
@@ -338,7 +336,7 @@ def _evaluation(
     part: str,
     rows: Labels,
     trained_on: bool,
-    place: Place,
+    place: Destination,
     options: RunOptions,
     progress: Callable[[str, int], None] | None,
 ) -> Evaluation | AugmentedEvaluation:
@@ -346,11 +344,8 @@ def _evaluation(
     augmented = config.eval_augment == "train" or (config.eval_augment == "train-in" and part == "in")
     if augmented and trained_on and config.augment and isinstance(domain, PictureDomain):
         cache = _cache(domain, TrainSpec(), options, progress)
-        seed = seed_of("evaluation", config)
-        recipe = recipe_of(config)
-        return AugmentedEvaluation(
-            domain, rows, recipe, seed=seed, index=index, cache=cache, batch_size=EVALUATION_BATCH, place=place
-        )
+        order = InOrder(rows, EVALUATION_BATCH, seed_of("evaluation", config), index)
+        return AugmentedEvaluation(domain, order, recipe_of(config), cache=cache, place=place)
     cache = _cache(domain, EvalSpec(config.image_size), options, progress)
     return Evaluation(
         domain, rows, size=config.image_size, cache=cache, batch_size=EVALUATION_BATCH, place=place

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.data.place import Batch
+from genie_dg.data.place import LabelledBatch
 
 from .parallel import World
 from .step import ALONE
@@ -23,7 +23,7 @@ class Score:
     loss: float
 
 
-def score(algorithm: Algorithm, batches: Iterable[Batch], world: World = ALONE) -> Score:
+def score(algorithm: Algorithm, batches: Iterable[LabelledBatch], world: World = ALONE) -> Score:
     """Accuracy and loss over batches, in evaluation mode; the mode is put back.
 
     The count of right answers is exact; losses are summed in float64, in the order of the batches. Several
@@ -46,9 +46,9 @@ def score(algorithm: Algorithm, batches: Iterable[Batch], world: World = ALONE) 
     return Score(all_right / count, all_loss / count)
 
 
-def _answers(algorithm: Algorithm, batches: Iterable[Batch]) -> Iterator[Batch]:
+def _answers(algorithm: Algorithm, batches: Iterable[LabelledBatch]) -> Iterator[LabelledBatch]:
     """Logits and labels of every batch, one batch late: a device is asked for more before it is waited for."""
-    last: Batch | None = None
+    last: LabelledBatch | None = None
     for images, labels in batches:
         with torch.inference_mode():
             logits = algorithm.predict(images)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import __version__
-from genie_dg.data.loaders import as_is
+from genie_dg.data.place import is_normalised
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.files import FileWarning
 from genie_dg.runs import folder as files
@@ -38,8 +38,7 @@ def model_file(
 ) -> ModelFile:
     """The weights of a run, or others of the same network, with what must be known to use them."""
     table = None if parts.encoding is None else parts.encoding.to_json()
-    pictures = not as_is(parts.training.domains[0])
-    normalised = parts.channels == len(IMAGENET_MEAN) and pictures  # as `genie_dg.data.loaders` does
+    normalised = is_normalised(parts.training.domains[0], parts.channels)
     return ModelFile(
         algorithm=parts.algorithm.state_dict() if weights is None else weights,
         config=parts.config if config is None else config,

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from .domains import DataError, Domain, DomainSet, Labels, TableColumns, TableDomain, TensorDomain
-from .splits import Split
+from .splits import DomainSplit
 
-MOST_INPUTS = 2**16
+_MOST_INPUTS = 2**16
 """Inputs of a network at most; a column of names or numbers of persons taken for categories soon has more."""
 
 
@@ -129,16 +129,16 @@ def fit_encoding(tables: Iterable[TableDomain], rows: Iterable[Labels]) -> Encod
         columns.domain,
         columns.label,
     )
-    if not 0 < encoding.width <= MOST_INPUTS:
+    if not 0 < encoding.width <= _MOST_INPUTS:
         raise DataError(
-            f"The table gives {encoding.width:,} inputs; expected 1 to {MOST_INPUTS:,}, so leave columns of "
+            f"The table gives {encoding.width:,} inputs; expected 1 to {_MOST_INPUTS:,}, so leave columns of "
             "names out with --ignore-column NAME."
         )
     return encoding
 
 
 def encoded(
-    data: DomainSet, sources: Sequence[int], parts: Sequence[Split]
+    data: DomainSet, sources: Sequence[int], parts: Sequence[DomainSplit]
 ) -> tuple[DomainSet, Encoding | None]:
     """A table as tensors, by what its training rows say; any other set as it is.
 

@@ -23,7 +23,7 @@ from genie_dg.bench.assemble import EVALUATION_BATCH, build_algorithm
 from genie_dg.check import whole_number
 from genie_dg.data.domains import DataError
 from genie_dg.data.encoding import encoding_from
-from genie_dg.data.threads import shared_workers
+from genie_dg.data.place import shared_workers
 from genie_dg.files import FileError
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import Record

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from genie_dg.data.domains import DataError, Domain, DomainSet
-from genie_dg.data.progress import Advance, silent
+from genie_dg.data.domains import Advance, DataError, Domain, DomainSet, silent
 
 from .model import Model
 

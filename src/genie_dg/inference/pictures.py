@@ -1,7 +1,7 @@
 """From a picture in any form to what the network saw in training: one rule, the training side's own code.
 
-Files are decoded by `genie_dg.data.decode` (RGB, no EXIF rotation), resized by `EvalSpec` and normalised by
-`Evaluation`, so the numbers are those of an evaluation during training, to the bit.
+Files are decoded by `genie_dg.data.domains.decode` (RGB, no EXIF rotation), resized by `EvalSpec` and
+normalised by `Evaluation`, so the numbers are those of an evaluation during training, to the bit.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from torch import Tensor
 from genie_dg.check import short
 from genie_dg.data.cache import EvalSpec
 from genie_dg.data.contact_sheet import as_rgb
-from genie_dg.data.decode import decode
-from genie_dg.data.domains import DataError, TensorDomain
+from genie_dg.data.domains import DataError, TensorDomain, decode
 from genie_dg.data.image_folders import is_picture, is_skipped
 from genie_dg.data.loaders import Evaluation
 

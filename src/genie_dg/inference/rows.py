@@ -11,7 +11,7 @@ from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.encoding import Encoding
-from genie_dg.data.tables import open_table, rows_of
+from genie_dg.data.tables import open_table, read_rows
 
 
 def open_rows(path: Path, encoding: Encoding, columns: Columns) -> DomainSet:
@@ -34,7 +34,7 @@ def inputs_of(files: Sequence[str | Path], encoding: Encoding) -> dict[str, Tens
     """What a model sees of each row of some tables, by ``file:row``; rows count from 1, without the header."""
     inputs = {}
     for file in files:
-        table = rows_of(file, encoding.columns)
+        table = read_rows(file, encoding.columns)
         seen = encoding.inputs(table)
         inputs.update({f"{file}:{row}": seen[k] for k, row in enumerate(table.rows)})
     return inputs

@@ -19,8 +19,7 @@ from typing import Any
 
 from genie_dg import __version__
 from genie_dg.check import InputError
-from genie_dg.data.decode import decode_bytes
-from genie_dg.data.domains import DataError
+from genie_dg.data.domains import DataError, decode_bytes
 
 from .model import Model
 from .nearest import Examples
