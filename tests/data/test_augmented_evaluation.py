@@ -16,6 +16,7 @@ from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation
 from genie_dg.data.registry import open_data
+from genie_dg.data.splits import InOrder
 from genie_dg.runs.config import RunConfig
 
 from .pictures import folder
@@ -23,9 +24,8 @@ from .pictures import folder
 
 def loader(root: Path) -> AugmentedEvaluation:
     domain = open_data(root).domains[0]
-    return AugmentedEvaluation(
-        domain, np.arange(len(domain))[::-1].copy(), Recipe(size=16), batch_size=3, seed=5
-    )
+    order = InOrder(np.arange(len(domain))[::-1].copy(), batch_size=3, seed=5, domain=0)
+    return AugmentedEvaluation(domain, order, Recipe(size=16))
 
 
 def test_each_sample_comes_once_in_order_and_augmented(tmp_path: Path) -> None:

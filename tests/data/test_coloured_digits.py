@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from genie_dg.data import coloured_digits as coloured
-from genie_dg.data.coloured_digits import coloured_digits, coloured_mnist, deal
-from genie_dg.data.digits import load_digits
+from genie_dg.data.coloured_digits import coloured_digits, coloured_mnist
+from genie_dg.data.digits import deal, load_digits
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from genie_dg.data.contact_sheet import contact_sheet
 from genie_dg.data.domains import DataError, DomainSet
-from genie_dg.data.published.verify import verify_set
+from genie_dg.data.published.verify import verify
 from genie_dg.data.registry import SETS, open_data
-from genie_dg.data.splits import leave_out, splits
+from genie_dg.data.splits import splits
 from tests.data.pictures import folder
 from tests.data.published.layouts import LAYOUTS
 
@@ -35,8 +35,7 @@ def test_every_set_keeps_what_its_row_says(name: str, tmp_path: Path) -> None:
     for domain, cut in zip(data.domains, splits(data, trial=0), strict=True):
         assert sorted([*cut.inside, *cut.outside]) == list(range(len(domain)))
         assert set(np.unique(domain.labels)) <= set(range(len(data.classes)))
-    assert len(leave_out(len(names))) == len(names)
-    report = verify_set(data)
+    report = verify(data)
     assert report.good
     assert sum(report.counts.values()) == len(data)
     assert contact_sheet(data, per_cell=1).problems == []
@@ -48,11 +47,11 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
     (images / "rgb_img_3.png").unlink()
     (images / "rgb_img_4.png").write_bytes(b"")
     (images / "rgb_img_5.png").write_bytes(b"no picture")
-    report = verify_set(data)
+    report = verify(data)
     assert not report.good
     for kind, number in (("missing file", 3), ("empty file", 4), ("undecodable", 5)):
         assert report.problems[kind] == [str(images / f"rgb_img_{number}.png")]
-    assert "undecodable" not in verify_set(data, deep=False).problems
+    assert "undecodable" not in verify(data, deep=False).problems
 
 
 def test_another_set_is_not_taken_for_sviro(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from genie_dg.data import styleshapes as module
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
-from genie_dg.data.styleshapes import CLASSES, HUES, POLYGONS, signed_distance, styleshapes, tied_hue
+from genie_dg.data.styleshapes import HUES, POLYGONS, SHAPES, signed_distance, styleshapes, tied_hue
 
 
 def pixels(domain_set: DomainSet, index: int) -> Tensor:
@@ -47,7 +47,7 @@ def hue_of(images: Tensor) -> Tensor:
     return torch.atan2(y, x) / (2 * math.pi) % 1
 
 
-def guessed(hue: Tensor, domain: int, classes: int = len(CLASSES)) -> Tensor:
+def guessed(hue: Tensor, domain: int, classes: int = len(SHAPES)) -> Tensor:
     """The class whose hue in the table of a domain is nearest."""
     table = torch.tensor([tied_hue(domain, label) for label in range(classes)], dtype=torch.float64)
     apart = (hue.unsqueeze(1) - table).abs()

@@ -91,7 +91,7 @@ def join(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[PlacedImage]:
             domain, file = f"location_{row.get('location')}", row["file_name"]
             if domain not in TERRA.domains:
                 continue
-            if file != Path(file).name or "\\" in file:
+            if not file or file != Path(file).name or "\\" in file:
                 raise DataError(
                     f"The annotations name the file {file!r}; expected a file name without folders."
                 )
