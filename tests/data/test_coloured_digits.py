@@ -117,16 +117,6 @@ def test_in_the_digits_the_colour_foretells_the_label_as_stated() -> None:
         assert rate == pytest.approx(agree, abs=4 * math.sqrt(agree * (1 - agree) / 599))
 
 
-def test_subsampling_takes_every_second_pixel() -> None:
-    images = torch.arange(4 * 28 * 28).view(4, 28, 28).remainder(255).add(1).to(torch.uint8)
-    full = coloured_mnist(images, torch.arange(4))
-    half = coloured_mnist(images, torch.arange(4), subsample=2)
-    assert (full.variant, half.variant) == ("28 x 28", "14 x 14")
-    for index in range(3):
-        assert torch.equal(pixels(half, index), pixels(full, index)[..., ::2, ::2])
-        assert half.domains[index].labels.tolist() == full.domains[index].labels.tolist()
-
-
 def test_a_generator_is_as_good_as_its_seed_and_moves_on() -> None:
     images, digits = known(60)
     generator = torch.Generator().manual_seed(9)
@@ -175,7 +165,6 @@ def test_other_flips_name_other_domains() -> None:
         (torch.zeros(4, 2, 2), torch.zeros(4), {}, "uint8 images"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(3), {}, "4 images and 3 labels"),
         (torch.zeros(2, 2, 2, dtype=torch.uint8), torch.zeros(2), {}, "2 images for 3 domains"),
-        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"subsample": 3}, "subsample=3"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": []}, "one or more"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": [1.1]}, "from 0 to 1"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": [0.1, 0.1]}, "name of its own"),

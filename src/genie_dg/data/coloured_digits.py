@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from genie_dg.check import whole_number
-
 from .digits import deal, load_digits
 from .domains import DataError, DomainSet, TensorDomain
 
@@ -54,7 +52,6 @@ def coloured_mnist(
     labels: Tensor,
     seed: int | torch.Generator = 0,
     *,
-    subsample: int = 1,
     flips: Sequence[float] = FLIPS,
     name: str = "ColoredMNIST",
 ) -> DomainSet:
@@ -69,8 +66,6 @@ def coloured_mnist(
         images: uint8 ``[n, height, width]``; training images, then test images.
         labels: integers ``[n]`` from 0 to 9.
         seed: a number, or a ``torch.Generator`` on the CPU, which is then moved on.
-        subsample: keep every pixel (1: DomainBed, 28 x 28) or every second one (2: the code of the paper on
-            IRM, 14 x 14; DomainBed has that line too, but as a comment).
         flips: the probability of a flipped colour in each domain.
         name: what tables call the set.
     """
@@ -79,16 +74,14 @@ def coloured_mnist(
             f"coloured_mnist got images of shape {tuple(images.shape)} and type {images.dtype}; "
             "expected uint8 images of shape [n, height, width]."
         )
-    whole_number("subsample", subsample, 1, 2, DataError)
     if not flips or not all(0 <= flip <= 1 for flip in flips):
         raise DataError(f"got flips={list(flips)}; expected one or more probabilities from 0 to 1.")
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
-    smaller = images[:, ::subsample, ::subsample]
     domains = []
-    for flip, part in zip(flips, deal(smaller, labels, len(flips), generator), strict=True):
+    for flip, part in zip(flips, deal(images, labels, len(flips), generator), strict=True):
         pixels, noisy = colour(*part, flip, generator)
         domains.append(TensorDomain(_name(flip), pixels, noisy.numpy()))
-    return DomainSet(name, _CLASSES, tuple(domains), variant=f"{smaller.shape[1]} x {smaller.shape[2]}")
+    return DomainSet(name, _CLASSES, tuple(domains), variant=f"{images.shape[1]} x {images.shape[2]}")
 
 
 def _name(flip: float) -> str:

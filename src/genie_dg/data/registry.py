@@ -80,10 +80,12 @@ class _SetFacts:
         given = [self.argument] if self.argument else []
         function = pkgutil.resolve_name(f"{__package__}.{self.function}")
         if self.kind == "embedded":
-            opened: DomainSet = function(*given)
-            return opened
-        opened = function(folder_of(self.name, root, self.folders), *given)
+            embedded: DomainSet = function(*given)
+            return embedded
+        opened: DomainSet = function(folder_of(self.name, root, self.folders), *given)
         names = tuple(domain.name for domain in opened.domains)
+        if self.kind == "published":
+            return replace(opened, variant=published_variant(PUBLISHED[self.name], opened))
         if self.domain_names and names != self.domain_names:
             raise DataError(
                 f"{self.name} has the domains {', '.join(self.domain_names)}, and what is here has "
@@ -92,20 +94,15 @@ class _SetFacts:
         return opened
 
     def row(self) -> SetRow:
-        if self.kind == "published":
-            return _published(PUBLISHED[self.name])
         return SetRow(
             self.name, self.kind, self.summary, self.open, self.small_images, self.domain_names, self.set_name
         )
 
 
-def _published(facts: PublishedSet) -> SetRow:
-    def open_set(root: Path | None) -> DomainSet:
-        opened = open_folder(folder_of(facts.name, root, facts.folders), facts.name)
-        return replace(opened, variant=published_variant(facts, opened))
-
+def _published(facts: PublishedSet) -> _SetFacts:
     summary = f"{facts.class_count} classes, domains {', '.join(facts.domains)}"
-    return SetRow(facts.name, "published", summary, open_set, domain_names=facts.domains)
+    opener = "image_folders.open_folder"
+    return _SetFacts(facts.name, "published", summary, opener, facts.domains, facts.folders, facts.name)
 
 
 def published_variant(facts: PublishedSet, data: DomainSet) -> str:
@@ -129,10 +126,12 @@ def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
     return inside[0] if inside else folder(root, f"give the folder that holds {name}", DataError)
 
 
-_FACTS = msgspec.toml.decode(
-    Path(__file__).with_name("sets.toml").read_bytes(), type=dict[str, tuple[_SetFacts, ...]]
-)
-SETS = Registry("data set", [facts.row() for facts in _FACTS["sets"]], SetRow, "genie_dg.data")
+_FILE = Path(__file__).with_name("sets.toml").read_bytes()
+_FACTS = [
+    _published(PUBLISHED[facts.name]) if facts.kind == "published" else facts
+    for facts in msgspec.toml.decode(_FILE, type=dict[str, tuple[_SetFacts, ...]])["sets"]
+]
+SETS = Registry("data set", [facts.row() for facts in _FACTS], SetRow, "genie_dg.data")
 """By name, in the order of listings. ``SETS.register(SetRow(...))`` adds one."""
 
 

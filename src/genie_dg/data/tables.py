@@ -190,11 +190,6 @@ class TableSummary:
     problems: dict[str, list[str]]
     notes: tuple[str, ...] = ()
 
-    @property
-    def good(self) -> bool:
-        """Whether it can be trained on."""
-        return "few rows" not in self.problems
-
 
 def summarise(data: DomainSet, most: int = _MOST_COLUMNS) -> TableSummary:
     """A table of numbers at a glance.

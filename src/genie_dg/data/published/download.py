@@ -184,7 +184,8 @@ def unpack(archive: Path, target: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         bad = archive.replace(archive.with_name(f"{archive.name}.bad"))
         raise DamagedArchive(
-            f"{archive} is damaged ({error}); it is kept as {bad.name}, and the same command fetches it again."
+            f"{archive} is damaged ({str(error).splitlines()[0]}); it is kept as {bad.name}, and the "
+            "same command fetches it again."
         ) from error
     part.rename(target)
 

@@ -162,6 +162,6 @@ def rotated_mnist(
     return DomainSet(name, tuple(classes), tuple(domains))
 
 
-def coloured_mnist_from(root: str | Path, seed: int = 0, *, subsample: int = 1) -> DomainSet:
+def coloured_mnist_from(root: str | Path, seed: int = 0) -> DomainSet:
     """ColoredMNIST from the idx files of a folder (see `load_mnist`); `coloured_mnist` has the definition."""
-    return coloured_mnist(*load_mnist(root), seed, subsample=subsample)
+    return coloured_mnist(*load_mnist(root), seed)

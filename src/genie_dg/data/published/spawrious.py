@@ -41,13 +41,13 @@ class Challenge:
     """One of the six sets.
 
     Args:
-        group: the places of `_BREEDS` in training.
+        group: the places of `_BREEDS` in training, as words.
         test: the same in testing.
         shared: the place of all breeds of the other pictures; empty for M2M.
     """
 
-    group: tuple[str, str, str, str]
-    test: tuple[str, str, str, str]
+    group: str
+    test: str
     shared: str = ""
 
     def picks(self, domain: int) -> list[Pick]:
@@ -60,37 +60,27 @@ class Challenge:
     def _test(self, half: int) -> Iterator[Pick]:
         if not self.shared:
             return self._many_to_many(self.test, half)
-        return ((half, place, breed, _EACH) for breed, place in zip(_BREEDS, self.test, strict=True))
+        return ((half, place, breed, _EACH) for breed, place in zip(_BREEDS, self.test.split(), strict=True))
 
     def _one_to_one(self, group: int) -> Iterator[Pick]:
-        for breed, place in zip(_BREEDS, self.group, strict=True):
+        for breed, place in zip(_BREEDS, self.group.split(), strict=True):
             yield group, place, breed, _OWN[group]
         for breed in _BREEDS:
             yield group, self.shared, breed, _EACH - _OWN[group]
 
-    def _many_to_many(self, places: tuple[str, ...], group: int) -> Iterator[Pick]:
-        a, b, c, d = places
-        changed = places if group == 0 else (b, a, d, c)
+    def _many_to_many(self, words: str, group: int) -> Iterator[Pick]:
+        a, b, c, d = words.split()
+        changed = (a, b, c, d) if group == 0 else (b, a, d, c)
         return ((0, place, breed, _EACH) for breed, place in zip(_BREEDS, changed, strict=True))
 
 
 CHALLENGES = {
-    "SpawriousO2O_easy": Challenge(
-        ("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), "beach"
-    ),
-    "SpawriousO2O_medium": Challenge(
-        ("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), "desert"
-    ),
-    "SpawriousO2O_hard": Challenge(
-        ("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), "beach"
-    ),
-    "SpawriousM2M_easy": Challenge(
-        ("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")
-    ),
-    "SpawriousM2M_medium": Challenge(
-        ("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")
-    ),
-    "SpawriousM2M_hard": Challenge(("dirt", "jungle", "snow", "beach"), ("snow", "beach", "dirt", "jungle")),
+    "SpawriousO2O_easy": Challenge("desert jungle dirt snow", "dirt snow desert jungle", "beach"),
+    "SpawriousO2O_medium": Challenge("mountain beach dirt jungle", "jungle dirt beach snow", "desert"),
+    "SpawriousO2O_hard": Challenge("jungle mountain snow desert", "mountain snow desert jungle", "beach"),
+    "SpawriousM2M_easy": Challenge("desert mountain dirt jungle", "dirt jungle mountain desert"),
+    "SpawriousM2M_medium": Challenge("beach snow mountain desert", "desert mountain beach snow"),
+    "SpawriousM2M_hard": Challenge("dirt jungle snow beach", "snow beach dirt jungle"),
 }
 """By name, as DomainBed has them."""
 
