@@ -12,7 +12,6 @@ import torch
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import train
-from genie_dg.check import InputError
 from genie_dg.data.augment import Recipe
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation
 from genie_dg.data.registry import open_data
@@ -62,8 +61,3 @@ def test_the_protocol_says_which_parts_are_augmented(
     assert found == augmented
     records = train(parts, tmp_path / "run")
     assert len(records) == 2
-
-
-def test_a_wrong_rule_is_refused() -> None:
-    with pytest.raises(InputError, match="eval_augment='all'; expected none, train or train-in"):
-        RunConfig("mine", (0,), eval_augment="all")

@@ -1,9 +1,8 @@
-"""Listing folders and lists: torchvision's order, gaps, strays, and an index as large as DomainNet's."""
+"""Listing folders and lists: torchvision's order, gaps, strays."""
 
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from torchvision.datasets import ImageFolder
 
 from genie_dg.data.domains import DataError, TensorDomain
 from genie_dg.data.image_folders import DataWarning, open_folder, open_list
-from genie_dg.data.registry import SETS, open_data, published_variant, row_of
-from genie_dg.data.splits import splits
+from genie_dg.data.registry import SETS, open_data, row_of
 from tests.data.pictures import KINDS, folder, write
 
 
@@ -146,43 +144,6 @@ def test_every_kind_of_picture_is_what_torchvision_reads(tmp_path: Path) -> None
     twin = ImageFolder(str(tmp_path / "set" / "d"))
     for i in range(len(domain)):
         assert (np.asarray(domain.read(i)) == np.asarray(twin[i][0])).all()
-
-
-@pytest.mark.slow
-def test_an_index_as_large_as_domainnets(tmp_path: Path) -> None:
-    """586,575 entries are listed and split; memory stays below 400 MB."""
-    counts = {
-        "clipart": 48129,
-        "infograph": 51605,
-        "painting": 72266,
-        "quickdraw": 172500,
-        "real": 172947,
-        "sketch": 69128,
-    }
-    path = tmp_path / "index.csv"
-    with path.open("w") as file:
-        file.write("path,label,domain\n")
-        for domain, count in counts.items():
-            file.writelines(
-                f"{domain}/class_{i % 345:03d}/{domain}_{i:06d}.jpg,class_{i % 345:03d},{domain}\n"
-                for i in range(count)
-            )
-    tracemalloc.start()
-    found = open_list(path, "DomainNet")
-    cut = splits(found, trial=0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(found) == 586_575
-    assert len(found.classes) == 345
-    assert [len(s.outside) for s in cut] == [int(c * 0.2) for c in counts.values()]
-    assert peak < 400 * 2**20
-    assert variant_of_domainnet(found) == "586,575 images (duplicates removed)"
-
-
-def variant_of_domainnet(found: Any) -> str:
-    from genie_dg.data.published.catalog import PUBLISHED
-
-    return published_variant(PUBLISHED["DomainNet"], found)
 
 
 @pytest.mark.parametrize("name", [name for name, row in SETS.items() if row.kind == "embedded"])

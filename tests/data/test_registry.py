@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from genie_dg.data.contact_sheet import contact_sheet
 from genie_dg.data.domains import DataError, DomainSet
@@ -39,6 +41,18 @@ def test_every_set_keeps_what_its_row_says(name: str, tmp_path: Path) -> None:
     assert report.good
     assert sum(report.counts.values()) == len(data)
     assert contact_sheet(data, per_cell=1).problems == []
+
+
+@pytest.mark.parametrize("name", [name for name, row in SETS.items() if row.kind == "embedded"])
+def test_an_embedded_set_is_the_same_every_time_and_moves_no_global_stream(name: str) -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = open_data(name).digest()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert np.array_equal(np.random.get_state()[1], before[2])  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert open_data(name).digest() == first
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ._shared import pictures_bar, require, write
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
     from genie_dg.data.published.verify import Verification
+    from genie_dg.data.registry import SetRow
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, a CSV or JSON list, or a table"
 SHEET = Path("contact_sheet.png")
@@ -105,7 +106,7 @@ def _opened(arguments: argparse.Namespace) -> DomainSet:
 def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.published.verify import Verification, verify
-    from genie_dg.data.registry import folder_of, row_of
+    from genie_dg.data.registry import row_of
     from genie_dg.data.tables import summarise
 
     row = row_of(str(arguments.what))
@@ -119,8 +120,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         counts = {domain.name: len(domain) for domain in data.domains}
         report = Verification(counts, data.classes, summarise(data).problems)
     else:
-        own = Path(arguments.what) if row is None and Path(arguments.what).is_dir() and data.in_files else None
-        place = folder_of(facts.name, arguments.root, facts.folders) if facts else own
+        place = _folder_of_set(arguments, row)
         with pictures_bar("looking at pictures", len(data)) as progress:
             report = verify(data, facts, place, deep=not arguments.quick, progress=progress)
     _print_report(report, "rows" if data.is_table else "pictures")
@@ -132,6 +132,18 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"Variant: {data.variant}.")
     print("Everything is as it should be." if report.good else "Not usable as it is: see above.")
     return 0 if report.good else 1
+
+
+def _folder_of_set(arguments: argparse.Namespace, row: SetRow | None) -> Path | None:
+    """The folder <domain>/<class>/<picture> of a set; None where files are sorted in another way."""
+    from genie_dg.data.published.catalog import PUBLISHED
+    from genie_dg.data.registry import folder_of, is_table
+
+    if row is not None:
+        facts = PUBLISHED.get(row.name)
+        return folder_of(facts.name, arguments.root, facts.folders) if facts else None
+    place = Path(arguments.what)
+    return place if place.is_dir() and not is_table(place, columns_from(arguments)) else None
 
 
 def _print_report(report: Verification, what: str) -> None:

@@ -128,9 +128,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with Image.open(sheet) as picture:
         assert np.asarray(picture).std() > 10
     (root / "ink" / "cat" / "000.png").write_bytes(b"junk")
+    (root / "notes.txt").touch()
     code, out, _ = run(capsys, "verify", str(root))
     assert code == 1
     assert "undecodable: " in out
+    assert f"stray: {root / 'notes.txt'}\n" in out
     code, _, err = run(capsys, "cache", str(root), "--cache", str(tmp_path / "c"))
     assert code == 2
     assert "000.png cannot be decoded" in err

@@ -109,7 +109,8 @@ class _Assembly:
         folder = self.work / f"set from {self._archive(self.row.files[-1]).name}"
         if self.row.camera_traps:
             images, annotations = map(self._unpacked, self.row.files)
-            self.say(terra.arrange(images, annotations, folder, self.bar).sentence())
+            if missing := terra.arrange(images, annotations, folder, self.bar):
+                self.say(f"{missing:,} images that the annotations name are missing.")
             return folder
         for file in self.row.files:
             home = folder / file.becomes

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,24 +26,6 @@ ANNOTATION_FILES = tuple(
 
 PlacedImage: TypeAlias = tuple[str, str, str]
 """Domain, category and name of one file of the set."""
-
-
-@dataclass(frozen=True)
-class TerraSummary:
-    """What was arranged."""
-
-    counts: dict[str, int]  # images in each domain, missing ones left out
-    missing: tuple[str, ...]  # image files that the annotations name and the folder does not have
-
-    def sentence(self) -> str:
-        """The numbers in one sentence."""
-        each = ", ".join(f"{domain} {count:,}" for domain, count in self.counts.items())
-        variant = TERRA.variant_of(self.counts)
-        verdict = f"that is the variant of {variant}" if variant else "which is neither published variant"
-        gap = (
-            f"; {len(self.missing):,} named files are missing, {self.missing[0]} first" if self.missing else ""
-        )
-        return f"TerraIncognita has {sum(self.counts.values()):,} images ({each}), {verdict}{gap}."
 
 
 def annotation_files(folder: Path) -> tuple[Path, ...]:
@@ -103,8 +84,10 @@ def join(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[PlacedImage]:
     return list(places)
 
 
-def arrange(images: Path, annotations: Path, target: Path, bar: Bar = no_bar) -> TerraSummary:
+def arrange(images: Path, annotations: Path, target: Path, bar: Bar = no_bar) -> int:
     """Put every image at ``target/location_<id>/<category>/``; what is there already is left alone.
+
+    Gives how many images the annotations name that are not there.
 
     Args:
         images: a folder with the pictures, in it or below it.
@@ -114,17 +97,14 @@ def arrange(images: Path, annotations: Path, target: Path, bar: Bar = no_bar) ->
     """
     places = join(read_annotations(annotation_files(annotations)))
     sources = {path.name: path for path in images.rglob("*.*") if path.is_file()}
-    missing = tuple(dict.fromkeys(file for *_, file in places if file not in sources))
-    counts: Counter[str] = Counter()
-    with bar("arrange the images", len(places)) as advance:
-        for domain, category, file in places:
-            if file in sources:
-                _place(sources[file], target / domain / category / file)
-                counts[domain] += 1
-            advance(1)
-    if not counts:
+    there = [place for place in places if place[-1] in sources]
+    if not there:
         raise DataError(f"{images} has none of the {len(places):,} images that the annotations name there.")
-    return TerraSummary({domain: counts[domain] for domain in TERRA.domains}, missing)
+    with bar("arrange the images", len(there)) as advance:
+        for domain, category, file in there:
+            _place(sources[file], target / domain / category / file)
+            advance(1)
+    return len({file for *_, file in places} - sources.keys())
 
 
 def _place(source: Path, target: Path) -> None:
