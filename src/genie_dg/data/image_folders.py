@@ -17,7 +17,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from .domains import DataError, DomainSet, FileDomain
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The endings that torchvision takes for pictures, in any case."""
-
-Pictures: TypeAlias = Mapping[str, Mapping[str, list[str]]]
-"""By domain and class, the paths of the pictures."""
 
 
 class DataWarning(UserWarning):
@@ -70,18 +67,13 @@ def pictures_in(folder: Path) -> Iterator[str]:
 def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
     """The domains of ``root/<domain>/<class>/<picture>``; ``name`` is what tables call the set."""
     root = Path(root)
-    domains = folders_in(root)
-    if not domains:
+    names = folders_in(root)
+    if not names:
         raise DataError(f"{root} holds no folder; sort pictures as {root.name}/<domain>/<class>/<picture>.")
     pictures = {
-        domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)}
-        for domain in domains
+        domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)} for domain in names
     }
     classes = sorted({k for by_class in pictures.values() for k in by_class})
-    return _assembled(name or root.resolve().name, root, pictures, classes)
-
-
-def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) -> DomainSet:
     for domain, by_class in pictures.items():
         if not any(by_class.values()):
             raise DataError(
@@ -96,7 +88,7 @@ def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) ->
         paths = [path for k in classes for path in by_class.get(k, ())]
         labels = np.repeat(np.arange(len(classes)), [len(by_class.get(k, ())) for k in classes])
         domains.append(FileDomain(domain, root / domain, paths, labels.astype(np.int64)))
-    data = DomainSet(name, tuple(classes), tuple(domains))
+    data = DomainSet(name or root.resolve().name, tuple(classes), tuple(domains))
     warn_of_gaps(data, root)
     return data
 
