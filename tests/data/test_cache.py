@@ -205,15 +205,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         open_cache(domain, EvalSpec(32), tmp_path / "file" / "cache")
 
 
-def test_pictures_in_a_read_only_folder_are_cached_elsewhere(tmp_path: Path) -> None:
-    domain = domain_of(tmp_path / "set")
-    before = sorted(p for p in (tmp_path / "set").rglob("*"))
-    for path in (tmp_path / "set").rglob("*"):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    assert_right(open_cache(domain, EvalSpec(32), tmp_path / "cache"), domain, EvalSpec(32))
-    assert sorted((tmp_path / "set").rglob("*")) == before
-
-
 def test_where_caches_live(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cache_root(tmp_path) == tmp_path
     monkeypatch.setenv("GENIE_DG_CACHE", str(tmp_path / "a"))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,13 +20,6 @@ def pixels(domain_set: DomainSet, index: int) -> Tensor:
     domain = domain_set.domains[index]
     assert isinstance(domain, TensorDomain)
     return domain.images
-
-
-def digest(domain_set: DomainSet) -> str:
-    total = hashlib.sha256()
-    for index in range(len(domain_set.domains)):
-        total.update(pixels(domain_set, index).numpy().tobytes())
-    return total.hexdigest()
 
 
 def hue_of(images: Tensor) -> Tensor:
@@ -67,26 +56,6 @@ def test_names_shapes_and_balance() -> None:
         assert pixels(drawn, index).dtype == torch.uint8
         assert domain.labels.dtype == np.int64
         assert np.bincount(domain.labels).tolist() == [5] * 7
-
-
-def test_a_seed_gives_the_same_pixels_here_and_in_another_process() -> None:
-    first = digest(styleshapes(size=32, per_class=2))
-    assert digest(styleshapes(size=32, per_class=2)) == first
-    assert digest(styleshapes(size=32, per_class=2, seed=1)) != first
-    code = (
-        "from tests.data.test_styleshapes import digest, styleshapes\n"
-        "print(digest(styleshapes(size=32, per_class=2)))"
-    )
-    command = [sys.executable, "-c", code]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.strip() == first
-
-
-def test_every_picture_is_another_one() -> None:
-    drawn = styleshapes(size=16, per_class=20)
-    together = torch.cat([pixels(drawn, index).flatten(1) for index in range(4)])
-    assert len(torch.unique(together, dim=0)) == len(drawn) == 560
 
 
 @cache
@@ -158,15 +127,6 @@ def test_edges_are_anti_aliased_at_every_size() -> None:
     apart = (F.avg_pool2d(large, 4) - small).abs()
     assert apart.mean() < 2.5
     assert apart.amax() < 100  # hard edges would be off by a full step somewhere
-
-
-def test_objects_stay_inside_the_picture() -> None:
-    """A cartoon's border has the colour of its background, up to the few corners that reach the edge."""
-    images = pixels(styleshapes(size=48, per_class=20), 1).int()
-    corner = images[..., :1, :1]
-    border = torch.cat([images[..., 0, :], images[..., -1, :], images[..., 0], images[..., -1]], dim=-1)
-    touched = (border - corner[..., 0]).abs().amax(1).amax(1) > 20
-    assert touched.float().mean() < 0.1
 
 
 @pytest.mark.parametrize(
