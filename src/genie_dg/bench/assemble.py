@@ -15,13 +15,11 @@ from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
-from genie_dg.data.domains import Domain, DomainSet, PictureDomain
+from genie_dg.data.domains import Domain, DomainSet, PictureDomain, silent
 from genie_dg.data.encoding import Encoding, encoded
 from genie_dg.data.loaders import AugmentedEvaluation, Evaluation, Training
-from genie_dg.data.place import Place
-from genie_dg.data.progress import silent
-from genie_dg.data.sampling import Sampler
-from genie_dg.data.splits import Split, splits
+from genie_dg.data.place import Destination
+from genie_dg.data.splits import DomainSplit, InOrder, Sampler, splits
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.runs.config import RunConfig
 
@@ -155,14 +153,14 @@ class _Loaders:
     config: RunConfig
     data: DomainSet
     sources: tuple[int, ...]
-    parts: list[Split]
+    parts: list[DomainSplit]
     options: RunOptions
     progress: Callable[[str, int], None] | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Destination:
         layout = torch.channels_last if self.config.fast else torch.contiguous_format
-        return Place.of(torch.device(self.options.device or "cpu"), layout)
+        return Destination.of(torch.device(self.options.device or "cpu"), layout)
 
     @property
     def recipe(self) -> Recipe:
@@ -198,10 +196,9 @@ class _Loaders:
         size, place = EVALUATION_BATCH, self.place
         augmented = config.eval_augment == "train" or (config.eval_augment == "train-in" and part == "in")
         if augmented and index in self.sources and config.augment and isinstance(domain, PictureDomain):
-            cache, seed = self._cache(domain, TrainSpec()), seed_of("evaluation", config)
-            return AugmentedEvaluation(
-                domain, rows, self.recipe, seed=seed, index=index, cache=cache, batch_size=size, place=place
-            )
+            order = InOrder(rows, size, seed_of("evaluation", config), index)
+            cache = self._cache(domain, TrainSpec())
+            return AugmentedEvaluation(domain, order, self.recipe, cache=cache, place=place)
         cache = self._cache(domain, EvalSpec(config.image_size))
         return Evaluation(domain, rows, size=config.image_size, cache=cache, batch_size=size, place=place)
 

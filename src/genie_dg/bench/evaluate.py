@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.loaders import AugmentedEvaluation
-from genie_dg.data.place import Batch
+from genie_dg.data.place import LabelledBatch
 from genie_dg.data.splits import splits
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.record import Record
@@ -36,7 +36,7 @@ class SplitScore:
     loss: float
 
 
-def score(algorithm: Algorithm, batches: Iterable[Batch], world: World = ALONE) -> SplitScore:
+def score(algorithm: Algorithm, batches: Iterable[LabelledBatch], world: World = ALONE) -> SplitScore:
     """Accuracy and loss over batches, in evaluation mode; the mode is put back.
 
     The count of right answers is exact; losses are summed in float64, in the order of the batches. Several
@@ -59,9 +59,9 @@ def score(algorithm: Algorithm, batches: Iterable[Batch], world: World = ALONE) 
     return SplitScore(all_right / count, all_loss / count)
 
 
-def _answers(algorithm: Algorithm, batches: Iterable[Batch]) -> Iterator[Batch]:
+def _answers(algorithm: Algorithm, batches: Iterable[LabelledBatch]) -> Iterator[LabelledBatch]:
     """Logits and labels of every batch, one batch late: a device is asked for more before it is waited for."""
-    last: Batch | None = None
+    last: LabelledBatch | None = None
     for images, labels in batches:
         with torch.inference_mode():
             logits = algorithm.predict(images)

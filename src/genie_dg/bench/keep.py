@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from genie_dg import __version__
-from genie_dg.data.loaders import as_is
+from genie_dg.data.place import is_normalised
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.runs.folder import MODEL, is_model, model_of
 from genie_dg.runs.model_file import ModelFile
@@ -27,8 +27,7 @@ from .assemble import Parts
 
 def model_file(parts: Parts, record: Record) -> ModelFile:
     """The weights of a run as they are now, with what must be known to use them."""
-    pictures = not as_is(parts.training.domains[0])
-    normalised = parts.channels == len(IMAGENET_MEAN) and pictures  # as `genie_dg.data.loaders` does
+    normalised = is_normalised(parts.training.domains[0], parts.channels)
     return ModelFile(
         algorithm=parts.algorithm.state_dict(),
         config=parts.config,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch, Objective, Restart, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.optim.passes import Passes, backward
+from genie_dg.optim.passes import backward, gather_gradients
 
 from .parallel import ALONE, World
 from .schedule import clip_gradients, scaled_lr
@@ -123,18 +123,6 @@ def step_objective(
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
     return loss.detach().reshape(())
-
-
-def gather_gradients(
-    optimizer: Optimizer, closure: Callable[[], Tensor], scaler: GradScaler | None = None
-) -> tuple[Tensor, Optimizer]:
-    """Leave the gradient of a step in ``p.grad``; returns the loss, and the optimizer that steps with it.
-
-    The closure is called as often as the optimizer needs; of SAM and its kin the base takes the step.
-    """
-    if isinstance(optimizer, Passes):
-        return optimizer.gather(closure, scaler), optimizer.base
-    return closure(), optimizer
 
 
 def _step_clipped(optimizer: Optimizer, scaler: GradScaler | None, clip: float) -> None:

@@ -181,7 +181,7 @@ def read_labelled(
 
 
 @contextmanager
-def pictures_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def pictures_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on stderr that counts pictures, on a terminal only; called with how many more are done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

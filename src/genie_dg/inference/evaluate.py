@@ -18,10 +18,18 @@ import torch
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
-from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels, TableDomain
+from genie_dg.data.domains import (
+    Advance,
+    DataError,
+    Domain,
+    DomainSet,
+    FileDomain,
+    Labels,
+    TableDomain,
+    silent,
+)
 from genie_dg.data.encoding import Encoding
 from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
-from genie_dg.data.progress import Advance, silent
 from genie_dg.data.registry import is_table, open_data, refuse_columns, row_of
 from genie_dg.data.splits import splits
 from genie_dg.data.tables import open_table

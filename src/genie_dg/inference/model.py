@@ -24,14 +24,14 @@ from genie_dg.bench.build import build_algorithm
 from genie_dg.check import whole_number
 from genie_dg.data.domains import DataError
 from genie_dg.data.encoding import encoding_from
-from genie_dg.data.threads import shared_workers
+from genie_dg.data.place import Scale, shared_workers
 from genie_dg.files import FileError
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import Record
 
 from ._file import read_model_file
 from .best import chosen_file
-from .pictures import Picture, normalised, sample_of
+from .pictures import Picture, sample_of
 
 _Item = TypeVar("_Item")
 
@@ -115,7 +115,7 @@ class Model:
 
     def normalised(self, samples: Tensor) -> Tensor:
         """A batch of samples as the network sees it."""
-        return normalised(samples, as_is=self.stored.mean is None)
+        return Scale(self.stored.mean is not None)(samples.clone())
 
     def sample(self, picture: Picture) -> Tensor:
         """One picture before it is normalised."""

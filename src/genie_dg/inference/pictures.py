@@ -1,7 +1,7 @@
 """From a picture in any form to what the network saw in training: one rule, the training side's own code.
 
-Files are decoded by `genie_dg.data.decode` (RGB, no EXIF rotation), resized by `EvalSpec` and normalised by
-`Evaluation`, so the numbers are those of an evaluation during training, to the bit.
+Files are decoded by `genie_dg.data.domains.decode` (RGB, no EXIF rotation) and resized by `EvalSpec`, and
+`Model.normalised` scales them, so the numbers are those of an evaluation during training, to the bit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from torch import Tensor
 from genie_dg.check import short
 from genie_dg.data.cache import EvalSpec
 from genie_dg.data.contact_sheet import as_rgb
-from genie_dg.data.decode import decode
-from genie_dg.data.domains import DataError, TensorDomain
+from genie_dg.data.domains import DataError, decode
 from genie_dg.data.encoding import Encoding
 from genie_dg.data.image_folders import is_picture, is_skipped
-from genie_dg.data.loaders import Evaluation
-from genie_dg.data.tables import rows_of
+from genie_dg.data.tables import read_rows
 
 Picture: TypeAlias = "str | Path | Image.Image | np.ndarray[Any, Any] | Tensor"
 """A path; a Pillow image; an array [height, width] or [height, width, channels]; a tensor [channels, height,
@@ -82,18 +80,6 @@ def image_of(picture: Picture) -> Image.Image:
     )
 
 
-def normalised(samples: Tensor, as_is: bool = False) -> Tensor:
-    """A batch of samples as the network sees it, by the code that evaluates during training.
-
-    Args:
-        samples: what `sample_of` made.
-        as_is: they are not pictures, and are not normalised as such.
-    """
-    labels = np.zeros(len(samples), dtype=np.int64)
-    ((images, _),) = Evaluation(TensorDomain("pictures", samples, labels, as_is), batch_size=len(samples))
-    return images
-
-
 def thumbnail(picture: Picture, side: int) -> Image.Image:
     """A small RGB copy to look at, at most ``side`` pixels wide and high; tiny images are enlarged."""
     image = as_rgb(picture) if isinstance(picture, Tensor) else image_of(picture).convert("RGB")
@@ -138,7 +124,7 @@ def inputs_of_rows(files: Sequence[str | Path], encoding: Encoding) -> dict[str,
     """
     inputs = {}
     for file in files:
-        table = rows_of(file, encoding.columns)
+        table = read_rows(file, encoding.columns)
         seen = encoding.inputs(table)
         inputs.update({f"{file}:{row}": seen[k] for k, row in enumerate(table.rows)})
     return inputs

@@ -24,9 +24,7 @@ from torch.nn.functional import normalize
 
 from genie_dg import __version__
 from genie_dg.check import InputError
-from genie_dg.data.decode import decode_bytes
-from genie_dg.data.domains import DataError, Domain, DomainSet
-from genie_dg.data.progress import Advance, silent
+from genie_dg.data.domains import Advance, DataError, Domain, DomainSet, decode_bytes, silent
 
 from .model import Model
 from .pictures import thumbnail
