@@ -31,15 +31,15 @@ from genie_dg.data.cache import Cache, EvalSpec, TrainSpec, open_cache
 from genie_dg.data.domains import FileDomain
 from genie_dg.data.image_folders import open_folder
 from genie_dg.data.loaders import Evaluation, Training, ahead
-from genie_dg.data.place import Place, Scale
-from genie_dg.data.sampling import Sampler
+from genie_dg.data.place import Destination, Scale
+from genie_dg.data.splits import Sampler
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 
-LAST = Place(layout=torch.channels_last)
+LAST = Destination(layout=torch.channels_last)
 """Where runs with the OpenCV engine get their batches on a CPU."""
 
 
-class Travelling(Place):
+class Travelling(Destination):
     """Bytes on their way to a device that scales them: what this computer has to do."""
 
     def brought(self, samples: Tensor, labels: Tensor, scale: Scale | None = None) -> tuple[Tensor, Tensor]:
@@ -118,9 +118,9 @@ def main() -> None:
         share = args.images // len(domains) + 48
         few = [np.random.default_rng(0).permutation(len(d))[:share] for d in domains]
 
-        def evaluation(given: list[Cache] | list[None], place: Place | None = None) -> Iterator[Any]:
+        def evaluation(given: list[Cache] | list[None], place: Destination | None = None) -> Iterator[Any]:
             for d, positions, cache in zip(domains, few, given, strict=True):
-                yield from Evaluation(d, positions, cache=cache, place=place or Place())
+                yield from Evaluation(d, positions, cache=cache, place=place or Destination())
 
         contenders = {
             "evaluation, ImageFolder": lambda: DataLoader(plain, 64, sampler=shuffled, num_workers=workers),

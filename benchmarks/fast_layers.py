@@ -24,7 +24,7 @@ from genie_dg.models import _fast_layers
 from genie_dg.models.classifier import build_network
 from genie_dg.runtime import keep_memory
 
-LIBRARY = _fast_layers.library
+LIBRARY = _fast_layers.layer_library
 
 
 def main() -> None:
@@ -88,11 +88,11 @@ def in_turn(work: Callable[[], None], rounds: int) -> tuple[float, float]:
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(rounds + 2):
         for fast, times in seconds.items():
-            _fast_layers.library = LIBRARY if fast else lambda: None  # type: ignore[assignment]
+            _fast_layers.layer_library = LIBRARY if fast else lambda: None  # type: ignore[assignment]
             start = time.perf_counter()
             work()
             times.append(time.perf_counter() - start)
-    _fast_layers.library = LIBRARY
+    _fast_layers.layer_library = LIBRARY
     return median(seconds[True][2:]), median(seconds[False][2:])
 
 

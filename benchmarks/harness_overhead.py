@@ -22,6 +22,7 @@ import torch
 
 import genie_dg.bench.train as loop
 from genie_dg.bench.assemble import assemble
+from genie_dg.bench.checkpoint import TrainingState
 from genie_dg.bench.options import RunOptions
 from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
@@ -53,7 +54,7 @@ def main() -> None:
         parts = assemble(config, data, RunOptions(cache=str(cache)))
         inside, whole, apart = [0.0], [], [0.0]
         optimizer = parts.optimizers["main"]
-        step, evaluate, save = optimizer.step, loop.evaluate, loop.save
+        step, evaluate, save = optimizer.step, loop.make_record, TrainingState.save
 
         def timed(function: Any, account: list[float]) -> Any:
             def called(*args: Any, **more: Any) -> Any:
@@ -69,14 +70,14 @@ def main() -> None:
             return Record(args[1], 0.0, None, 0.0, (), ())
 
         optimizer.step = timed(step, inside)  # type: ignore[method-assign]
-        loop.evaluate, loop.save = no_evaluation, timed(save, apart)
+        loop.make_record, TrainingState.save = no_evaluation, timed(save, apart)  # type: ignore[method-assign]
         marks: list[tuple[float, float, float]] = []
         loop.train(
             parts,
             Path(temporary) / "run",
             lambda done, record: marks.append((time.perf_counter(), inside[0], apart[0])),
         )
-        loop.evaluate, loop.save = evaluate, save
+        loop.make_record, TrainingState.save = evaluate, save  # type: ignore[method-assign]
         for (t0, i0, a0), (t1, i1, a1) in pairwise(marks):
             whole.append((t1 - t0 - (a1 - a0), i1 - i0))
     shares = [100 * (total - work) / total for total, work in whole]

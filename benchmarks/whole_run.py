@@ -121,13 +121,13 @@ def our_run(given: argparse.Namespace, folder: Path, fast: bool, evaluate: str) 
         options = replace(RunOptions(evaluate=evaluate), cache=str(Path(temporary) / "cache"))
         parts = assemble(config, data, options)
         times["cache"] = time.perf_counter() - began
-        whole = loop.evaluate, loop.take_step
-        loop.evaluate = timed(loop.evaluate, times, "evaluation")
+        whole = loop.make_record, loop.take_step
+        loop.make_record = timed(loop.make_record, times, "evaluation")
         loop.take_step = timed(loop.take_step, times, "network")
         try:
             loop.train(parts, Path(temporary) / "run")
         finally:
-            loop.evaluate, loop.take_step = whole
+            loop.make_record, loop.take_step = whole
     return {"all": time.perf_counter() - began, **times}
 
 

@@ -68,7 +68,7 @@ def osgr_is_logged(space: dict[str, Any]) -> bool:
 GUIDES: list[tuple[str, int, Any]] = [
     ("measure.md", 4, osgr_is_logged),
     ("jax.md", 2, lambda space: float(space["loss"](space["params"])) < 1.0),  # 8 before the first step
-    ("data.md", 2, lambda space: space["training"].state_dict() == {"step": 1}),
+    ("data.md", 2, lambda space: space["training"].step == 1),
     ("optimizers.md", 4, None),
     ("backbones.md", 4, None),
     ("algorithms.md", 2, None),

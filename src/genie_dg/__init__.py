@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from genie_dg.inference.load import load_model as load_model
+    from genie_dg.inference.model import load_model as load_model
     from genie_dg.optim.genie import GENIE as GENIE
 
 __version__ = "0.2.0"
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return GENIE
     if name == "load_model":
-        from genie_dg.inference.load import load_model
+        from genie_dg.inference.model import load_model
 
         return load_model
     raise AttributeError(f"module 'genie_dg' has no attribute {name!r}; it offers {', '.join(__all__)}.")

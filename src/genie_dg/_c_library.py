@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-T = TypeVar("T")
-Bind = Callable[[ctypes.CDLL], T]
+_T = TypeVar("_T")
+_Bind = Callable[[ctypes.CDLL], _T]
 """Takes the functions out of a library; an AttributeError says that one is missing."""
 
 _ALWAYS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
@@ -33,7 +33,7 @@ _ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of t
 )
 
 
-def load(source: Path, bind: Bind[T], flags: tuple[str, ...] = ()) -> T | None:
+def load_library(source: Path, bind: _Bind[_T], flags: tuple[str, ...] = ()) -> _T | None:
     """The functions of a C file, built if need be; None where they cannot be had.
 
     ``flags`` are given to the compiler after those that all files get.
@@ -42,7 +42,7 @@ def load(source: Path, bind: Bind[T], flags: tuple[str, ...] = ()) -> T | None:
     if compiler is None or os.name != "posix" or os.environ.get("GENIE_DG_NATIVE") == "0":
         return None
     try:
-        folder = cache_folder()
+        folder = library_folder()
         folder.mkdir(parents=True, exist_ok=True)
         key = _key(source, compiler, flags)
         for path in sorted(folder.glob(f"{key}-*.so")):
@@ -54,7 +54,7 @@ def load(source: Path, bind: Bind[T], flags: tuple[str, ...] = ()) -> T | None:
         return _build(source, bind, (compiler, flags), None, None)
 
 
-def cache_folder() -> Path:
+def library_folder() -> Path:
     """Where libraries are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genie-dg" / "native"
 
@@ -105,7 +105,7 @@ def _is_intact(path: Path) -> bool:
         return False
 
 
-def _load(path: Path, bind: Bind[T]) -> T | None:
+def _load(path: Path, bind: _Bind[_T]) -> _T | None:
     try:
         return bind(ctypes.CDLL(str(path)))
     except (OSError, AttributeError):
@@ -114,12 +114,12 @@ def _load(path: Path, bind: Bind[T]) -> T | None:
 
 def _build(
     source: Path,
-    bind: Bind[T],
+    bind: _Bind[_T],
     command: tuple[tuple[str, ...], tuple[str, ...]],
     folder: Path | None,
     keep: Path | None,
-) -> T | None:
-    """Compile with the first flags that work, load, and keep the file under ``keep`` and its digest."""
+) -> _T | None:
+    """Compile with the first flags that work, load_library, and keep the file under ``keep`` and its digest."""
     compiler, flags = command
     with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=folder) as work:
         part, whole = str(Path(work, "part.o")), Path(work, "whole.so")

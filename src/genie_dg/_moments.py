@@ -146,8 +146,8 @@ def to_one_size(size: Tensor, power: Scalar) -> Tensor:
 
     ``size`` is the root of the average square that started at 0, ``power`` is beta^t.
     """
-    known = GRADIENT_SIZE * (1 - power) ** 0.5
-    by = known.to(device=size.device, dtype=size.dtype) if isinstance(known, Tensor) else known
+    target = GRADIENT_SIZE * (1 - power) ** 0.5
+    by = target.to(device=size.device, dtype=size.dtype) if isinstance(target, Tensor) else target
     return torch.where(size > 1e-30, by / size.clamp(min=1e-30), 0.0)
 
 

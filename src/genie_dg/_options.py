@@ -3,11 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import check
 
 FORMULATIONS = ("released", "algorithm1", "theorem")
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """Which parts of the update are switched on: everything that changes the code of a step."""
+
+    formulation: str
+    precondition: bool
+    noise: bool
+    mask: bool
+    maximize: bool
+    l2: bool
+    shrink: bool
+
+    @property
+    def needs_kappa(self) -> bool:
+        return self.formulation == "theorem" or (self.noise and self.formulation == "released")
+
+    @property
+    def needs_words(self) -> bool:
+        """Random ones."""
+        return self.noise or self.mask
+
+    @staticmethod
+    def of(options: Mapping[str, Any], mask: bool, decay: bool) -> UpdateRule:
+        """The switches of GENIE's options, and whether there is a mask and any weight decay."""
+        return UpdateRule(
+            formulation=options["formulation"],
+            precondition=options["precondition"],
+            noise=options["noise"],
+            mask=mask,
+            maximize=options["maximize"],
+            l2=decay and not options["decoupled_weight_decay"],
+            shrink=decay and options["decoupled_weight_decay"],
+        )
 
 
 class OptionError(check.InputError, TypeError):

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 
 from .check import GenieError
 
-BEAT = 20.0
+_BEAT = 20.0
 """Seconds between two signs of life of a process in `beating`."""
-MOST_BYTES = 2**26
+_MOST_BYTES = 2**26
 """Of one file of text: a larger one is not a file of ours."""
 
 
@@ -40,7 +40,7 @@ class FileWarning(UserWarning):
     """A file was damaged and could be done without; the message says which, and what happens instead."""
 
 
-def open_regular(path: str | os.PathLike[str], most: int = MOST_BYTES, flags: int = os.O_RDONLY) -> int:
+def _open_regular(path: str | os.PathLike[str], most: int = _MOST_BYTES, flags: int = os.O_RDONLY) -> int:
     """The descriptor of a regular file of at most so many bytes; anything else is an `OSError` that says what.
 
     Nothing is waited for: pipes, devices and folders are refused before they are read.
@@ -60,24 +60,15 @@ def open_regular(path: str | os.PathLike[str], most: int = MOST_BYTES, flags: in
     return handle
 
 
-def read_whole(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """The contents of a regular file; anything else is an `OSError`, as from `open_regular`."""
-    handle = open_regular(path, most)
-    try:
-        data = os.read(handle, 2**16)
-        if len(data) < 2**16:
-            return data
-        parts = [data]
-        while parts[-1]:
-            parts.append(os.read(handle, 2**24))
-        return b"".join(parts)
-    finally:
-        os.close(handle)
+def read_whole(path: str | os.PathLike[str], most: int = _MOST_BYTES) -> bytes:
+    """The contents of a regular file; anything else is an `OSError`, as from `read_stream`."""
+    with read_stream(path, most) as file:
+        return file.read()
 
 
 def read_stream(path: str | os.PathLike[str], most: int) -> BinaryIO:
     """A regular file, opened to be read piece by piece."""
-    return os.fdopen(open_regular(path, most), "rb")
+    return os.fdopen(_open_regular(path, most), "rb")
 
 
 def write_whole(path: Path, data: bytes | Sequence[bytes | memoryview], before: Path | None = None) -> None:
@@ -143,7 +134,7 @@ def append_line(path: Path, data: Mapping[str, Any]) -> None:
     """Add one JSON object as the last line, synced; a torn line before it stays a line of its own."""
     check_locks(path.parent)
     try:
-        with os.fdopen(open_regular(path, flags=os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
+        with os.fdopen(_open_regular(path, flags=os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             torn = file.read(1) not in (b"", b"\n")
@@ -250,7 +241,7 @@ def silence(path: Path) -> float:
 
 
 @contextmanager
-def beating(path: Path, every: float = BEAT) -> Iterator[None]:
+def beating(path: Path, every: float = _BEAT) -> Iterator[None]:
     """Give a sign of life again and again, for `silence` on other machines, while this process holds the lock.
 
     Args:

@@ -43,9 +43,9 @@ def with_defaults(owner: str, defaults: Mapping[str, Any], given: Mapping[str, A
     """
     for name in given:
         if name not in defaults:
-            known = ", ".join(defaults) if defaults else "none"
+            names = ", ".join(defaults) if defaults else "none"
             raise UnknownName(
-                f"{owner} has no setting {name!r}; its settings are {known}{did_you_mean(name, defaults)}"
+                f"{owner} has no setting {name!r}; its settings are {names}{did_you_mean(name, defaults)}"
             )
     return {**defaults, **given}
 

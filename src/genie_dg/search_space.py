@@ -113,26 +113,26 @@ def defaults(space: Space) -> dict[str, Any]:
     return {name: setting.default for name, setting in space.items()}
 
 
-Kind = Literal["true or false", "whole number", "number", "text", "list of names", "any"]
+SettingKind = Literal["true or false", "whole number", "number", "text", "list of names", "any"]
 """What the values of a setting are."""
 
-EXPECTED: dict[Kind, str] = {
+EXPECTED: dict[SettingKind, str] = {
     "true or false": "true or false",
     "whole number": "a whole number",
     "number": "a finite number",
     "text": "text",
     "list of names": "a list of names",
 }
-SPELLINGS = {
+_SPELLINGS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 """How people write true and false, in any case of the letters."""
-LARGEST = 2**63
+_LARGEST = 2**63
 """Whole numbers stay below it, as in TOML and torch."""
 
 
-def kind_of_setting(setting: Setting) -> Kind:
+def kind_of_setting(setting: Setting) -> SettingKind:
     """The kind of a setting's values.
 
     >>> kind_of_setting(Setting(5, LogUniform(0, 4, whole=True))), kind_of_setting(Setting(5, Uniform(0, 9)))
@@ -154,7 +154,7 @@ def _fixed_or_choice(rule: Rule | None) -> bool:
     return rule is None or isinstance(rule, Choice)
 
 
-def _kind_of_value(value: Any) -> Kind:
+def _kind_of_value(value: Any) -> SettingKind:
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
@@ -192,13 +192,13 @@ def value_from(owner: str, name: str, setting: Setting, given: Any) -> Any:
     return _checked(owner, name, setting, value, given)
 
 
-def _spelled(text: str, kind: Kind, may_be_none: bool) -> Any:
+def _spelled(text: str, kind: SettingKind, may_be_none: bool) -> Any:
     """What a text spells for a setting of a kind; the text itself where it spells nothing of that kind."""
     word = text.strip()
     if may_be_none and word.lower() in ("null", "none"):
         return None
     if kind == "true or false":
-        return SPELLINGS.get(word.lower(), text)
+        return _SPELLINGS.get(word.lower(), text)
     if kind in ("whole number", "number"):
         for number in (int, float):
             with suppress(ValueError):
@@ -235,14 +235,14 @@ def _checked(owner: str, name: str, setting: Setting, value: Any, given: Any) ->
     return value
 
 
-def _fits(value: Any, kind: Kind) -> bool:
+def _fits(value: Any, kind: SettingKind) -> bool:
     if kind == "any":
         return True
     if kind == "number":
         return is_number(value)
     if kind == "whole number":
         whole = isinstance(value, int) and not isinstance(value, bool)
-        return whole and -LARGEST <= value < LARGEST
+        return whole and -_LARGEST <= value < _LARGEST
     if kind == "list of names":
         return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
     return isinstance(value, bool if kind == "true or false" else str)

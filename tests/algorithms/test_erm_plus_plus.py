@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg._types import StepContext
 from genie_dg.algorithms.erm_plus_plus import ROW, ERMPlusPlus, newest_share
-from genie_dg.bench.step import take_step
+from genie_dg.bench.step import StepSettings, take_step
 
 from .networks import Adam, SmallNetwork, batch, descend, same, small_network, steppers
 
@@ -128,7 +128,7 @@ def test_the_head_alone_moves_at_first_and_at_its_own_rate() -> None:
         assert name.startswith("head.") or p.grad is None
     torch.testing.assert_close(algorithm.network.head.weight, start["head.weight"] - LINEAR_LR * gradient)
     sgd = {name: torch.optim.SGD(role.parameters, lr=1.0) for name, role in algorithm.roles().items()}
-    take_step(algorithm, sgd, data, StepContext(0), default_lr=5e-4)  # ten times Adam's
+    take_step(algorithm, sgd, data, StepContext(0), StepSettings(default_lr=5e-4))  # ten times Adam's
     assert sgd["linear"].param_groups[0]["lr"] == pytest.approx(10 * LINEAR_LR)
     assert sgd["main"].param_groups[0]["lr"] == 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from genie_dg.bench.assemble import assemble
-from genie_dg.bench.diwa import average, groups, mean_weights
+from genie_dg.bench.diwa import average_runs, groups_of_draws, mean_weights
 from genie_dg.bench.evaluate import score
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import train
@@ -17,8 +18,8 @@ from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.results.frame import load
-from genie_dg.runs import folder as files
 from genie_dg.runs.config import RunConfig
+from genie_dg.runs.folder import MODEL, RECORDS, read_records
 from genie_dg.runs.record import Record
 from genie_dg.runs.tensors import load_tensors
 
@@ -71,18 +72,18 @@ def test_a_uniform_average_of_three_runs(
     folder, configs = trained
     seen: list[tuple[RunConfig, Record | None, int, int]] = []
     options = RunOptions(out=str(folder))
-    assert average(digits, options, "uniform", lambda *found: seen.append(found)) == []
+    assert average_runs(digits, options, "uniform", lambda *mean: seen.append(mean)) == []
     ((config, record, kept, of),) = seen
     assert (kept, of) == (3, 3)
     assert config.average_of == tuple(sorted(c.run_id for c in configs))
     assert record is not None
 
-    states = [load_tensors(folder / c.run_id / files.MODEL)["algorithm"] for c in configs]
+    states = [load_tensors(folder / c.run_id / MODEL)["algorithm"] for c in configs]
     parts = assemble(configs[0], digits)
     parts.algorithm.load_state_dict({k: sum(s[k] for s in states) / 3 for k in states[0]})
     for k in range(6):
         assert record.out_acc[k] == score(parts.algorithm, parts.evaluations[k, "out"]).accuracy
-    stored = load_tensors(folder / config.run_id / files.MODEL)["algorithm"]
+    stored = load_tensors(folder / config.run_id / MODEL)["algorithm"]
     for name, tensor in parts.algorithm.state_dict().items():
         torch.testing.assert_close(stored[name], tensor, rtol=1e-5, atol=1e-7)
 
@@ -91,7 +92,7 @@ def test_a_uniform_average_of_three_runs(
     assert rows["run"].to_list() == [config.run_id]
     assert len(frame) == 5
     again: list[Record | None] = []
-    average(digits, options, "uniform", lambda c, r, k, n: again.append(r))
+    average_runs(digits, options, "uniform", lambda c, r, k, n: again.append(r))
     assert again == [None]
 
 
@@ -100,42 +101,38 @@ def test_a_greedy_average_leaves_out_what_does_not_help(
 ) -> None:
     folder, configs = trained
     seen: list[tuple[RunConfig, Record | None, int, int]] = []
-    average(digits, RunOptions(out=str(folder)), "greedy", lambda *found: seen.append(found))
+    average_runs(digits, RunOptions(out=str(folder)), "greedy", lambda *mean: seen.append(mean))
     ((config, record, kept, _),) = seen
     assert record is not None
     assert configs[2].run_id not in config.average_of
     assert kept == len(config.average_of)
-    best = max(files.read_records(folder / c.run_id, 6)[-1].validation((2,)) for c in configs)
+    best = max(read_records(folder / c.run_id, 6)[-1].validation((2,)) for c in configs)
     assert record.validation((2,)) >= best
 
 
 def test_runs_that_cannot_be_used_are_named(
     trained: tuple[Path, list[RunConfig]], digits: DomainSet, tmp_path: Path
 ) -> None:
-    import shutil
-
     folder, configs = trained
     for config in configs:
         shutil.copytree(folder / config.run_id, tmp_path / config.run_id)
-    (tmp_path / configs[0].run_id / files.MODEL).unlink()
+    (tmp_path / configs[0].run_id / MODEL).unlink()
     options = RunOptions(out=str(tmp_path))
-    problems = average(digits, options)
+    problems = average_runs(digits, options)
     assert len(problems) == 1
     assert "has no model.pt; it is left out." in problems[0]
-    (tmp_path / configs[1].run_id / files.RECORDS).write_text("{", encoding="utf-8")
+    (tmp_path / configs[1].run_id / RECORDS).write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="no two finished runs on digits"):
-        average(digits, options)
+        average_runs(digits, options)
     with pytest.raises(InputError, match="got choice='best'"):
-        average(digits, options, "best")
+        average_runs(digits, options, "best")
 
 
 def test_only_draws_may_differ() -> None:
-    from genie_dg.bench.diwa import Member
-
-    def members(*configs: RunConfig) -> list[Member]:
-        return [Member(config, Path()) for config in configs]
+    def groups(*configs: RunConfig) -> list[dict[Path, RunConfig]]:
+        return groups_of_draws((config, Path(config.run_id)) for config in configs)
 
     one = replace(BASE, hparams_seed=1, dropout=0.1, batch_size=8, optimizer_settings={"lr": 1.0})
-    assert len(groups(members(BASE, one))) == 1
+    assert len(groups(BASE, one)) == 1
     for other in ({"algorithm": "CORAL"}, {"optimizer": "genie"}, {"trial_seed": 1}, {"steps": 31}):
-        assert groups(members(BASE, replace(one, **other))) == []
+        assert groups(BASE, replace(one, **other)) == []

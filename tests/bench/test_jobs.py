@@ -12,7 +12,7 @@ import torch
 from genie_dg.bench import jobs as module
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions, job_from
-from genie_dg.bench.watch import GROUPS
+from genie_dg.bench.watch import HEAT_GROUPS
 from genie_dg.check import InputError
 from genie_dg.cli.main import main
 from genie_dg.data.columns import Columns
@@ -72,7 +72,7 @@ def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
     job = job_from(Job(CONFIG, "digits", RunOptions(out=str(out), watch="updates,osgr")).to_json())
     run_job(job, OpenSets())
     lines = [json.loads(line) for line in (job.folder / WATCH).read_text().splitlines()]
-    assert [len(line["heat"]) for line in lines] == 3 * [GROUPS]
+    assert [len(line["heat"]) for line in lines] == 3 * [HEAT_GROUPS]
     assert main(["report", str(out), "-o", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert "OSGR by its definition" in text

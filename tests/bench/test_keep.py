@@ -20,8 +20,8 @@ from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.results.frame import load
 from genie_dg.results.select import best_records
-from genie_dg.runs import folder as files
 from genie_dg.runs.config import RunConfig
+from genie_dg.runs.folder import DONE, TIMINGS
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import Record
 
@@ -98,11 +98,11 @@ def test_at_a_tie_the_earlier_record_stays_and_sums_round_as_in_selection(digits
     low, high = record(0, 0.3, 0.2, 0.1), record(3, 0.1, 0.2, 0.3)
     assert low.validation((3, 4, 5)) < high.validation((3, 4, 5))
     assert math.fsum((0.3, 0.2, 0.1)) == math.fsum((0.1, 0.2, 0.3))
-    kept = Kept("best", {"model.pt": 0})
-    assert kept._is_best(parts, [low, high])
-    assert not kept._is_best(parts, [low, replace(low, step=3)])
-    assert not kept._is_best(parts, [low, record(3, 0.3, 0.1, 0.1)])
-    assert Kept("best")._is_best(parts, [low])
+    kept = Kept(parts, Path(), "best", {"model.pt": 0})
+    assert kept.is_best([low, high])
+    assert not kept.is_best([low, replace(low, step=3)])
+    assert not kept.is_best([low, record(3, 0.3, 0.1, 0.1)])
+    assert Kept(parts, Path(), "best").is_best([low])
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -201,7 +201,7 @@ def check_killed(keep: str, kind: str, out: Path, kills: int) -> None:
 
 def is_the_same(name: str) -> bool:
     """Of two runs; times and their digest are not."""
-    return name not in (files.TIMINGS, files.DONE)
+    return name not in (TIMINGS, DONE)
 
 
 def test_files_are_the_same_after_a_few_kills(tmp_path: Path) -> None:

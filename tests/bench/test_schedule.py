@@ -17,7 +17,7 @@ from genie_dg._types import MAIN, Group, Objective, StepContext
 from genie_dg.bench import schedule as schedule_module
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.schedule import clip_gradients, lr_factor, scaled_lr
-from genie_dg.bench.step import step_objective
+from genie_dg.bench.step import StepSettings, step_objective
 from genie_dg.bench.train import take_steps, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
@@ -128,7 +128,7 @@ def test_the_gradient_that_a_step_is_taken_with_is_clipped(optimizer: str, preci
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0) if precision else None  # type: ignore[attr-defined]
     objective = Objective(MAIN, lambda: 50 * weight.square().sum())
     before = weight.detach().clone()
-    step_objective(objective, built, StepContext(0), precision, scaler, clip=2.0)
+    step_objective(objective, built, StepContext(0), StepSettings(precision, scaler, clip=2.0))
     moved = before - weight.detach()
     assert moved.tolist() == pytest.approx([0.1 * 2 * 0.6, 0.1 * 2 * 0.8], rel=1e-4)
 

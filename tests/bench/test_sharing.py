@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg.bench.parallel import World
-from genie_dg.bench.sharing import Shares, own_randomness, shared
+from genie_dg.bench.sharing import Shares, process_randomness, shared
 from genie_dg.check import InputError
 from genie_dg.models.classifier import build_network
 
@@ -18,7 +18,7 @@ def drawn(rank: int, inside: int) -> tuple[Tensor, Tensor]:
     """Random numbers inside and after."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        with own_randomness(rank, CPU):
+        with process_randomness(rank, CPU):
             within = torch.rand(inside)
         return within, torch.rand(3)
 

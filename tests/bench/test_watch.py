@@ -11,7 +11,7 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.train import train
-from genie_dg.bench.watch import GROUPS, Watcher, check_watches
+from genie_dg.bench.watch import HEAT_GROUPS, Watcher, check_watches
 from genie_dg.check import InputError
 from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
@@ -43,7 +43,7 @@ def test_a_watched_run_is_the_same_to_the_bit(optimizer: str, tmp_path: Path) ->
         assert line["osgr_n"] == 20
         assert line["osgr_low"] <= line["osgr"] <= line["osgr_high"]  # type: ignore[operator]
         assert 0 <= line["update_gini"] <= 1  # type: ignore[operator]
-        assert len(line["heat"]) == GROUPS  # type: ignore[arg-type]
+        assert len(line["heat"]) == HEAT_GROUPS  # type: ignore[arg-type]
 
 
 def test_the_movement_is_that_of_the_weights(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench.assemble import build_optimizers, create_graph, whole_gradients
+from genie_dg.bench.build import build_optimizers, create_graph, whole_gradients
 from genie_dg.bench.parallel import World
 from genie_dg.bench.sharing import shared
-from genie_dg.bench.step import take_step
+from genie_dg.bench.step import StepSettings, take_step
 from genie_dg.models._featurizer import Featurizer
 from genie_dg.models.classifier import Classifier
 from genie_dg.registry import with_defaults
@@ -113,7 +113,9 @@ def trajectory(case: str, world: World) -> dict[str, Tensor]:
         torch.manual_seed(100 + step)
         context = StepContext(step, 7, create_graph(config))
         with shared(algorithm, world, whole_gradients(config)):
-            losses = take_step(algorithm, optimizers, batch_at(step, domains), context, world=world)
+            losses = take_step(
+                algorithm, optimizers, batch_at(step, domains), context, StepSettings(world=world)
+            )
         seen |= {f"loss {step} {role}": loss for role, loss in losses.items()}
         named = algorithm.named_parameters()
         seen |= {f"gradient {step} {name}": p.grad.clone() for name, p in named if p.grad is not None}

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench.assemble import build_optimizers, create_graph
+from genie_dg.bench.build import build_optimizers, create_graph
 from genie_dg.bench.step import step_objective, take_step
 from genie_dg.data.digits import rotated_digits
 from genie_dg.optim.registry import OPTIMIZERS

@@ -15,13 +15,13 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as TF
 
 from genie_dg.data.augment import (
-    ENGINES,
     GROUP,
+    PAINTERS,
     Draws,
     Painter,
     Recipe,
     crop_boxes,
-    draw,
+    draw_changes,
 )
 from genie_dg.data.domains import DataError
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
@@ -42,13 +42,13 @@ def torchvision_twin(picture: Image.Image, draws: Draws, i: int, size: int) -> t
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (97, 60), (200, 260)])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", PAINTERS)
 def test_the_same_parameters_give_the_same_pixels(height: int, width: int, engine: str) -> None:
     """Stated tolerance for random saturated colours: 1.5 levels of 255 on average, 99 % within eight."""
     recipe, n = Recipe(size=96), 24
     random = np.random.default_rng(height)
-    painter, out = ENGINES[engine](recipe), torch.empty(n, 3, 96, 96)
-    draws = draw(recipe, np.full(n, height), np.full(n, width), random)
+    painter, out = PAINTERS[engine](recipe), torch.empty(n, 3, 96, 96)
+    draws = draw_changes(recipe, np.full(n, height), np.full(n, width), random)
     images = [pixels(i, height, width) for i in range(n)]
     differences = []
     for first in range(0, n, GROUP):
@@ -67,38 +67,36 @@ def test_the_same_parameters_give_the_same_pixels(height: int, width: int, engin
 
 @pytest.mark.parametrize("change", range(4))
 @pytest.mark.parametrize("factor", [-1.0, 0.0, 1.0])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", PAINTERS)
 def test_each_change_alone(change: int, factor: float, engine: str) -> None:
     """At the ends of its range and in the middle, exact but for rounding; hue is rounded to 1/256 by Pillow."""
     value = 1 + 0.3 * factor if change < 3 else 0.3 * factor
     image = pixels(7, 64, 64)
     recipe = Recipe(size=64, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0, gray=0.0)
-    draws = draw(recipe, np.array([64]), np.array([64]), np.random.default_rng(0))
+    draws = draw_changes(recipe, np.array([64]), np.array([64]), np.random.default_rng(0))
     factors = np.array([[1.0, 1.0, 1.0, 0.0]])
     factors[0, change] = value
     draws = dataclasses.replace(draws, factors=factors)
-    out = torch.empty(1, 3, 64, 64)
-    ENGINES[engine](recipe, normalise=False).paint(
-        [torch.from_numpy(image.copy())], draws, 0, out, np.ones((1, 2))
-    )
+    out = torch.empty(1, 3, 64, 64, dtype=torch.uint8)
+    PAINTERS[engine](recipe).paint([torch.from_numpy(image.copy())], draws, 0, out, np.ones((1, 2)))
     twin = np.asarray(CHANGES[change](Image.fromarray(image), value)).transpose(2, 0, 1)
-    levels = np.abs(out[0].numpy() * 255 - twin)
+    levels = np.abs(out[0].numpy().astype(float) - twin)
     assert levels.max() <= (
         2 if change < 3 and engine == "torch" else 12
     )  # a turn of 0 through OpenCV rounds, too
     assert levels.mean() <= (0.1 if change < 3 and engine == "torch" else 1.5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", PAINTERS)
 def test_hue_of_pure_colours_and_grays(engine: str) -> None:
     """A third of a turn takes red to green to blue; grays stay."""
     recipe = Recipe(size=2, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0, gray=0.0)
-    draws = draw(recipe, np.array([2]), np.array([2]), np.random.default_rng(0))
+    draws = draw_changes(recipe, np.array([2]), np.array([2]), np.random.default_rng(0))
     draws = dataclasses.replace(draws, factors=np.array([[1.0, 1.0, 1.0, 1 / 3]]))
     image = torch.tensor([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [77, 77, 77]]], dtype=torch.uint8)
-    out = torch.empty(1, 3, 2, 2)
-    ENGINES[engine](recipe, normalise=False).paint([image], draws, 0, out, np.ones((1, 2)))
-    found = (out[0] * 255).permute(1, 2, 0).reshape(4, 3)
+    out = torch.empty(1, 3, 2, 2, dtype=torch.uint8)
+    PAINTERS[engine](recipe).paint([image], draws, 0, out, np.ones((1, 2)))
+    found = out[0].float().permute(1, 2, 0).reshape(4, 3)
     wanted = torch.tensor([[0.0, 255, 0], [0, 0, 255], [255, 0, 0], [77, 77, 77]])
     assert float((found - wanted).abs().max()) <= 3
 
@@ -122,7 +120,7 @@ def test_boxes_are_distributed_as_torchvisions(height: int, width: int) -> None:
 
 def test_the_other_parameters_are_uniform() -> None:
     n = 4000
-    draws = draw(Recipe(), np.full(n, 64), np.full(n, 64), np.random.default_rng(0))
+    draws = draw_changes(Recipe(), np.full(n, 64), np.full(n, 64), np.random.default_rng(0))
     for k, (low, width) in enumerate([(0.7, 0.6), (0.7, 0.6), (0.7, 0.6), (-0.3, 0.6)]):
         assert stats.kstest(draws.factors[:, k], "uniform", (low, width)).pvalue > 1e-3
     assert stats.binomtest(int(draws.flips.sum()), n, 0.5).pvalue > 1e-3
@@ -139,21 +137,13 @@ def test_a_smaller_stored_picture_shows_the_same_region() -> None:
     image = pixels(3, 128, 160)
     half = np.asarray(Image.fromarray(image).resize((80, 64), Image.Resampling.BILINEAR))
     recipe = Recipe(size=48, brightness=0, contrast=0, saturation=0, hue=0, gray=0)
-    draws = draw(recipe, np.full(8, 128), np.full(8, 160), np.random.default_rng(0))
+    draws = draw_changes(recipe, np.full(8, 128), np.full(8, 160), np.random.default_rng(0))
     painter, full, small = Painter(recipe), torch.empty(8, 3, 48, 48), torch.empty(8, 3, 48, 48)
     painter.paint([torch.from_numpy(image.copy())] * 8, draws, 0, full, np.ones((8, 2)))
     painter.paint([torch.from_numpy(half.copy())] * 8, draws, 0, small, np.full((8, 2), 0.5))
     for i in range(8):
         assert float((full[i] - small[i]).abs().mean()) < 0.15
         assert float((full[i] - small[(i + 1) % 8]).abs().mean()) > 0.15  # another region differs by more
-
-
-def test_no_normalisation() -> None:
-    recipe = Recipe(size=16)
-    out = torch.empty(1, 3, 16, 16)
-    draws = draw(recipe, np.array([40]), np.array([52]), np.random.default_rng(0))
-    Painter(recipe, normalise=False).paint([torch.from_numpy(pixels(0).copy())], draws, 0, out, np.ones((1, 2)))
-    assert 0 <= float(out.min()) < float(out.max()) <= 1
 
 
 @pytest.mark.parametrize("bad", [{"size": 0}, {"scale": (0, 1)}, {"scale": (1, 0.5)}, {"hue": 0.6}])

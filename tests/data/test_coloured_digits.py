@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
 import math
-import random
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from genie_dg.data import coloured_digits as coloured
-from genie_dg.data.coloured_digits import coloured_digits, coloured_mnist, deal
+from genie_dg.data.coloured_digits import coloured_digits, coloured_mnist
 from genie_dg.data.digits import load_digits
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
 
@@ -91,13 +88,6 @@ def test_label_noise_and_colours_have_their_rates() -> None:
         assert wrong[digits < 5].double().mean().item() == pytest.approx(0.25, abs=1.5 * bound)
 
 
-def test_exactly_one_channel_is_empty() -> None:
-    made = coloured_digits()
-    for index in range(3):
-        filled = pixels(made, index).flatten(2).amax(2) > 0
-        assert filled.sum(1).tolist() == [1] * 599
-
-
 def test_the_digits_are_dealt_out_without_loss() -> None:
     """Every image of scikit-learn is in exactly one domain, with its ink from 0 to 16 spread over 0 to 255."""
     made = coloured_digits(seed=2)
@@ -108,25 +98,6 @@ def test_the_digits_are_dealt_out_without_loss() -> None:
     assert made.name == "ColouredDigits"
 
 
-def test_in_the_digits_the_colour_foretells_the_label_as_stated() -> None:
-    made = coloured_digits(seed=1)
-    for index, agree in enumerate((0.9, 0.8, 0.1)):
-        colours = pixels(made, index)[:, 1].flatten(1).amax(1) > 0
-        labels = torch.from_numpy(made.domains[index].labels) == 1
-        rate = (colours == labels).double().mean().item()
-        assert rate == pytest.approx(agree, abs=4 * math.sqrt(agree * (1 - agree) / 599))
-
-
-def test_subsampling_takes_every_second_pixel() -> None:
-    images = torch.arange(4 * 28 * 28).view(4, 28, 28).remainder(255).add(1).to(torch.uint8)
-    full = coloured_mnist(images, torch.arange(4))
-    half = coloured_mnist(images, torch.arange(4), subsample=2)
-    assert (full.variant, half.variant) == ("28 x 28", "14 x 14")
-    for index in range(3):
-        assert torch.equal(pixels(half, index), pixels(full, index)[..., ::2, ::2])
-        assert half.domains[index].labels.tolist() == full.domains[index].labels.tolist()
-
-
 def test_a_generator_is_as_good_as_its_seed_and_moves_on() -> None:
     images, digits = known(60)
     generator = torch.Generator().manual_seed(9)
@@ -134,33 +105,6 @@ def test_a_generator_is_as_good_as_its_seed_and_moves_on() -> None:
     by_seed = coloured_mnist(images, digits, 9)
     assert torch.equal(pixels(first, 0), pixels(by_seed, 0))
     assert not torch.equal(pixels(first, 0), pixels(second, 0))
-
-
-def test_global_streams_are_neither_read_nor_moved() -> None:
-    before = torch.get_rng_state(), random.getstate()
-    first = coloured_digits()
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        again = coloured_digits()
-    assert torch.equal(pixels(first, 2), pixels(again, 2))
-    assert not torch.equal(pixels(first, 2), pixels(coloured_digits(seed=1), 2))
-
-
-def test_the_given_images_are_not_changed() -> None:
-    images, digits = known(30)
-    copy = images.clone()
-    coloured_mnist(images, digits)
-    assert torch.equal(images, copy)
-
-
-def test_dealing_is_by_stride_after_one_permutation() -> None:
-    order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
-    parts = deal(torch.arange(10), torch.arange(10) * 2, 4, torch.Generator().manual_seed(3))
-    for index, (images, labels) in enumerate(parts):
-        assert torch.equal(images, order[index::4])
-        assert torch.equal(labels, images * 2)
 
 
 def test_other_flips_name_other_domains() -> None:
@@ -175,7 +119,6 @@ def test_other_flips_name_other_domains() -> None:
         (torch.zeros(4, 2, 2), torch.zeros(4), {}, "uint8 images"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(3), {}, "4 images and 3 labels"),
         (torch.zeros(2, 2, 2, dtype=torch.uint8), torch.zeros(2), {}, "2 images for 3 domains"),
-        (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"subsample": 3}, "subsample=3"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": []}, "one or more"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": [1.1]}, "from 0 to 1"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": [0.1, 0.1]}, "name of its own"),
@@ -184,9 +127,3 @@ def test_other_flips_name_other_domains() -> None:
 def test_bad_input_is_refused(images: Tensor, labels: Tensor, options: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         coloured_mnist(images, labels, **options)  # type: ignore[arg-type]
-
-
-def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(coloured)
-    assert tried > 0
-    assert failed == 0

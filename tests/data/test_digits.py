@@ -1,11 +1,12 @@
-"""The rotated digits: a partition of the real data, turned the right way."""
+"""Rotated and worn digits: a partition of the real data, turned the right way, worn as the names say."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from genie_dg.data.digits import ANGLES, load_digits, rotate, rotated_digits
+from genie_dg.data.digits import load_digits, rotate, rotated_digits, worn_digits
 
 pytest.importorskip("sklearn")
 
@@ -42,12 +43,6 @@ def test_each_domain_holds_its_own_images_turned_by_its_angle() -> None:
         torch.testing.assert_close(domain.images, turned, rtol=0, atol=1e-6)
 
 
-def test_angle_zero_is_the_original() -> None:
-    images, _ = load_digits()
-    upright = rotated_digits()[0]
-    torch.testing.assert_close(upright.images, images[upright.source].float(), rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("quarter_turns", [1, 2, 3, 4])
 @pytest.mark.parametrize("side", [7, 8])
 def test_quarter_turns_match_rot90(quarter_turns: int, side: int) -> None:
@@ -69,18 +64,6 @@ def test_rotation_is_counter_clockwise_and_smooth_in_between() -> None:
     assert torch.hypot(x, y).item() == pytest.approx(10.0, abs=0.1)
 
 
-def test_the_seed_alone_decides_and_the_global_generator_is_left_alone() -> None:
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first = rotated_digits(seed=5)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    for a, b in zip(first, rotated_digits(seed=5), strict=True):
-        assert torch.equal(a.images, b.images)
-        assert torch.equal(a.source, b.source)
-    assert not torch.equal(first[0].source, rotated_digits(seed=6)[0].source)
-
-
 @pytest.mark.parametrize("angles", [[], [0, 15, 0]])
 def test_bad_angles_are_refused(angles: list[float]) -> None:
     with pytest.raises(ValueError, match="one or more, all different"):
@@ -94,5 +77,22 @@ def test_bad_images_are_refused() -> None:
         rotate(torch.zeros(1, 1, 8, 6), 15)
 
 
-def test_angles_are_those_of_rotated_mnist() -> None:
-    assert tuple(range(0, 90, 15)) == ANGLES
+def test_every_worn_digit_belongs_to_one_domain() -> None:
+    data = worn_digits()
+    labels = np.concatenate([domain.labels for domain in data.domains])
+    assert len(labels) == 1797
+    assert np.array_equal(np.bincount(labels), np.bincount(load_digits()[1].numpy()))
+    assert all(len(np.unique(domain.labels)) == 10 for domain in data.domains)
+
+
+def test_the_wear_is_what_its_name_says() -> None:
+    clean, noise, blur, faded, bar = (domain.images for domain in worn_digits().domains)  # type: ignore[attr-defined]
+    assert all(images.min() >= 0 and images.max() <= 1 for images in (clean, noise, blur, faded, bar))
+    originals = {tuple(image.flatten().tolist()) for image in load_digits()[0].float()}
+    assert all(tuple(image.flatten().tolist()) in originals for image in clean)
+    torch.testing.assert_close(torch.stack([faded.min(), faded.max()]), torch.tensor([0.3, 0.65]))
+    assert (bar == 1).all(-1).any(-1).all()  # a full row in every image
+    sharp, soft = ((images.diff(dim=-1) ** 2).mean() for images in (clean, blur))
+    assert soft < sharp / 3
+    paper = [(images == 0).double().mean() for images in (clean, noise)]
+    assert paper[1] < 0.7 * paper[0]  # half of the paper is speckled

@@ -11,17 +11,17 @@ from torchvision.transforms import functional as TF
 
 from genie_dg.data.augment import Recipe
 from genie_dg.data.cache import EvalSpec, TrainSpec, open_cache
-from genie_dg.data.domains import FileDomain
+from genie_dg.data.domains import FileDomain, TensorDomain
 from genie_dg.data.image_folders import open_folder
 from genie_dg.data.loaders import Evaluation, Training
-from genie_dg.data.place import Place, Scale
-from genie_dg.data.sampling import Sampler
+from genie_dg.data.place import Destination, Scale, is_normalised
+from genie_dg.data.splits import Sampler
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from tests.data.pictures import folder
 
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(2, 3, 1, 1)
 PLACES = [
-    Place(layout=layout, as_bytes=as_bytes)
+    Destination(layout=layout, as_bytes=as_bytes)
     for layout in (torch.contiguous_format, torch.channels_last)
     for as_bytes in (False, True)
 ]
@@ -52,16 +52,24 @@ def test_other_samples_keep_their_values() -> None:
     assert torch.equal(Scale()(values.clone()), values)
     assert torch.equal(Scale()(EVERY_BYTE[:, :1]), EVERY_BYTE[:, :1].float() / 255)
     vectors = torch.rand(4, 7, dtype=torch.float64)
-    found, labels = Place(layout=torch.channels_last).brought(vectors, torch.arange(4), Scale())
+    found, labels = Destination(layout=torch.channels_last).brought(vectors, torch.arange(4), Scale())
     assert torch.equal(found, vectors.float())
     assert labels.tolist() == [0, 1, 2, 3]
 
 
+def test_pictures_of_three_channels_are_normalised_and_nothing_else() -> None:
+    labels = np.zeros(1, dtype=np.int64)
+    picture = TensorDomain("a", torch.zeros(1, 3, 4, 4), labels)
+    assert is_normalised(picture, 3)
+    assert not is_normalised(picture, 1)
+    assert not is_normalised(TensorDomain("a", torch.zeros(1, 3, 4, 4), labels, as_is=True), 3)
+
+
 def test_bytes_travel_wherever_there_is_a_way_to_go() -> None:
-    assert not Place.of(torch.device("cpu")).as_bytes
-    assert Place.of(torch.device("cuda", 1)).as_bytes
-    assert Place(as_bytes=True).empty(2, 3, 4, 4).dtype == torch.uint8
-    assert Place().empty(2, 3, 4, 4).dtype == torch.float32
+    assert not Destination.of(torch.device("cpu")).as_bytes
+    assert Destination.of(torch.device("cuda", 1)).as_bytes
+    assert Destination(as_bytes=True).empty(2, 3, 4, 4).dtype == torch.uint8
+    assert Destination().empty(2, 3, 4, 4).dtype == torch.float32
 
 
 @pytest.mark.parametrize("engine", ["torch", "opencv", None])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from genie_dg.data.contact_sheet import contact_sheet
 from genie_dg.data.domains import DataError, DomainSet
-from genie_dg.data.published.verify import verify_set
+from genie_dg.data.published.verify import verify
 from genie_dg.data.registry import SETS, open_data
-from genie_dg.data.splits import leave_out, splits
+from genie_dg.data.splits import splits
 from tests.data.pictures import folder
 from tests.data.published.layouts import LAYOUTS
 
@@ -35,11 +37,22 @@ def test_every_set_keeps_what_its_row_says(name: str, tmp_path: Path) -> None:
     for domain, cut in zip(data.domains, splits(data, trial=0), strict=True):
         assert sorted([*cut.inside, *cut.outside]) == list(range(len(domain)))
         assert set(np.unique(domain.labels)) <= set(range(len(data.classes)))
-    assert len(leave_out(len(names))) == len(names)
-    report = verify_set(data)
+    report = verify(data)
     assert report.good
     assert sum(report.counts.values()) == len(data)
     assert contact_sheet(data, per_cell=1).problems == []
+
+
+@pytest.mark.parametrize("name", [name for name, row in SETS.items() if row.kind == "embedded"])
+def test_an_embedded_set_is_the_same_every_time_and_moves_no_global_stream(name: str) -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = open_data(name).digest()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert np.array_equal(np.random.get_state()[1], before[2])  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert open_data(name).digest() == first
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
@@ -48,11 +61,11 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
     (images / "rgb_img_3.png").unlink()
     (images / "rgb_img_4.png").write_bytes(b"")
     (images / "rgb_img_5.png").write_bytes(b"no picture")
-    report = verify_set(data)
+    report = verify(data)
     assert not report.good
     for kind, number in (("missing file", 3), ("empty file", 4), ("undecodable", 5)):
         assert report.problems[kind] == [str(images / f"rgb_img_{number}.png")]
-    assert "undecodable" not in verify_set(data, deep=False).problems
+    assert "undecodable" not in verify(data, deep=False).problems
 
 
 def test_another_set_is_not_taken_for_sviro(tmp_path: Path) -> None:

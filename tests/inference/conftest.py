@@ -6,14 +6,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
-from genie_dg.bench.assemble import Parts
+from genie_dg.bench.assemble import Parts, assemble
+from genie_dg.bench.train import train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.image_folders import open_folder
 from genie_dg.runs.config import RunConfig
 from tests.data.pictures import folder as write_folder
 
-from .models import trained
+
+def trained(config: RunConfig, data: DomainSet, out: Path, keep: str = "all") -> Parts:
+    """Train a run in ``out``."""
+    parts = assemble(config, data)
+    with torch.random.fork_rng():
+        train(parts, out / config.run_id, keep=keep)
+    return parts
 
 
 class PictureRun(NamedTuple):

@@ -2,23 +2,75 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import genie_dg
 from genie_dg.check import InputError
-from genie_dg.data.domains import DomainSet
-from genie_dg.inference.best import BestModel, best_models, render_best, weights_of
+from genie_dg.data.domains import DomainSet, TensorDomain
+from genie_dg.inference.best import BestModel, best_models, file_of_record
 from genie_dg.inference.evaluate import evaluate_as_table
 from genie_dg.results.frame import load
 from genie_dg.results.select import METHODS, select
 from genie_dg.results.tables import tables
+from genie_dg.runs.config import RunConfig
 
-from .conftest import PictureRun
-from .sweeps import blobs, sweep
+from .conftest import PictureRun, trained
+
+
+def blobs(each: int = 40) -> DomainSet:
+    """Three domains of 4 x 4 pixels; a class is a bright corner, each domain has its own noise."""
+    domains = []
+    for k, (name, noise) in enumerate((("clean", 40), ("noisy", 90), ("grim", 140))):
+        random = np.random.default_rng(k)
+        labels = np.arange(each) % 3
+        images = random.normal(100, noise, (each, 1, 4, 4))
+        images[np.arange(each), 0, labels, labels] += 120
+        pixels = torch.from_numpy(images.clip(0, 255).astype(np.uint8))
+        domains.append(TensorDomain(name, pixels, labels.astype(np.int64)))
+    return DomainSet("blobs", ("one", "two", "three"), tuple(domains))
+
+
+def sweep(
+    out: Path,
+    data: DomainSet,
+    *,
+    trials: int = 2,
+    algorithms: tuple[str, ...] = ("ERM",),
+    swad: bool = False,
+    pairs: bool = True,
+) -> list[RunConfig]:
+    """Each domain is left out, and with ``pairs`` each two; two draws."""
+    left_out = [(k,) for k in range(3)] + (list(combinations(range(3), 2)) if pairs else [])
+    configs = [
+        RunConfig(
+            data.name,
+            test,
+            algorithm,
+            "adam",
+            "cnn" if algorithm == "ARM" else "mlp",
+            optimizer_settings={"lr": lr},
+            batch_size=6,
+            steps=13,
+            checkpoint_every=4,
+            trial_seed=trial,
+            hparams_seed=draw,
+            swad=swad,
+            oracle="best",
+        )
+        for algorithm in algorithms
+        for test in left_out
+        for trial in range(trials)
+        for draw, lr in enumerate((1e-3, 3e-3))
+    ]
+    for config in configs:
+        trained(config, data, out)
+    return configs
 
 
 @pytest.fixture(scope="module")
@@ -69,27 +121,14 @@ def test_algorithms_that_adapt_to_the_batch_and_swad(data: DomainSet, tmp_path: 
         assert recomputed(best, data) == best.test[0]
 
 
-def test_what_is_named_is_what_select_chose(runs: Path) -> None:
-    frame = load(runs)
-    for method in METHODS:
-        chosen = {(c.dataset, c.trial, tuple(c.domains[k] for k in c.test_domains)): choice
-                  for c, choice in select(frame, method).items()}  # fmt: skip
-        named = best_models(frame, method)
-        assert len(named) == len(chosen)
-        for best in named:
-            choice = chosen[best.dataset, best.trial, best.test_domains]
-            assert (best.run, best.step, best.validation) == (choice.run, choice.step, choice.value)
-            assert (best.test, best.selection) == (choice.scores, method)
-            assert Path(best.file).parent.name == best.run
-    steps = {best.step for method in METHODS for best in best_models(frame, method)}
-    assert len(steps) > 1  # not only the last record
-
-
 def test_weights_that_were_not_kept_are_told_with_the_way_out(runs: Path, tmp_path: Path) -> None:
     """Of the run only the last record was kept, and another one was chosen."""
     best = next(m for m in best_models(load(runs)) if m.step != 12)
     folder = tmp_path / best.run
     shutil.copytree(best.folder, folder)
+    (folder / f"model-{best.step}.pt").replace(folder / "model.pt")
+    assert file_of_record(folder, best.step) == folder / "model.pt"
+    assert file_of_record(folder, 12, averaged=True) is None
     (folder / "model-12.pt").replace(folder / "model.pt")
     for file in folder.glob("model-*.pt"):
         file.unlink()
@@ -103,16 +142,6 @@ def test_weights_that_were_not_kept_are_told_with_the_way_out(runs: Path, tmp_pa
     assert genie_dg.load_model(folder / "model.pt").record.step == 12
     (folder / "model.pt").unlink()
     assert "has no model file" in best_models(load(tmp_path))[0].note
-
-
-def test_the_usual_file_is_taken_where_it_holds_the_record(runs: Path, tmp_path: Path) -> None:
-    best = next(m for m in best_models(load(runs)) if m.step != 12)
-    folder = tmp_path / best.run
-    shutil.copytree(best.folder, folder)
-    (folder / f"model-{best.step}.pt").replace(folder / "model.pt")
-    assert weights_of(folder, best.step) == folder / "model.pt"
-    assert weights_of(folder, 12) == folder / "model-12.pt"
-    assert weights_of(folder, 12, averaged=True) is None
 
 
 def test_a_folder_of_one_cell_is_a_model(runs: Path, tmp_path: Path) -> None:
@@ -145,16 +174,3 @@ def test_a_run_that_is_not_complete_is_not_a_model(picture_run: PictureRun, tmp_
     (tmp_path / "a" / "done").unlink()
     with pytest.raises(InputError, match="has no model to use: 1 of 1 runs unfinished"):
         genie_dg.load_model(tmp_path / "a")
-
-
-def test_as_a_table_and_as_json(runs: Path) -> None:
-    models = best_models(load(runs), "oracle")
-    lines = [line for line in render_best(models, "md").splitlines() if line.startswith("| blobs")]
-    assert len(lines) == len(models) == 12
-    for best, line in zip(models, lines, strict=True):
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        assert cells[4:6] == [best.run, str(best.step)]
-        assert cells[-1] == best.file
-    plain = json.loads(render_best(models, "json"))
-    assert plain[0]["test"] == dict(zip(models[0].test_domains, models[0].test, strict=True))
-    assert plain[0]["validation"] == models[0].validation

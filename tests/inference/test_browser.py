@@ -12,8 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 import genie_dg
-from genie_dg.inference.nearest import Examples
-from genie_dg.inference.serve import Server
+from genie_dg.inference.serve import Examples, Server
 from tests.chromium import browser
 from tests.data.pictures import write
 
@@ -98,13 +97,3 @@ def test_a_broken_picture_gets_a_sentence_and_the_next_one_is_fine(
     driver.find_element(By.ID, "file").send_keys(str(write(tmp_path / "good.png", 2)))
     wait(driver, "document.querySelectorAll('#classes li').length === 2")
     assert not driver.find_element(By.ID, "problem").is_displayed()
-
-
-def test_a_phone_does_not_scroll_sideways(driver: webdriver.Chrome, server: Server, tmp_path: Path) -> None:
-    screen = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    driver.get(server.address)
-    driver.find_element(By.ID, "file").send_keys(str(write(tmp_path / f"{'long' * 20}.png", 2)))
-    wait(driver, "document.querySelectorAll('#nearest li').length === 6")
-    wide, inner = driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-    assert wide <= inner == 360

@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn.metrics
-import torch
 
 import genie_dg
 from genie_dg.check import InputError
-from genie_dg.data.domains import DataError
+from genie_dg.data.columns import Columns
+from genie_dg.data.domains import DataError, TableDomain
 from genie_dg.data.image_folders import DataWarning, open_folder
-from genie_dg.inference.evaluate import evaluate, evaluate_as_table, open_labelled
+from genie_dg.inference.evaluate import _open_rows, evaluate, evaluate_as_table, open_labelled
 from genie_dg.inference.model import Model
 
 from .conftest import PictureRun
+from .test_pictures import ENCODING
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,10 @@ def test_numbers_are_those_of_the_predictions(model: Model, picture_run: Picture
         labels += truth
         guesses += [one.label for one in answers]
         sure += [one.probability for one in answers]
-        (found,) = [one for one in numbers["domains"] if one["name"] == name]
-        assert found["accuracy"] == np.mean([a.label == b for a, b in zip(answers, truth, strict=True)])
-        assert found["trained_on"] == (name != "pen")
-        assert found["pictures"] == len(paths)
+        (answered,) = [one for one in numbers["domains"] if one["name"] == name]
+        assert answered["accuracy"] == np.mean([a.label == b for a, b in zip(answers, truth, strict=True)])
+        assert answered["trained_on"] == (name != "pen")
+        assert answered["pictures"] == len(paths)
     assert numbers["pictures"] == len(labels) == 36
     assert numbers["accuracy"] == sklearn.metrics.accuracy_score(labels, guesses)
     assert numbers["confusion"] == sklearn.metrics.confusion_matrix(labels, guesses).tolist()
@@ -53,21 +54,21 @@ def test_numbers_are_those_of_the_predictions(model: Model, picture_run: Picture
 
 
 def test_the_surest_mistakes_come_first(model: Model, picture_run: PictureRun) -> None:
-    found = evaluate(model, picture_run.data)
-    mistakes = found.mistakes(5)
+    answered = evaluate(model, picture_run.data)
+    mistakes = answered.mistakes(5)
     assert mistakes
     sure = [float(one.confidence[at]) for one, at in mistakes]
     assert sure == sorted(sure, reverse=True)
     assert all(one.labels[at] != one.predicted[at] for one, at in mistakes)
-    every = [c for one in found.answers for c in one.confidence[~one.right]]
+    every = [c for one in answered.answers for c in one.confidence[~one.right]]
     assert sure[0] == max(every)
 
 
 def test_the_batch_size_of_the_run_gives_its_record(model: Model, picture_run: PictureRun) -> None:
-    found = evaluate_as_table(model, picture_run.data)
-    assert [one.domain.name for one in found.answers] == ["pen"]
-    assert found.to_json()["accuracy"] == model.record.test((2,)) == model.record.in_acc[2]
-    assert found.to_json()["pictures"] == 10  # 80 % of 12
+    answered = evaluate_as_table(model, picture_run.data)
+    assert [one.domain.name for one in answered.answers] == ["pen"]
+    assert answered.to_json()["accuracy"] == model.record.test((2,)) == model.record.in_acc[2]
+    assert answered.to_json()["pictures"] == 10  # 80 % of 12
 
 
 def test_other_data_are_not_the_data_of_the_table(
@@ -92,9 +93,9 @@ def test_classes_are_matched_by_name(model: Model, picture_run: PictureRun, tmp_
         warnings.simplefilter("ignore", DataWarning)
         data = open_folder(other)
     assert data.classes == ("ape", "cat", "dog")
-    found = evaluate(model, data)
-    assert found.notes == ("The model does not know ape; 6 pictures are left out.",)
-    assert found.to_json()["confusion"] == evaluate(model, picture_run.data).to_json()["confusion"]
+    answered = evaluate(model, data)
+    assert answered.notes == ("The model does not know ape; 6 pictures are left out.",)
+    assert answered.to_json()["confusion"] == evaluate(model, picture_run.data).to_json()["confusion"]
     for domain in ("ink", "oil", "pen"):
         for k, name in enumerate(("cat", "dog")):
             (other / domain / name).rename(other / domain / f"strange {k}")
@@ -114,20 +115,13 @@ def test_a_folder_of_classes_is_one_domain(model: Model, picture_run: PictureRun
     assert len(open_labelled(str(picture_run.root), model).domains) == 3
 
 
-def test_one_domain_is_enough_and_needs_no_note(model: Model, picture_run: PictureRun, tmp_path: Path) -> None:
-    """Warnings are errors in tests."""
-    shutil.copytree(picture_run.root / "pen", tmp_path / "new" / "pen")
-    (domain,) = open_labelled(str(tmp_path / "new"), model).domains
-    assert domain.name == "pen"
-
-
 def test_a_broken_picture_is_told_and_left_out(model: Model, picture_run: PictureRun, tmp_path: Path) -> None:
     shutil.copytree(picture_run.root, tmp_path / "art")
     (tmp_path / "art" / "oil" / "dog" / "002.png").write_bytes(b"not a picture")
     data = open_folder(tmp_path / "art")
-    found = evaluate(model, data)
-    assert found.to_json()["pictures"] == 35
-    (sentence,) = found.problems
+    answered = evaluate(model, data)
+    assert answered.to_json()["pictures"] == 35
+    (sentence,) = answered.problems
     assert "002.png cannot be decoded" in sentence
     (tmp_path / "art" / "pen" / "dog").joinpath("000.png").write_bytes(b"")
     (tmp_path / "art" / "pen" / "dog").joinpath("001.png").write_bytes(b"")
@@ -136,17 +130,17 @@ def test_a_broken_picture_is_told_and_left_out(model: Model, picture_run: Pictur
         evaluate_as_table(model, open_folder(tmp_path / "art"))
 
 
-def test_a_set_without_a_usable_picture_is_refused(model: Model, tmp_path: Path) -> None:
-    (tmp_path / "set" / "d" / "cat").mkdir(parents=True)
-    (tmp_path / "set" / "d" / "cat" / "a.png").write_bytes(b"")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        data = open_labelled(str(tmp_path / "set"), model)
-    with pytest.raises(DataError, match="No picture of set can be used"):
-        evaluate(model, data)
-
-
-def test_the_mode_of_the_model_stays_evaluation(model: Model, picture_run: PictureRun) -> None:
-    evaluate(model, picture_run.data)
-    assert not any(module.training for module in model.module.modules())
-    assert torch.is_grad_enabled()
+def test_labelled_rows_keep_to_the_columns_of_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("site,outcome,sex,age,new\nb,well,f,1,2\na,sick,m,3,4\n")
+    data = _open_rows(path, ENCODING, Columns(domain="site"))
+    assert [domain.name for domain in data.domains] == ["a", "b"]
+    assert isinstance(data.domains[0], TableDomain)
+    assert (data.domains[0].columns.numbers, data.domains[0].columns.words) == (("age",), ("sex",))
+    with pytest.raises(DataError, match="--domain-column 'ward'"):
+        _open_rows(path, ENCODING, Columns())
+    path.write_text("ward,outcome,age\nb,well,1\n")
+    with pytest.raises(DataError, match="has no column 'sex', which the model was trained with"):
+        _open_rows(path, ENCODING, Columns())
+    with pytest.raises(InputError, match="is not there"):
+        _open_rows(tmp_path / "gone.csv", ENCODING, Columns())

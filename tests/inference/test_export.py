@@ -20,7 +20,7 @@ from genie_dg.bench.keep import model_file
 from genie_dg.check import InputError
 from genie_dg.files import FileError
 from genie_dg.inference import export as module
-from genie_dg.inference.export import FORMS, TOLERANCE, Form, export
+from genie_dg.inference.export import EXPORT_FORMS, TOLERANCE, Form, export
 from genie_dg.inference.model import Model
 from genie_dg.runs.config import RunConfig
 from tests.data.pictures import KINDS, write
@@ -86,13 +86,6 @@ def test_torchscript_runs_without_this_package(model: Model, pictures: list[Path
     )
 
 
-def test_safetensors_are_loaded_back_to_the_bit(model: Model, pictures: list[Path], tmp_path: Path) -> None:
-    done = export(model, "safetensors", tmp_path / "a.safetensors", pictures)
-    again = genie_dg.load_model(tmp_path / "a.safetensors")
-    assert torch.equal(again.probabilities(pictures), model.probabilities(pictures))
-    assert (done.difference, again.record, again.classes) == (0.0, model.record, model.classes)
-
-
 def test_random_pictures_stand_in(model: Model, tmp_path: Path) -> None:
     done = export(model, "safetensors", tmp_path / "a.safetensors")
     assert (done.real, done.pictures, done.batch_matters) == (False, 8, False)
@@ -107,7 +100,7 @@ def test_an_export_that_differs_is_not_kept(
             original.logits(images) + 2 * TOLERANCE * original.logits(images).abs().clamp(min=1)
         )
 
-    monkeypatch.setitem(FORMS, "wrong", Form(slightly_wrong, ".wrong"))
+    monkeypatch.setitem(EXPORT_FORMS, "wrong", Form(slightly_wrong, ".wrong"))
     with pytest.raises(FileError, match="differs from the original by"):
         export(model, "wrong", tmp_path / "a.wrong")
     assert list(tmp_path.iterdir()) == []

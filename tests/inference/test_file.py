@@ -16,16 +16,6 @@ from genie_dg.runs.tensors import load_tensors, save_tensors
 from .conftest import PictureRun
 
 
-def test_a_file_of_a_run_is_read_whole(picture_run: PictureRun) -> None:
-    stored = read_model_file(picture_run.folder / "model-4.pt")
-    assert stored.config == picture_run.config
-    assert (stored.classes, stored.domains, stored.sources) == (("cat", "dog"), ("ink", "oil", "pen"), (0, 1))
-    assert (stored.channels, stored.size, stored.pictures, stored.averaged) == (3, 32, True, False)
-    state = picture_run.parts.algorithm.state_dict()
-    assert stored.algorithm.keys() == state.keys()
-    assert all(torch.equal(stored.algorithm[name], tensor) for name, tensor in state.items())
-
-
 def test_safetensors_keep_everything(picture_run: PictureRun, tmp_path: Path) -> None:
     stored = read_model_file(picture_run.folder / "model-4.pt")
     write_safetensors(tmp_path / "a.safetensors", stored)

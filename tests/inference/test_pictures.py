@@ -1,4 +1,4 @@
-"""Which pictures a person names."""
+"""Which pictures a person names, and what a model of a table sees of rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from genie_dg.inference.pictures import listed, thumbnail
+from genie_dg.data.encoding import Encoding
+from genie_dg.inference.pictures import inputs_of_rows, picture_files, thumbnail
 from tests.data.pictures import write
+
+ENCODING = Encoding(("age",), (50.0,), (10.0,), ("sex",), (("f", "m"),), "ward", "outcome")
+"""Inputs are (age - 50) / 10, is f, is m."""
 
 
 @pytest.fixture
@@ -20,7 +24,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def names(words: list[str], tree: Path) -> list[str]:
-    return [path.relative_to(tree).as_posix() for path in listed(words)]
+    return [path.relative_to(tree).as_posix() for path in picture_files(words)]
 
 
 def test_folders_patterns_and_files(tree: Path) -> None:
@@ -45,3 +49,12 @@ def test_thumbnails(tree: Path) -> None:
     assert max(thumbnail(tree / "b.png", 20).size) == 20
     assert thumbnail(tree / "b.png", 100).size == (52, 40)
     assert thumbnail(torch.zeros(1, 8, 8, dtype=torch.uint8), 64).size == (64, 64)
+
+
+def test_every_row_is_named_by_file_and_number(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    first.write_text("more,sex,age\nx,m,60\ny,other,\n")
+    second.write_text("age,sex\n40,f\n")
+    inputs = inputs_of_rows([first, second], ENCODING)
+    shown = {name: row.flatten().tolist() for name, row in inputs.items()}
+    assert shown == {f"{first}:1": [1, 0, 1], f"{first}:2": [0, 0, 0], f"{second}:1": [-1, 1, 0]}

@@ -1,10 +1,11 @@
-"""The server as a program meets it: answers, limits, refusals."""
+"""The server as a program meets it: answers, limits, refusals; and the nearest training pictures."""
 
 from __future__ import annotations
 
 import http.client
 import io
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,14 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 import genie_dg
 from genie_dg.check import InputError
-from genie_dg.inference.nearest import Examples
-from genie_dg.inference.serve import MOST_BYTES, MOST_PIXELS, Server
+from genie_dg.data.domains import DataError
+from genie_dg.data.image_folders import open_folder
+from genie_dg.inference.serve import MOST_PICTURE_BYTES, MOST_PIXELS, Examples, Server
 from tests.data.pictures import KINDS, write
 
 from .conftest import PictureRun
@@ -113,7 +116,7 @@ def test_broken_pictures_get_a_sentence_and_the_server_goes_on(server: Server, t
 def test_limits_of_bytes_and_pixels(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.putrequest("POST", "/predict")
-    connection.putheader("Content-Length", str(MOST_BYTES + 1))
+    connection.putheader("Content-Length", str(MOST_PICTURE_BYTES + 1))
     connection.endheaders()  # and nothing is sent: the answer comes at once
     answer = connection.getresponse()
     assert answer.status == 413
@@ -136,13 +139,57 @@ def test_a_picture_without_a_length_and_another_address_are_refused(server: Serv
     assert ask(server, "GET", "/model", None, Host=f"localhost:{server.server_port}")[0] == 200
 
 
-def test_it_listens_on_this_machine_only(server: Server) -> None:
-    assert server.server_address[0] == "127.0.0.1"
-
-
 def test_a_port_in_use_is_one_sentence(server: Server) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(InputError, match=r"cannot be used .* name another --port"):
             Server(server.model, other.getsockname()[1])
+
+
+def test_a_training_picture_is_its_own_nearest(server: Server, picture_run: PictureRun) -> None:
+    model, index = server.model, server.examples
+    assert index is not None
+    assert len(index) == index.total == 36
+    for place in (0, 17, 35):
+        domain, at = index.samples[place]
+        _, features = model.logits_and_features(model.preprocess(domain.where(at))[None])
+        first, *others = index.nearest(features[0])
+        assert (first.place, first.domain) == (place, domain.name)
+        assert first.label == Path(domain.where(at)).parent.name
+        assert first.cosine == pytest.approx(1, abs=1e-5)
+        assert len(others) == 5
+
+
+def test_the_order_is_that_of_the_slow_twin(server: Server, picture_run: PictureRun) -> None:
+    model, index = server.model, server.examples
+    assert index is not None
+    query = torch.randn(index.features.shape[1], generator=torch.Generator().manual_seed(0))
+    cosines = []
+    for domain, at in index.samples:
+        _, (row,) = model.logits_and_features(model.preprocess(domain.where(at))[None])
+        row, wanted = row.double(), query.double()
+        cosines.append(float(row @ wanted / (row @ row).sqrt() / (wanted @ wanted).sqrt()))
+    expected = sorted(range(len(cosines)), key=lambda k: -cosines[k])[:6]
+    near = index.nearest(query)
+    assert [one.place for one in near] == expected
+    assert [one.cosine for one in near] == pytest.approx([cosines[k] for k in expected], abs=1e-5)
+
+
+def test_a_large_set_is_taken_evenly_and_broken_pictures_are_told(
+    server: Server, picture_run: PictureRun, tmp_path: Path
+) -> None:
+    model = server.model
+    few = Examples(model, picture_run.data, most=6)
+    assert [(domain.name, at) for domain, at in few.samples] == [
+        ("ink", 0), ("ink", 7), ("oil", 2), ("oil", 9), ("pen", 4), ("pen", 11)
+    ]  # fmt: skip
+    shutil.copytree(picture_run.root, tmp_path / "art")
+    (tmp_path / "art" / "ink" / "cat" / "000.png").write_bytes(b"")
+    index = Examples(model, open_folder(tmp_path / "art"))
+    assert len(index) == len(index.features) == 35
+    assert "is empty" in index.problems[0]
+    for file in (tmp_path / "art").rglob("*.png"):
+        file.write_bytes(b"")
+    with pytest.raises(DataError, match="No picture of art can be read"):
+        Examples(model, open_folder(tmp_path / "art"))

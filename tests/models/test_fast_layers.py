@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from genie_dg.models import _fast_layers as fast
 from genie_dg.models.classifier import build_network
 
-pytestmark = pytest.mark.skipif(fast.library() is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(fast.layer_library() is None, reason="there is no C compiler")
 
 LAST = torch.channels_last
 
@@ -78,7 +78,7 @@ def with_gradients(layer: nn.Module, x: Tensor) -> list[Tensor]:
 
 def agree(layer: nn.Module, x: Tensor) -> None:
     """C in float32 against torch in float64, and C served."""
-    assert fast.can_serve(x, next(layer.parameters()))
+    assert fast.serves_layers(x, next(layer.parameters()))
     exact = with_gradients(copy.deepcopy(layer).double(), x.double())
     for got, expected in zip(with_gradients(layer, x), exact, strict=True):
         assert got.shape == expected.shape
@@ -165,8 +165,8 @@ def test_gradients_of_gradients() -> None:
     ids=["float64", "no pictures"],
 )
 def test_what_torch_serves(change: Callable[[Tensor], Tensor]) -> None:
-    assert fast.can_serve(pictures(2, 8, 4, 4), torch.ones(1))
-    assert not fast.can_serve(change(pictures(2, 8, 4, 4)), torch.ones(1))
+    assert fast.serves_layers(pictures(2, 8, 4, 4), torch.ones(1))
+    assert not fast.serves_layers(change(pictures(2, 8, 4, 4)), torch.ones(1))
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ class TestNetwork:
         x = pictures(4, 3, 32, 32)
         served = with_gradients(network.featurizer, x)  # type: ignore[arg-type]
         with monkeypatch.context() as patch:
-            patch.setattr(fast, "library", lambda: None)
+            patch.setattr(fast, "layer_library", lambda: None)
             plain = with_gradients(network.featurizer, x)  # type: ignore[arg-type]
         exact = with_gradients(copy.deepcopy(network.featurizer).double(), x.double())  # type: ignore[arg-type]
         assert not torch.equal(served[0], plain[0])
@@ -232,8 +232,8 @@ class TestNetwork:
 
     def test_training_statistics_are_torchs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         results = []
-        for library in (fast.library, lambda: None):
-            monkeypatch.setattr(fast, "library", library)
+        for library in (fast.layer_library, lambda: None):
+            monkeypatch.setattr(fast, "layer_library", library)
             torch.manual_seed(0)
             built = (
                 build_network("efficientnet_lite0", 7, 3, 32, freeze_statistics=False)
@@ -246,10 +246,10 @@ class TestNetwork:
     def test_random_weights_are_those_of_the_public_code(self) -> None:
         from efficientnet_lite_pytorch import EfficientNet
 
-        from genie_dg.models._efficientnet import Network
+        from genie_dg.models._efficientnet import LiteNetwork
 
         states = []
-        for kind in (EfficientNet, Network):
+        for kind in (EfficientNet, LiteNetwork):
             torch.manual_seed(3)
             states.append(kind.from_name("efficientnet-lite0").state_dict())
         assert states[0].keys() == states[1].keys()

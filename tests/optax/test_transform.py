@@ -67,10 +67,10 @@ def draw_tree(seed: int, dtype: Any, steps: int, scale: float) -> tuple[Tree, li
 def test_golden_trajectory(golden: dict[str, Any], variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random numbers are looked up in the file: the key of a step is its number, a word says step and entry."""
     xi, drop = jnp.asarray(golden["xi"]), jnp.asarray(golden["keep"]) == 0
-    monkeypatch.setattr(_random, "element_words", lambda shape, key: (key - 1) * 256 + jnp.arange(shape[0]))
-    monkeypatch.setattr(_random, "normal", lambda word: xi[word // 256, word % 256])
-    monkeypatch.setattr(_random, "drop_mask", lambda word, threshold: drop[word // 256, word % 256])
-    monkeypatch.setattr(_random, "stream_key", lambda seed, number, step: step[None])
+    monkeypatch.setattr(_random, "leaf_words", lambda shape, key: (key - 1) * 256 + jnp.arange(shape[0]))
+    monkeypatch.setattr(_random, "leaf_normal", lambda word: xi[word // 256, word % 256])
+    monkeypatch.setattr(_random, "dropped", lambda word, threshold: drop[word // 256, word % 256])
+    monkeypatch.setattr(_random, "leaf_keys", lambda seed, number, step: step[None])
     options = {"dropout": golden["p"], **VARIANTS[variant]}
     optimizer = genie(
         golden["lr"],

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from genie_dg import GENIE
-from genie_dg.optim import _fused
+from genie_dg.optim import _kernels
 from genie_dg.optim.msvag import MSVAG
 
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "negative lr": ({"lr": -1.0}, ValueError, "lr=-1.0"),
     "NaN lr": ({"lr": float("nan")}, ValueError, "lr=nan"),
+    "infinite lr": ({"lr": float("inf")}, ValueError, "lr=inf; expected a number of at least 0"),
+    "negative noise_std": ({"noise_std": -1.0}, ValueError, "noise_std=-1.0"),
     "lr of two elements": ({"lr": torch.ones(2)}, ValueError, "2 elements"),
     "lr as a word": ({"lr": "0.1"}, TypeError, "expected a number"),
     "beta of one": ({"beta": 1.0}, ValueError, "beta=1.0; expected .* at least 0 and below 1"),
@@ -91,7 +93,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence names the compiler and the way out, and the weights are as they were."""
     import torch._inductor.config as inductor
 
-    _fused.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()
     p = nn.Parameter(torch.ones(5000))
     p.grad = torch.ones(5000)
     optimizer = GENIE([p], fused=True, beta=0.5)
@@ -102,4 +104,4 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step()
     assert torch.equal(p.detach(), torch.ones(5000))
     assert optimizer.state[p]["step"] == 0
-    _fused.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()

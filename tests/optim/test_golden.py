@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from genie_dg import GENIE, _random
-from genie_dg.optim import _fused
+from genie_dg.optim import _device, _kernels
 
 PATHS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 VARIANTS = {
@@ -60,16 +60,16 @@ def scripted(golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, replacement in script.items():
         monkeypatch.setattr(_random, name, replacement)
-    monkeypatch.setattr(_fused, "PACK_SHARE", 0.0)
-    monkeypatch.setattr(_fused, "_WARM_UP", 12)
+    monkeypatch.setattr(_device, "PACK_SHARE", 0.0)
+    monkeypatch.setattr(_kernels, "_WARM_UP", 12)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def own_kernels() -> Iterator[None]:
     """Kernels with scripted randomness must not be seen by other tests, nor theirs by these."""
-    _fused.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()
     yield
-    _fused.kernels_for.cache_clear()
+    _kernels.kernels_for.cache_clear()
 
 
 def cases() -> Iterator[Any]:

@@ -6,7 +6,6 @@ See `test_torch_checks` for the names, and for the list of what is checked and w
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
 import pytest
 import torch
@@ -42,52 +41,6 @@ class TestHooks(Checks):
     """Who may listen to an optimizer, and who steers it."""
 
     @each
-    def test_state_dict_pre_hook(self, device, dtype, kwargs):
-        """It runs before the state is read."""
-        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
-        optimizer.register_state_dict_pre_hook(lambda o: o.state.update(mark=1))
-        self.assertEqual(optimizer.state_dict()["state"]["mark"], 1)
-
-    @each
-    def test_state_dict_post_hook(self, device, dtype, kwargs):
-        """It gets the state dict and may change it."""
-        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
-        optimizer.register_state_dict_post_hook(lambda o, state: {**state, "mark": "mark" in state["state"]})
-        self.assertIs(optimizer.state_dict()["mark"], False)
-
-    @each
-    def test_state_dict_pre_post_hook(self, device, dtype, kwargs):
-        """The second sees what the first did."""
-        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
-        optimizer.register_state_dict_pre_hook(lambda o: o.state.update(mark=1))
-        optimizer.register_state_dict_post_hook(lambda o, state: {**state, "mark": state["state"].pop("mark")})
-        state = optimizer.state_dict()
-        self.assertEqual((state["mark"], state["state"]), (1, {}))
-
-    @each
-    def test_load_state_dict_pre_hook_and_prepend(self, device, dtype, kwargs):
-        """Hooks may change the state dict or return another; a prepended one runs first."""
-        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
-        state = optimizer.state_dict()
-
-        def change(_: Any, given: dict[str, Any]) -> None:
-            given["param_groups"][0]["lr"] = 0.002
-
-        def replace(_: Any, given: dict[str, Any]) -> dict[str, Any]:
-            other = deepcopy(given)
-            other["param_groups"][0]["lr"] = 0.003
-            return other
-
-        handle = optimizer.register_load_state_dict_pre_hook(replace)
-        optimizer.load_state_dict(state)
-        self.assertEqual(optimizer.param_groups[0]["lr"], 0.003)
-        handle.remove()
-        optimizer.register_load_state_dict_pre_hook(change)
-        optimizer.register_load_state_dict_pre_hook(replace, prepend=True)
-        optimizer.load_state_dict(state)
-        self.assertEqual(optimizer.param_groups[0]["lr"], 0.002)
-
-    @each
     def test_load_state_dict_post_hook(self, device, dtype, kwargs):
         """It runs once the optimizer has the new state."""
         first, second = (GENIE([Parameter(torch.rand(2, 3))], **{**kwargs, "lr": lr}) for lr in (0.1, 0.2))
@@ -95,35 +48,6 @@ class TestHooks(Checks):
         second.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["lr"]))
         second.load_state_dict(first.state_dict())
         self.assertEqual(seen, [0.1])
-
-    @each
-    def test_load_state_dict_pre_post_hook(self, device, dtype, kwargs):
-        """The second sees what the first made of it."""
-        optimizer = GENIE([Parameter(torch.rand(2, 3))], **kwargs)
-        seen = []
-        optimizer.register_load_state_dict_pre_hook(lambda o, state: state["param_groups"][0].update(seed=11))
-        optimizer.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["seed"]))
-        optimizer.load_state_dict(optimizer.state_dict())
-        self.assertEqual(seen, [11])
-
-    @each
-    def test_step_pre_hook(self, device, dtype, kwargs):
-        """It runs before each step, on the old parameters, until it is removed."""
-        self.check_step_hook(LeastSquares(device, dtype), kwargs, "register_step_pre_hook", [0, 1])
-
-    @each
-    def test_step_post_hook(self, device, dtype, kwargs):
-        """It runs after each step, on the new parameters, until it is removed."""
-        self.check_step_hook(LeastSquares(device, dtype), kwargs, "register_step_post_hook", [1, 2])
-
-    def check_step_hook(self, problem: LeastSquares, kwargs: dict[str, Any], register: str, steps: Any) -> None:
-        optimizer, seen = GENIE(problem.params, **kwargs), []
-        state = optimizer.state[problem.weight]
-        handle = getattr(optimizer, register)(lambda *_: seen.append(int(state.get("step", 0))))
-        problem.train(optimizer, 2)
-        handle.remove()
-        problem.train(optimizer, 1)
-        self.assertEqual(seen, steps)
 
     @each
     def test_step_all_hooks(self, device, dtype, kwargs):

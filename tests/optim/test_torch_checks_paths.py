@@ -19,7 +19,7 @@ from torch.testing._internal.common_utils import parametrize
 from genie_dg import GENIE
 from genie_dg.optim import _plan
 
-from .torch_info import INFO, Checks, LeastSquares, by_kernel, each, once
+from .torch_info import INFO, Checks, by_kernel, once
 
 PATHS = ({}, {"foreach": False}, {"foreach": True}, {"fused": True})
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -77,13 +77,6 @@ class TestPaths(Checks):
             if entry.desc in wanted:
                 with self.subTest(entry.desc), by_kernel():
                     self.assertPathsAgree(device, dtype, entry.kwargs, "fused")
-
-    @optims([INFO], dtypes=[torch.float32, torch.float64])
-    def test_native_matches_forloop(self, device, dtype, optim_info):
-        """The path without a choice of path. None upstream."""
-        for entry in optim_info.optim_inputs_func(device=device):
-            with self.subTest(entry.desc):
-                self.assertPathsAgree(device, dtype, entry.kwargs, None)
 
     @optims([INFO], dtypes=[torch.float32, torch.float64])
     def test_set_default_dtype_works_with_foreach(self, device, dtype, optim_info):
@@ -179,41 +172,14 @@ class TestPaths(Checks):
     @once
     def test_defaults_changed_to_foreach(self, device, dtype, optim_info):
         """Without a choice of path it is native, or foreach where that cannot serve. Upstream: on CUDA only."""
-        for kind, name in ((torch.float32, "NativePlan"), (torch.float64, "ForeachPlan")):
+        for kind, name in ((torch.float32, "NativePlan"), (torch.float64, "DevicePlan")):
             p = Parameter(torch.ones(3, device=device, dtype=kind))
             p.grad = torch.ones_like(p)
             for entry in optim_info.optim_inputs_func(device=device):
-                path = "ForeachPlan" if entry.kwargs.get("capturable") else name
+                path = "DevicePlan" if entry.kwargs.get("capturable") else name
                 with self.subTest(entry.desc), patch.object(_plan, path) as plan:
                     GENIE([p], **entry.kwargs).step()
                     plan.assert_called_once()
-
-    @each
-    def test_memory_layout_does_not_matter(self, device, dtype, kwargs):
-        """A strided parameter takes the very steps of a contiguous one. None upstream."""
-        strided = LeastSquares(device, dtype, contiguous=False)
-        twin = strided.twin()
-        for problem in (strided, twin):
-            problem.train(GENIE(problem.params, **deepcopy(kwargs)), 5)
-        self.assertEqual(strided.params, twin.params)
-
-    @parametrize("use_closure", [True, False])
-    @once
-    def test_correctness(self, device, dtype, optim_info, use_closure):
-        """A compiled step is the step. After PyTorch's test_compiled_optimizers.py, without its inductor."""
-        kwargs = {"lr": torch.tensor(0.01)} if use_closure else {}
-        eager = LeastSquares(device, dtype)
-        other = eager.twin()
-        eager.train(GENIE(eager.params, **deepcopy(kwargs)), 4)
-        optimizer = GENIE(other.params, **deepcopy(kwargs))
-        step = torch.compile(optimizer.step, backend="aot_eager")
-        for _ in range(4):
-            if use_closure:
-                self.assertGreater(step(lambda: other.backward().detach()).item(), 0.0)
-            else:
-                other.backward()
-                step()
-        self.assertEqual(eager.params, other.params)
 
 
 instantiate_device_type_tests(TestPaths, globals(), only_for="cpu")

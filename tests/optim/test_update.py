@@ -9,7 +9,8 @@ import torch
 
 from genie_dg import GENIE
 from genie_dg._moments import averaging, trust, variance
-from genie_dg.optim._update import CALM, Rule, Scalars, calm_moments, calm_step, direction
+from genie_dg._options import UpdateRule
+from genie_dg.optim._update import CALM, Scalars, calm_moments, calm_step, direction
 from tests.oracle import genie as oracle
 
 
@@ -21,7 +22,7 @@ def test_calm_entries_take_the_step_of_the_rule(
     formulation: str, precondition: bool, step: int, buffers: bool
 ) -> None:
     """Gradients from 1e-20 to 1e20 and beyond: where an entry is calm its gate is 1 and its step the rule's."""
-    rule = Rule(formulation, precondition, noise=True, mask=True, maximize=False, l2=False, shrink=False)
+    rule = UpdateRule(formulation, precondition, noise=True, mask=True, maximize=False, l2=False, shrink=False)
     generator = torch.Generator().manual_seed(step)
     scale = 10.0 ** torch.linspace(-20, 20, 4096)
     m = torch.randn(4096, generator=generator) * scale

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from genie_dg._types import DomainBatch, Edit, Network, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench.assemble import build_optimizers
+from genie_dg.bench.build import build_optimizers
 from genie_dg.bench.step import take_step
 from genie_dg.registry import with_defaults
 from genie_dg.runs.config import RunConfig

@@ -1,21 +1,18 @@
 """DiWA: the mean of the weights of finished runs, as a run of its own (Rame et al., NeurIPS 2022).
 
 Runs that differ in their draw of hyper-parameters only start from the same weights, which is what lets their
-mean be a good model. `average` takes the weights that such runs kept (``model.pt``: by default those of the
-record with the best validation; the last ones in runs that kept these, or are from before there was a choice),
-averages all of them (``"uniform"``) or those that help on the validation parts of the training domains
-(``"greedy"``, the paper's restricted average), evaluates the mean, and stores it as a run that tables and
-reports show as ``ALGORITHM+DiWA``.
+mean be a good model. `average_runs` takes the weights that such runs kept (``model.pt``: by default those of
+the record with the best validation), averages all of them (``"uniform"``) or those that help on the validation
+parts of the training domains (``"greedy"``, the paper's restricted average), evaluates the mean, and stores it
+as a run that tables and reports show as ``ALGORITHM+DiWA``.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +20,8 @@ from torch import Tensor
 from genie_dg.check import InputError, one_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.files import FileError, read_whole
-from genie_dg.runs import folder as files
 from genie_dg.runs.config import RunConfig, canonical, from_mapping
+from genie_dg.runs.folder import CONFIG, MODEL, alone, begin, cut_records, is_done
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.read import run_folders
 from genie_dg.runs.record import Record
@@ -34,27 +31,15 @@ from genie_dg.runtime import same_kernels
 from genie_dg.statistics import mean
 
 from .assemble import Parts, assemble
-from .evaluate import score
+from .evaluate import make_record, score
 from .keep import model_file
 from .options import RunOptions
-from .train import evaluate
 
 CHOICES = ("uniform", "greedy")
 """All runs, or only those that do not lower the validation accuracy of the mean."""
 
-State = dict[str, Tensor]
 
-
-@dataclass(frozen=True)
-class Member:
-    """A finished run with its records."""
-
-    config: RunConfig
-    folder: Path
-    records: tuple[Record, ...] = ()
-
-
-def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> State:
+def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of every floating tensor that all states have in the same shape; the rest is the first one's.
 
     >>> mean = mean_weights([{"w": torch.tensor([1.0]), "n": torch.tensor(3)},
@@ -71,58 +56,41 @@ def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> State:
     return first
 
 
-def finished(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[Member]:
+def _finished_runs(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[tuple[RunConfig, Path]]:
     """The runs of a folder on a data set that are complete, trained, and still have their weights."""
     for path in map(Path, run_folders(str(folder))):
-        if not files.is_done(path) or not (path / files.CONFIG).exists():
-            if os.path.lexists(path / files.DONE):
-                problems.append(
-                    f"In {path}, {files.DONE} or {files.CONFIG} is not a regular file; the run is left out."
-                )
+        if not is_done(path):
             continue
         try:
-            config = from_mapping(json.loads(read_whole(path / files.CONFIG)))
+            config = from_mapping(json.loads(read_whole(path / CONFIG)))
             if config.dataset != data.name or config.average_of:
                 continue
             check_seal(path)
-            records = files.read_records(path, len(data.domains))
         except (FileError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
             problems.append(f"{path} cannot be read ({str(error).rstrip('.')}); it is left out.")
             continue
-        if not (path / files.MODEL).exists():
-            problems.append(f"{path} has no {files.MODEL}; it is left out.")
+        if not (path / MODEL).exists():
+            problems.append(f"{path} has no {MODEL}; it is left out.")
             continue
-        yield Member(config, path, tuple(records))
+        yield config, path
 
 
-def weights_of(member: Member) -> tuple[float, State]:
-    """The weights that a run kept, after their accuracy on the validation parts of the training domains."""
-    model = ModelFile.load(member.folder / files.MODEL)
-    if model.config != member.config:
-        raise DamagedFile(f"{member.folder / files.MODEL} is of the run {model.config.run_id}")
-    steps = [record.step for record in member.records]
-    step = model.record.get("step", steps[-1] if steps else -1)  # files of before held the last record
-    if step not in steps:
-        raise DamagedFile(f"{member.folder / files.MODEL} is of step {step}, which has no record")
-    return member.records[steps.index(step)].validation(member.config.test_domains), dict(model.algorithm)
-
-
-def groups(members: Sequence[Member]) -> list[list[Member]]:
+def groups_of_draws(runs: Iterable[tuple[RunConfig, Path]]) -> list[dict[Path, RunConfig]]:
     """Runs that differ in their draw only."""
-    by_kind: dict[str, list[Member]] = {}
-    for member in members:
-        by_kind.setdefault(canonical(without_draw(member.config)), []).append(member)
+    by_kind: dict[str, dict[Path, RunConfig]] = {}
+    for config, path in runs:
+        by_kind.setdefault(canonical(_without_draw(config)), {})[path] = config
     return [some for some in by_kind.values() if len(some) > 1]
 
 
-def without_draw(config: RunConfig) -> RunConfig:
+def _without_draw(config: RunConfig) -> RunConfig:
     """The configuration without what a draw decides."""
     return replace(
         config, algorithm_settings={}, optimizer_settings={}, batch_size=1, dropout=0.0, hparams_seed=0
     )
 
 
-def average(
+def average_runs(
     data: DomainSet,
     options: RunOptions,
     choice: str = "uniform",
@@ -140,11 +108,11 @@ def average(
     one_of("choice", choice, CHOICES)
     problems: list[str] = []
     averaged = 0
-    for members in groups(list(finished(Path(options.out), data, problems))):
-        chosen = _in_order(members, problems)
-        if len(chosen) > 1:
-            with same_kernels(chosen[0][0].config.threads):
-                report(*_average(chosen, data, options, choice), len(chosen))
+    for runs in groups_of_draws(_finished_runs(Path(options.out), data, problems)):
+        models = _models(runs, problems)
+        if len(models) > 1:
+            with same_kernels(models[0].config.threads):
+                report(*_average(models, data, options, choice), len(models))
             averaged += 1
     if not averaged:
         raise InputError(
@@ -154,59 +122,53 @@ def average(
     return problems
 
 
-def _in_order(members: Sequence[Member], problems: list[str]) -> list[tuple[Member, State]]:
-    """Runs with their weights, the best by validation first, ties to the smaller draw, without damaged ones."""
-    found = []
-    for member in members:
+def _models(runs: Mapping[Path, RunConfig], problems: list[str]) -> list[ModelFile]:
+    """What runs kept, the best by validation first, ties to the smaller draw, without damaged files."""
+    models = []
+    for path, config in runs.items():
         try:
-            validation, weights = weights_of(member)
-        except DamagedFile as error:
-            problems.append(f"{error}; the run is left out.")
+            model = ModelFile.load(path / MODEL)
+            if model.config != config:
+                raise DamagedFile(f"{path / MODEL} is of the run {model.config.run_id}")
+            validation = model.evaluation().validation(config.test_domains)
+        except (DamagedFile, InputError) as error:
+            problems.append(f"{str(error).rstrip('.')}; the run is left out.")
         else:
-            found.append((-validation, member.config.hparams_seed, member, weights))
-    found.sort(key=lambda one: one[:2])
-    return [(member, weights) for _, _, member, weights in found]
+            models.append((-validation, config.hparams_seed, model))
+    return [model for _, _, model in sorted(models, key=lambda one: one[:2])]
 
 
 def _average(
-    chosen: Sequence[tuple[Member, State]], data: DomainSet, options: RunOptions, choice: str
+    models: Sequence[ModelFile], data: DomainSet, options: RunOptions, choice: str
 ) -> tuple[RunConfig, Record | None, int]:
-    members, states = [member for member, _ in chosen], [weights for _, weights in chosen]
-    parts = assemble(members[0].config, data, options)
-    kept = list(range(len(members))) if choice == "uniform" else greedy(parts, states)
-    best = members[0].config
-    config = replace(
-        without_draw(best),
-        batch_size=best.batch_size,
-        average_of=tuple(members[k].config.run_id for k in kept),
-    )
+    """Average, evaluate and store; the configuration, the record, and how many runs are in the mean."""
+    best, states = models[0].config, [model.algorithm for model in models]
+    parts = assemble(best, data, options)
+    kept = list(range(len(models))) if choice == "uniform" else _greedy(parts, states)
+    average_of = tuple(models[k].config.run_id for k in kept)
+    config = replace(_without_draw(best), batch_size=best.batch_size, average_of=average_of)
     folder = Path(options.out) / config.run_id
-    with files.alone(folder):
-        if files.is_done(folder):
+    with alone(folder):
+        if is_done(folder):
             return config, None, len(kept)
         weights = mean_weights([states[k] for k in kept])
         parts.algorithm.load_state_dict(weights)
-        record = evaluate(parts, config.steps - 1, [])
+        record = make_record(parts, config.steps - 1, [])
         meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
-        files.begin(folder, config, {**meta, "choice": choice})
-        files.cut_records(folder, [record])
-        model_file(parts, record, weights, config, averaged=True).save(folder / files.MODEL)
+        begin(folder, config, {**meta, "choice": choice})
+        cut_records(folder, [record])
+        replace(model_file(parts, record), algorithm=weights, config=config, averaged=True).save(folder / MODEL)
         seal(folder)
     return config, record, len(kept)
 
 
-def greedy(parts: Parts, states: Sequence[Mapping[str, Any]]) -> list[int]:
+def _greedy(parts: Parts, states: Sequence[Mapping[str, Tensor]]) -> list[int]:
     """Positions of the runs that are kept: each, best first, if the mean with it is no worse on validation."""
     kept: list[int] = []
     best = float("-inf")
     for k in range(len(states)):
         parts.algorithm.load_state_dict(mean_weights([states[i] for i in (*kept, k)]))
-        reached = _validation(parts)
-        if reached >= best:
+        scores = [score(parts.algorithm, parts.evaluations[i, "out"]) for i in parts.sources]
+        if (reached := mean(one.accuracy for one in scores)) >= best:
             kept, best = [*kept, k], reached
     return kept
-
-
-def _validation(parts: Parts) -> float:
-    scores = [score(parts.algorithm, parts.evaluations[k, "out"]) for k in parts.sources]
-    return mean(one.accuracy for one in scores)

@@ -1,29 +1,42 @@
-"""How right a model is on the splits of every domain."""
+"""How right a model is on the splits of every domain, and what the records of a run say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.data.place import Batch
+from genie_dg.data.domains import DomainSet
+from genie_dg.data.loaders import AugmentedEvaluation
+from genie_dg.data.place import LabelledBatch
+from genie_dg.data.splits import splits
+from genie_dg.runs.config import RunConfig
+from genie_dg.runs.record import Record
+from genie_dg.statistics import mean
 
-from .parallel import World
-from .step import ALONE
+from .assemble import Parts
+from .parallel import ALONE, World
+
+_LOSS_EXPLODED = 10.0
+"""How many times the loss at its start a loss is that has exploded."""
+_CHANCE_MARGIN = 2.0
+"""Standard errors above chance from which on something was learned."""
 
 
 @dataclass(frozen=True)
-class Score:
+class SplitScore:
     """Accuracy from 0 to 1, and mean cross-entropy."""
 
     accuracy: float
     loss: float
 
 
-def score(algorithm: Algorithm, batches: Iterable[Batch], world: World = ALONE) -> Score:
+def score(algorithm: Algorithm, batches: Iterable[LabelledBatch], world: World = ALONE) -> SplitScore:
     """Accuracy and loss over batches, in evaluation mode; the mode is put back.
 
     The count of right answers is exact; losses are summed in float64, in the order of the batches. Several
@@ -43,12 +56,12 @@ def score(algorithm: Algorithm, batches: Iterable[Batch], world: World = ALONE) 
         total += len(labels)
     algorithm.train(was)
     all_right, all_loss, count = world.sum(right, loss, total)
-    return Score(all_right / count, all_loss / count)
+    return SplitScore(all_right / count, all_loss / count)
 
 
-def _answers(algorithm: Algorithm, batches: Iterable[Batch]) -> Iterator[Batch]:
+def _answers(algorithm: Algorithm, batches: Iterable[LabelledBatch]) -> Iterator[LabelledBatch]:
     """Logits and labels of every batch, one batch late: a device is asked for more before it is waited for."""
-    last: Batch | None = None
+    last: LabelledBatch | None = None
     for images, labels in batches:
         with torch.inference_mode():
             logits = algorithm.predict(images)
@@ -57,3 +70,94 @@ def _answers(algorithm: Algorithm, batches: Iterable[Batch]) -> Iterator[Batch]:
         last = logits, labels
     if last is not None:
         yield last
+
+
+def make_record(parts: Parts, step: int, losses: Sequence[float]) -> Record:
+    """Accuracies of the parts of domains, and the mean of the training losses since the last record."""
+    scores = {}
+    for key, batches in parts.evaluations.items():
+        if isinstance(batches, AugmentedEvaluation):
+            batches.at_step(step)
+        scores[key] = score(parts.algorithm, batches, parts.world)
+    domains = range(len(parts.domains))
+    shortest = min(len(parts.training.samplers[k].positions) for k in range(len(parts.sources)))
+    return Record(
+        step=step,
+        epoch=step * parts.config.batch_size / shortest,
+        loss=mean(losses) if losses else None,
+        validation_loss=mean(scores[k, "out"].loss for k in parts.sources),
+        in_acc=tuple(scores[k, "in"].accuracy if (k, "in") in scores else None for k in domains),
+        out_acc=tuple(scores[k, "out"].accuracy for k in domains),
+    )
+
+
+def has_stalled(records: Sequence[Record], config: RunConfig) -> bool:
+    """Whether validation accuracy has not risen for as many records as the run's early stopping allows.
+
+    >>> config = RunConfig("digits", (1,), early_stop=2)
+    >>> reached = 0.5, 0.7, 0.7, 0.6
+    >>> records = [Record(k, 0.0, None, None, (None, 0.0), (x, 0.0)) for k, x in enumerate(reached)]
+    >>> has_stalled(records[:3], config), has_stalled(records, config)
+    (False, True)
+    """
+    if not config.early_stop or not records:
+        return False
+    values = [record.validation(config.test_domains) for record in records]
+    return len(values) - 1 - values.index(max(values)) >= config.early_stop
+
+
+def chance(config: RunConfig, data: DomainSet) -> tuple[float, int]:
+    """The accuracy of always guessing the most frequent class of the held-back samples that validate, and how
+    many of these there are.
+    """
+    parts = splits(data, config.trial_seed)
+    sources = [k for k in range(len(data.domains)) if k not in config.test_domains]
+    labels = [data.domains[k].labels[parts[k].outside] for k in sources]
+    counts = np.stack([np.bincount(some, minlength=len(data.classes)) / len(some) for some in labels])
+    return float(counts.mean(0).max()), sum(len(some) for some in labels)
+
+
+def _has_exploded(records: Sequence[Record], learned: bool) -> bool:
+    """Whether the last loss is more than ten times the first.
+
+    Penalties that set in late raise the training loss of some algorithms, so the validation loss must have
+    risen as much, or nothing have been learned.
+    """
+    losses = [record.loss for record in records if record.loss is not None]
+    raised = bool(losses) and losses[-1] > _LOSS_EXPLODED * abs(losses[0])
+    first, last = records[0].validation_loss, records[-1].validation_loss
+    return raised and (
+        not learned or (first is not None and last is not None and last > _LOSS_EXPLODED * first)
+    )
+
+
+def problem_of(records: Sequence[Record], config: RunConfig, data: DomainSet) -> tuple[str, bool]:
+    """A sentence about a run that went wrong, empty when it did not, and whether its loss exploded.
+
+    Something was learned if the best validation accuracy is above chance by more than two binomial standard
+    errors.
+
+    Args:
+        records: of the run.
+        config: of the run.
+        data: the set it names, opened.
+    """
+    guess, samples = chance(config, data)
+    best = max(record.validation(config.test_domains) for record in records)
+    learned = best > guess + _CHANCE_MARGIN * math.sqrt(guess * (1 - guess) / samples)
+    lr = config.optimizer_settings.get("lr")
+    now = "its default" if lr is None else f"{lr:g}"
+    if _has_exploded(records, learned):
+        losses = [record.loss for record in records if record.loss is not None]
+        return (
+            f"The loss exploded: it was {losses[0]:.3g} at the start and is {losses[-1]:.3g} at the end; the "
+            f"learning rate of {config.optimizer} ({now}) is likely too high, so try --lr with a tenth of it, "
+            "--warmup or --clip 1."
+        ), True
+    if not learned:
+        return (
+            f"Nothing was learned: validation is {100 * best:.1f} % at best, and guessing the most frequent "
+            f"class gives {100 * guess:.1f} %; the likely cause is the learning rate of "
+            f"{config.optimizer} ({now}), so try --lr with ten times it or a tenth of it, or more --steps."
+        ), False
+    return "", False

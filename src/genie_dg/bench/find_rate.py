@@ -18,7 +18,8 @@ from genie_dg.optim.range_test import SuggestedRate, suggest_lr
 from genie_dg.runs.config import RunConfig
 from genie_dg.runtime import same_kernels
 
-from .assemble import Parts, assemble, build_optimizers
+from .assemble import Parts, assemble
+from .build import build_optimizers
 from .options import RunOptions
 from .step import batch_of
 

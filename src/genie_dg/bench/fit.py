@@ -19,15 +19,15 @@ from genie_dg.check import InputError
 from genie_dg.data.domains import DataError, DomainSet, PictureDomain
 from genie_dg.runs.config import RunConfig, from_mapping
 
+from .checks import try_out
 from .options import Job, RunOptions
 from .request import full_names, sort_settings
-from .trial import try_out
 
 CANDIDATES = ("adam:lr=0.0005", "genie:lr=0.0015", "genie:scale_free=true")
 """What is tried when nothing is named: Adam and GENIE at rates that suit short fine-tunings."""
-SIZES = (32, 48, 64, 96, 128, 160, 224)
+PICTURE_SIZES = (32, 48, 64, 96, 128, 160, 224)
 """Sizes in pixels that pictures are resized to by themselves."""
-LOOKED_AT = 40
+_LOOKED_AT = 40
 """Pictures whose size is looked at for that."""
 
 
@@ -110,7 +110,7 @@ def candidate(text: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {"optimizer": optimizer, "optimizer_settings": of_optimizer}
 
 
-def suiting_size(data: DomainSet, most: int = SIZES[-1]) -> int:
+def suiting_size(data: DomainSet, most: int = PICTURE_SIZES[-1]) -> int:
     """The largest usual size that half of the pictures reach with their shorter side.
 
     Samples in memory keep their size, so for them the number means nothing.
@@ -118,11 +118,11 @@ def suiting_size(data: DomainSet, most: int = SIZES[-1]) -> int:
     sides = []
     for domain in data.domains:
         if not isinstance(domain, PictureDomain):
-            return SIZES[-1]
-        for k in np.linspace(0, len(domain) - 1, LOOKED_AT // len(data.domains) + 1).astype(int):
+            return PICTURE_SIZES[-1]
+        for k in np.linspace(0, len(domain) - 1, _LOOKED_AT // len(data.domains) + 1).astype(int):
             try:
                 sides.append(min(domain.read(int(k)).size))
             except DataError:  # it is reported when the picture is needed
                 continue
-    side = statistics.median(sides) if sides else SIZES[-1]
-    return max((size for size in SIZES if size <= min(side, most)), default=SIZES[0])
+    side = statistics.median(sides) if sides else PICTURE_SIZES[-1]
+    return max((size for size in PICTURE_SIZES if size <= min(side, most)), default=PICTURE_SIZES[0])

@@ -109,6 +109,10 @@ class World:
                 dist.barrier()
 
 
+ALONE = World()
+"""One process, which has the run to itself."""
+
+
 def _bytes(x: Tensor) -> Tensor:
     """The numbers as bytes, which every backend can send, whatever their type."""
     return x.view(-1).view(torch.uint8)

@@ -109,7 +109,7 @@ class Shares(Sharing):
                 "each needs one, so raise the batch size or start fewer processes."
             )
         rows = self._rows(images)
-        with own_randomness(self.world.rank, images.device), joint_statistics(featurizer, self.world):
+        with process_randomness(self.world.rank, images.device), joint_statistics(featurizer, self.world):
             own: Tensor = functional_call(featurizer, self._weights(featurizer), (rows,))
         return self._gather(own, len(images))
 
@@ -153,7 +153,7 @@ def shared(algorithm: nn.Module, world: World, whole_gradients: bool = False) ->
 
 
 @contextmanager
-def own_randomness(rank: int, device: torch.device) -> Iterator[None]:
+def process_randomness(rank: int, device: torch.device) -> Iterator[None]:
     """Inside, torch's global stream is this process's own; afterwards it is common again.
 
     Where nothing was drawn, the stream goes on as if nothing had been inside, as it would in one process.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,14 +12,37 @@ from torch.optim import Optimizer
 
 from genie_dg._types import DomainBatch, Objective, Restart, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.optim.passes import Passes, backward
+from genie_dg.optim.passes import backward, gather_gradients
 
-from .parallel import World
+from .parallel import ALONE, World
 from .schedule import clip_gradients, scaled_lr
 
-ALONE = World()
 ADAM_LR = 5e-5
 """DomainBed's default learning rate of Adam, in whose scale a `Restart` names its own."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What is the same in all steps of a run.
+
+    Args:
+        autocast: the type of the forward pass; ``None`` computes in the type of the weights.
+        scaler: for float16: scales losses before, and gradients after, the backward pass.
+        world: the processes that share the step (`genie_dg.bench.sharing.shared`); gradients are averaged over
+            them.
+        default_lr: the default learning rate of the run's optimizer.
+        clip: the largest norm of the gradient that a role is stepped with; 0 for any. Of SAM and its kin it is
+            the gradient that their passes combine.
+    """
+
+    autocast: torch.dtype | None = None
+    scaler: GradScaler | None = None
+    world: World = ALONE
+    default_lr: float = ADAM_LR
+    clip: float = 0.0
+
+
+PLAIN = StepSettings()
 
 
 def batch_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> DomainBatch:
@@ -32,12 +56,8 @@ def take_step(
     optimizers: Mapping[str, Optimizer],
     batch: DomainBatch,
     context: StepContext,
-    autocast: torch.dtype | None = None,
-    scaler: GradScaler | None = None,
-    world: World = ALONE,
-    default_lr: float = ADAM_LR,
+    settings: StepSettings = PLAIN,
     lr_factor: float = 1.0,
-    clip: float = 0.0,
 ) -> dict[str, Tensor]:
     """Step every role that the algorithm asks for; returns the loss of each, before its step.
 
@@ -49,20 +69,16 @@ def take_step(
         optimizers: one for each of its roles.
         batch: of this step.
         context: of this step.
-        autocast: the type of the forward pass; ``None`` computes in the type of the weights.
-        scaler: for float16: scales losses before, and gradients after, the backward pass.
-        world: the processes that share the step (`genie_dg.bench.sharing.shared`); gradients are averaged over
-            them.
-        default_lr: the default learning rate of the run's optimizer.
+        settings: of all steps.
         lr_factor: on the learning rates of all roles, in this step.
-        clip: the largest norm of the gradient that a role is stepped with; 0 for any.
     """
     losses: dict[str, Tensor] = {}
     for objective in algorithm.objectives(batch, context):
+        optimizer = optimizers[objective.role]
         if objective.restart is not None:
-            start_afresh(optimizers[objective.role], objective.restart, default_lr)
-        with scaled_lr(optimizers[objective.role], lr_factor):
-            loss = step_objective(objective, optimizers[objective.role], context, autocast, scaler, world, clip)
+            start_afresh(optimizer, objective.restart, settings.default_lr)
+        with scaled_lr(optimizer, lr_factor):
+            loss = step_objective(objective, optimizer, context, settings)
         losses.setdefault(objective.role, loss)
     return losses
 
@@ -84,19 +100,11 @@ def start_afresh(optimizer: Optimizer, restart: Restart, default_lr: float = ADA
 
 
 def step_objective(
-    objective: Objective,
-    optimizer: Optimizer,
-    context: StepContext,
-    autocast: torch.dtype | None = None,
-    scaler: GradScaler | None = None,
-    world: World = ALONE,
-    clip: float = 0.0,
+    objective: Objective, optimizer: Optimizer, context: StepContext, settings: StepSettings = PLAIN
 ) -> Tensor:
-    """One optimizer step on one objective; returns the loss before it.
-
-    Clipped is the gradient that the step is taken with: of SAM and its kin the one that their passes combine.
-    """
+    """One optimizer step on one objective; returns the loss before it."""
     device = optimizer.param_groups[0]["params"][0].device.type
+    autocast, scaler = settings.autocast, settings.scaler
 
     def closure() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -104,45 +112,26 @@ def step_objective(
             loss = objective.loss()
         backward(loss if scaler is None else scaler.scale(loss), optimizer, context.create_graph)
         if not context.create_graph:  # gradients with a graph are whole as they are
-            world.average_gradients(optimizer)
-        if clip and scaler is None and not isinstance(optimizer, Passes):
-            clip_gradients(optimizer, clip)
+            settings.world.average_gradients(optimizer)
         return loss
 
-    if scaler is None:
-        loss = _plain_step(optimizer, closure, clip)
+    if scaler is None and not settings.clip:
+        loss: Tensor = optimizer.step(closure)  # type: ignore[arg-type, assignment]  # torch declares floats
     else:
-        loss = _scaled_step(optimizer, closure, scaler, clip)
+        loss, stepping = gather_gradients(optimizer, closure, scaler)
+        _step_clipped(stepping, scaler, settings.clip)
     if context.create_graph:
         optimizer.zero_grad(set_to_none=True)  # the graphs of this step end here
     return loss.detach().reshape(())
 
 
-def _plain_step(optimizer: Optimizer, closure: Callable[[], Tensor], clip: float) -> Tensor:
-    loss: Tensor
-    if clip and isinstance(optimizer, Passes):
-        loss = optimizer.gather(closure)
-        clip_gradients(optimizer, clip)
-        optimizer.base.step()
+def _step_clipped(optimizer: Optimizer, scaler: GradScaler | None, clip: float) -> None:
+    """Step with the gradient that is there, clipped; GradScaler unscales and checks it before."""
+    if scaler is not None and clip:
+        scaler.unscale_(optimizer)
+    clip_gradients(optimizer, clip)
+    if scaler is None:
+        optimizer.step()
     else:
-        loss = optimizer.step(closure)  # type: ignore[arg-type, assignment]  # torch declares floats
-    return loss
-
-
-def _scaled_step(
-    optimizer: Optimizer, closure: Callable[[], Tensor], scaler: GradScaler, clip: float
-) -> Tensor:
-    """GradScaler takes no closures: gather the scaled gradients first, then let it unscale, check and step."""
-    loss: Tensor
-    if isinstance(optimizer, Passes):
-        loss = optimizer.gather(closure, scaler)
-        stepped = optimizer.base
-    else:
-        loss = closure()
-        stepped = optimizer
-    if clip:
-        scaler.unscale_(stepped)
-        clip_gradients(stepped, clip)
-    scaler.step(stepped)
-    scaler.update()
-    return loss
+        scaler.step(optimizer)
+        scaler.update()

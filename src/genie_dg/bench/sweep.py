@@ -27,6 +27,8 @@ from genie_dg.runs.folder import RecordLog
 from genie_dg.runtime import same_kernels
 
 from .assemble import DegenerateWarning, Parts, assemble
+from .checkpoint import TrainingState
+from .checks import try_out
 from .evaluate import score
 from .keep import Kept
 from .options import Job, RunOptions
@@ -34,8 +36,6 @@ from .request import check_here
 from .status import makespan
 from .step import batch_of, take_step
 from .trackers.tracker import check_trackers
-from .train import save
-from .trial import try_out
 
 TIMED = 4
 """Steps, and batches of an evaluation, that an estimate times."""
@@ -264,7 +264,8 @@ def _writing(parts: Parts, out: Path) -> float:
     try:
         with TemporaryDirectory(dir=near, prefix=".genie-dg-") as place:
             log = RecordLog(Path(place), [])
-            return _median(1, lambda k: save(parts, Path(place), k, log, None, None, Kept("none")))
+            state = TrainingState(parts, Path(place), Kept(parts, Path(place), "none"))
+            return _median(1, lambda k: state.save(k, log))
     except (OSError, FileError):
         return 0.0
 

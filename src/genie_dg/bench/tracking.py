@@ -1,8 +1,8 @@
 """Curves of a run for trackers: MLflow, Weights & Biases, TensorBoard, or one of your own.
 
-Tracking is no part of what a run is, and cannot disturb it: a tracker that fails is told in one sentence and
-tried again a minute later. What a run holds is in its records, so points that a tracker lacks, for whatever
-reason, are sent when the run goes on; which those are, the tracker says.
+Tracking is no part of what a run is, and cannot disturb it: a tracker that fails is warned of once and tried
+again a minute later. Each record is sent when it is made; what is made while a tracker is away is not sent
+later, since a run's records are in its folder.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pathlib import Path
 import torch
 
 from genie_dg import __version__
-from genie_dg.files import Busy, FileError, FileWarning
-from genie_dg.runs import folder as files
+from genie_dg.files import Busy, FileWarning
+from genie_dg.runs.folder import is_done
+from genie_dg.runs.outcome import Ending, outcome_of
 from genie_dg.runs.record import Record
 
 from .assemble import Parts
 from .options import RunOptions
-from .trackers.tracker import State, TrackedRun, Tracker, TrackerRow, check_trackers
+from .trackers.tracker import TrackedRun, Tracker, TrackerRow, check_trackers
+from .train import Report
 
-Report = Callable[[int, Record | None], None]
 PAUSE = 60.0
 """Seconds until a tracker that failed is tried again."""
 
@@ -42,11 +43,11 @@ def parameters_of(parts: Parts) -> dict[str, str | int | float | bool]:
     return {name: x if isinstance(x, str | int | float) else str(x) for name, x in values.items()}
 
 
-def curves_of(record: Record, domains: Sequence[str], test_domains: Sequence[int]) -> dict[str, float]:
+def points_of(record: Record, domains: Sequence[str], test_domains: Sequence[int]) -> dict[str, float]:
     """The points of a record by curve: losses, validation accuracy, and accuracies by domain and part.
 
     >>> record = Record(0, 0.0, 2.0, None, (None, 0.5), (0.25, 0.75))
-    >>> curves_of(record, ["photo", "sketch"], [1])  # doctest: +NORMALIZE_WHITESPACE
+    >>> points_of(record, ["photo", "sketch"], [1])  # doctest: +NORMALIZE_WHITESPACE
     {'loss': 2.0, 'validation': 0.25, 'seen/photo/out': 0.25,
      'unseen/sketch/in': 0.5, 'unseen/sketch/out': 0.75}
     """
@@ -59,70 +60,41 @@ def curves_of(record: Record, domains: Sequence[str], test_domains: Sequence[int
     return {name: value for name, value in values.items() if value is not None}
 
 
-class Sending:
-    """What one tracker has not been sent yet, and the tracker while it works.
-
-    Args:
-        row: of the tracker.
-        run: what it is told of the run.
-    """
+class _Guarded:
+    """A tracker that is opened when it is first needed, and whose failures disturb nobody."""
 
     def __init__(self, row: TrackerRow, run: TrackedRun) -> None:
         self._row, self._run = row, run
         self._tracker: Tracker | None = None
-        self._held: set[tuple[str, int]] = set()
-        self._waiting: dict[int, Mapping[str, float]] = {}
-        self._again_at, self._told = 0.0, False
+        self._open_from, self._warned = 0.0, False
 
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Points that the tracker should have."""
-        self._waiting[step] = values
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Send the points of a record, unless the tracker failed a moment ago."""
+        if time.monotonic() >= self._open_from:
+            self._try(lambda tracker: tracker.log(step, values))
 
-    def send(self) -> None:
-        """Send what waits; where that fails it waits on, and nobody is disturbed."""
-        if time.monotonic() >= self._again_at:
-            self._try(self._send)
+    def end(self, ending: Ending) -> None:
+        """Say how the run ended."""
+        self._try(lambda tracker: tracker.end(ending))
 
-    def end(self, state: State) -> None:
-        """Send the rest, and say how the run ended."""
-
-        def last() -> None:
-            self._send().end(state)
-
-        self._try(last)
-
-    def _send(self) -> Tracker:
-        if self._tracker is None:
-            tracker = self._row.open(self._run)
-            self._held = tracker.held()
-            self._tracker = tracker
-        for step in sorted(self._waiting):
-            new = {name: x for name, x in self._waiting[step].items() if (name, step) not in self._held}
-            if new:
-                self._tracker.log(step, new)
-            self._held |= {(name, step) for name in new}
-            del self._waiting[step]
-        return self._tracker
-
-    def _try(self, work: Callable[[], object]) -> None:
+    def _try(self, work: Callable[[Tracker], object]) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a library's own, of no use to whoever trains
-                work()
+                if self._tracker is None:
+                    self._tracker = self._row.open(self._run)
+                work(self._tracker)
         except Exception as error:  # a tracker may fail in any way, and training goes on
-            self._tracker, self._again_at = None, time.monotonic() + PAUSE
-            if not self._told:
-                self._told = True
-                self._warn(error)
-
-    def _warn(self, error: Exception) -> None:
-        reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
-        warnings.warn(
-            f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: {reason[:300]}); the "
-            "run goes on without it, and what is missing is sent later if it works again.",
-            FileWarning,
-            stacklevel=5,
-        )
+            self._tracker, self._open_from = None, time.monotonic() + PAUSE
+            if not self._warned:
+                self._warned = True
+                reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
+                warnings.warn(
+                    f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: "
+                    f"{reason[:300]}); the run goes on without it, and it is tried again a minute later.",
+                    FileWarning,
+                    stacklevel=4,
+                )
 
 
 def train_tracked(
@@ -141,53 +113,31 @@ def train_tracked(
         folder: of the run.
         options: of the run; they name the trackers.
         train: called with the report.
-        report: called first.
+        report: called after each step, after the trackers.
     """
     rows = check_trackers(options.tracks) if parts.world.first else []
-    if not rows:
+    if not rows or is_done(folder):
         return train(report)
     run = TrackedRun(parts.config.run_id, options.group, folder, parameters_of(parts))
-    sending = [Sending(row, run) for row in rows]
-    try:
-        records = train(_tracked(parts, folder, sending, report))
-    except Busy:
-        raise
-    except BaseException as error:
-        for one in sending:
-            one.end("failed" if isinstance(error, Exception) else "stopped")
-        raise
-    _add(parts, sending, records)
-    for one in sending:
-        one.end("finished")
-    return records
-
-
-def _tracked(parts: Parts, folder: Path, sending: Sequence[Sending], report: Report | None) -> Report:
-    """A report that sends every record, and at its first call all records that were there before."""
-    begun: list[bool] = []
+    trackers = [_Guarded(row, run) for row in rows]
 
     def tracked(done: int, record: Record | None) -> None:
+        if record is not None:
+            points = points_of(record, parts.domains, parts.config.test_domains)
+            for tracker in trackers:
+                tracker.log(record.step, points)
         if report is not None:
             report(done, record)
-        if record is None and begun:
-            return
-        _add(parts, sending, [record] if begun and record is not None else _records(parts, folder))
-        begun.append(True)
-        for one in sending:
-            one.send()
 
-    return tracked
-
-
-def _records(parts: Parts, folder: Path) -> list[Record]:
+    ending = Ending.finished
     try:
-        return files.read_records(folder, len(parts.domains))
-    except FileError:  # the complete run has them all
-        return []
-
-
-def _add(parts: Parts, sending: Sequence[Sending], records: Sequence[Record]) -> None:
-    for record in records:
-        values = curves_of(record, parts.domains, parts.config.test_domains)
-        for one in sending:
-            one.add(record.step, values)
+        return train(tracked)
+    except Busy:
+        trackers.clear()
+        raise
+    except BaseException as error:
+        ending = outcome_of(error).ending
+        raise
+    finally:
+        for tracker in trackers:
+            tracker.end(ending)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,26 +20,33 @@ from torch.amp import GradScaler
 from genie_dg._streams import seed_torch
 from genie_dg._types import MAIN, StepContext
 from genie_dg.check import one_of
-from genie_dg.data.loaders import AugmentedEvaluation, ahead
-from genie_dg.files import FileError, FileWarning, append_line, write_json
+from genie_dg.data.loaders import ahead
+from genie_dg.files import FileError, append_line, write_json
 from genie_dg.optim.swad import SWAD
-from genie_dg.runs import folder as files
+from genie_dg.runs.folder import (
+    AVERAGE,
+    AVERAGE_MODEL,
+    TIMINGS,
+    RecordLog,
+    alone,
+    begin,
+    is_done,
+    read_records,
+)
+from genie_dg.runs.outcome import Ending
 from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, seal
-from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
 from genie_dg.runtime import keep_memory, same_kernels
-from genie_dg.statistics import mean
 
-from .assemble import Parts, usual_lr, whole_gradients
-from .evaluate import score
+from .assemble import Parts
+from .build import seed_of, usual_lr, whole_gradients
+from .checkpoint import TrainingState, clear_checkpoints, set_model_aside
+from .evaluate import has_stalled, make_record
 from .keep import Kept, model_file
-from .more import remove_checkpoints, set_model_aside
 from .options import KEEP
-from .outcome import has_stalled
 from .schedule import lr_factor_of
-from .seeds import seed_of
 from .sharing import shared
-from .step import batch_of, take_step
+from .step import StepSettings, batch_of, take_step
 from .watch import Watcher
 
 Report = Callable[[int, Record | None], None]
@@ -53,6 +58,8 @@ AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float1
 
 class NotFinite(FileError):
     """The loss is not a number any more."""
+
+    ending = Ending.diverged
 
 
 def train(
@@ -74,59 +81,98 @@ def train(
         watcher: writes down what the run is watched for.
     """
     keep_memory()
-    with files.alone(folder) if parts.world.first else nullcontext(), same_kernels(parts.config.threads):
-        parts.world.wait()
-        kept = Kept(one_of("keep", keep, KEEP))
-        return _train(parts, folder, report, kept, more, watcher if parts.world.first else None)
+    config, world = parts.config, parts.world
+    with alone(folder) if world.first else nullcontext(), same_kernels(config.threads):
+        world.wait()
+        state = TrainingState(
+            parts,
+            folder,
+            Kept(parts, folder, one_of("keep", keep, KEEP)),
+            averaging=SWAD(parts.algorithm) if config.swad else None,
+            scaler=GradScaler(parts.device.type) if config.precision == "float16" else None,
+        )
+        if world.first:
+            meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
+            begin(folder, config, meta)
+        world.wait()
+        if is_done(folder):
+            check_seal(folder)
+            if world.first:  # killed right after the mark was made
+                clear_checkpoints(config, folder, more)
+            return read_records(folder, len(parts.domains))
+        start, records = state.resume()
+        writer = _Writer(state, start, records, more, watcher) if world.first else None
+        if not has_stalled(records, config):
+            _train_on(state, start, records, writer, report)
+        _finish(state, records, more)
+        return records
 
 
-def _train(
-    parts: Parts, folder: Path, report: Report | None, kept: Kept, more: bool, watcher: Watcher | None
-) -> list[Record]:
-    config, algorithm, world = parts.config, parts.algorithm, parts.world
-    if world.first:
-        meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
-        files.begin(folder, config, meta)
-    world.wait()
-    if files.is_done(folder):
-        check_seal(folder)
-        if world.first:  # killed right after the mark was made
-            remove_checkpoints(config, folder, more)
-        return files.read_records(folder, len(parts.domains))
-    averaging = SWAD(algorithm) if config.swad else None
-    scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
-    start, records = resume(parts, folder, averaging, scaler, kept)
-    log = files.RecordLog(folder, records) if world.first else None
-    if watcher is not None:
-        watcher.begin(start)
+class _Writer:
+    """What the first process writes into the folder of a run at every record, its checkpoint last."""
+
+    def __init__(
+        self, state: TrainingState, start: int, records: list[Record], more: bool, watcher: Watcher | None
+    ) -> None:
+        self._state, self._more, self._watcher = state, more, watcher
+        self._log = RecordLog(state.folder, records)
+        if watcher is not None:
+            watcher.begin(start)
+
+    def add(self, records: list[Record], seconds: float) -> None:
+        """Write down the last record; ``seconds`` since the one before."""
+        state, record = self._state, records[-1]
+        self._log.append(record)
+        append_line(state.folder / TIMINGS, {"step": record.step, "seconds": seconds})
+        if self._more:
+            set_model_aside(state.parts.config, state.folder, record.step)
+        state.kept.add(records)
+        if self._watcher is not None:
+            self._watcher.add(record)
+        state.save(record.step + 1, self._log)
+
+
+def _train_on(
+    state: TrainingState, start: int, records: list[Record], writer: _Writer | None, report: Report | None
+) -> None:
+    """From a step to the last one, or to where the run has stalled; records are appended."""
+    parts, config, averaging = state.parts, state.parts.config, state.averaging
     losses = Losses(parts)
     clock = time.perf_counter()
-    for step in () if has_stalled(records, config) else take_steps(parts, start, scaler, losses):
+    for step in take_steps(parts, start, state.scaler, losses):
         if averaging is not None:
-            averaging.update(algorithm)
+            averaging.update(parts.algorithm)
         record = None
         if step % config.checkpoint_every == 0 or step == config.steps - 1:
-            record = evaluate(parts, step, losses.read())
+            record = make_record(parts, step, losses.read())
             if averaging is not None and record.validation_loss is not None:
                 averaging.evaluated(record.validation_loss)
-            spent = time.perf_counter() - clock
             records.append(record)
-            if log is not None:
-                log.append(record)
-                append_line(folder / files.TIMINGS, {"step": step, "seconds": spent})
-                if more:
-                    set_model_aside(config, folder, step)
-                kept.add(parts, folder, records)
-                if watcher is not None:
-                    watcher.add(record)
-                save(parts, folder, step + 1, log, averaging, scaler, kept)
+            if writer is not None:
+                writer.add(records, time.perf_counter() - clock)
             clock = time.perf_counter()
         if report is not None:
             report(step + 1, record)
         if record is not None and has_stalled(records, config):
-            break
-    finish(parts, folder, averaging, records, kept, more)
-    return records
+            return
+
+
+def _finish(state: TrainingState, records: list[Record], more: bool) -> None:
+    """The weights that are kept, then the seal that the run is complete."""
+    parts, folder, first = state.parts, state.folder, state.parts.world.first
+    weights = parts.algorithm.state_dict()
+    if first:
+        state.kept.finish(records[-1])
+    if state.averaging is not None:
+        parts.algorithm.load_state_dict({**weights, **state.averaging.average()})
+        record = replace(make_record(parts, records[-1].step, []), swad=True)
+        if first:
+            write_json(folder / AVERAGE, record.to_json())
+            if state.kept.keep != "none":
+                replace(model_file(parts, record), averaged=True).save(folder / AVERAGE_MODEL)
+    if first:
+        seal(folder)
+        clear_checkpoints(parts.config, folder, more)
 
 
 def take_steps(
@@ -143,18 +189,18 @@ def take_steps(
         losses: gets the loss of every step; what it has not been asked for at the end is checked then.
     """
     config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
-    losses, autocast, default_lr = losses or Losses(parts), AUTOCAST[config.precision], usual_lr(config)
+    losses = losses or Losses(parts)
+    autocast = AUTOCAST[config.precision]
+    settings = StepSettings(autocast, scaler, world, usual_lr(config), config.clip)
     parts.algorithm.train()
     with ahead(parts.training, config.steps) as batches:
         for step in range(start, config.steps):
             batch = batch_of(batches(step))
             seed_torch((seed + step) % 2**63)  # dropout
             context = StepContext(step, seed, parts.create_graph)
+            factor = lr_factor_of(config, step)
             with shared(parts.algorithm, world, whole_gradients(config)):
-                stepped = take_step(
-                    parts.algorithm, parts.optimizers, batch, context, autocast, scaler, world, default_lr,
-                    lr_factor_of(config, step), config.clip,
-                )  # fmt: skip
+                stepped = take_step(parts.algorithm, parts.optimizers, batch, context, settings, factor)
             losses.add(step, stepped.get(MAIN))
             yield step
     losses.read()
@@ -201,127 +247,3 @@ class Losses:
                 f"The loss of step {step} is {loss}; lower the learning rate of {self._config.optimizer} "
                 f"(settings {dict(self._config.optimizer_settings)}), or try another draw."
             )
-
-
-def evaluate(parts: Parts, step: int, losses: list[float]) -> Record:
-    """A record: accuracies of the parts of domains, and the mean of the training losses since the last one."""
-    scores = {}
-    for key, batches in parts.evaluations.items():
-        if isinstance(batches, AugmentedEvaluation):
-            batches.at_step(step)
-        scores[key] = score(parts.algorithm, batches, parts.world)
-    domains = range(len(parts.domains))
-    shortest = min(len(parts.training.samplers[k].positions) for k in range(len(parts.sources)))
-    return Record(
-        step=step,
-        epoch=step * parts.config.batch_size / shortest,
-        loss=mean(losses) if losses else None,
-        validation_loss=mean(scores[k, "out"].loss for k in parts.sources),
-        in_acc=tuple(scores[k, "in"].accuracy if (k, "in") in scores else None for k in domains),
-        out_acc=tuple(scores[k, "out"].accuracy for k in domains),
-    )
-
-
-def save(
-    parts: Parts,
-    folder: Path,
-    step: int,
-    log: files.RecordLog,
-    averaging: SWAD | None,
-    scaler: GradScaler | None,
-    kept: Kept,
-) -> None:
-    """Everything that is needed to go on from ``step``; saved right after a record, so no loss is pending."""
-    state = {
-        "run": parts.config.run_id,
-        "step": step,
-        "records": log.count,
-        "records_digest": log.digest,
-        "kept": dict(kept.steps),
-        "algorithm": parts.algorithm.state_dict(),
-        "optimizers": {role: o.state_dict() for role, o in parts.optimizers.items()},
-        "averaging": averaging.state_dict() if averaging is not None else {},
-        "scaler": scaler.state_dict() if scaler is not None else {},
-    }
-    save_tensors(folder / files.CHECKPOINT, state, before=folder / files.BEFORE)
-
-
-def resume(
-    parts: Parts, folder: Path, averaging: SWAD | None, scaler: GradScaler | None, kept: Kept
-) -> tuple[int, list[Record]]:
-    """Load the newest checkpoint that is whole, when there is one: the next step and the records so far."""
-    records: list[Record] = []
-    step = 0
-    parts.world.wait()
-    for name in (files.CHECKPOINT, files.BEFORE):
-        if not (folder / name).exists():
-            continue
-        try:
-            state, records, steps = _read_checkpoint(parts, folder, name, kept)
-        except FileError as error:
-            if parts.world.first:
-                _say_damaged(folder, name, error)
-            continue
-        step, kept.steps = state["step"], steps
-        _load(parts, folder / name, state, averaging, scaler)
-        break
-    parts.world.wait()
-    if parts.world.first:
-        kept.remove_others(folder)
-    return step, records
-
-
-def _read_checkpoint(
-    parts: Parts, folder: Path, name: str, kept: Kept
-) -> tuple[dict[str, Any], list[Record], dict[str, int]]:
-    """A checkpoint with its records and files of weights; refused where one of these is not what it says."""
-    state = load_tensors(folder / name, parts.device)
-    whole = all(isinstance(state.get(key), int) for key in ("step", "records"))
-    if not whole or state.get("run", parts.config.run_id) != parts.config.run_id:
-        raise DamagedFile(f"{folder / name} is not a checkpoint of this run")
-    records = files.read_records(folder, len(parts.domains), state["records"], state.get("records_digest", ""))
-    return state, records, kept.resume(folder, state)
-
-
-def _say_damaged(folder: Path, name: str, error: FileError) -> None:
-    there = name == files.CHECKPOINT and (folder / files.BEFORE).exists()
-    then = "goes on from the checkpoint before" if there else "starts again from its first step"
-    what = str(error).rstrip(".").partition("; remove")[0]
-    warnings.warn(f"{what}, so the run {then}; its results are the same.", FileWarning, stacklevel=4)
-
-
-def _load(
-    parts: Parts, path: Path, state: dict[str, Any], averaging: SWAD | None, scaler: GradScaler | None
-) -> None:
-    try:
-        parts.algorithm.load_state_dict(state["algorithm"])
-        for role, optimizer in parts.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][role])
-        if averaging is not None:
-            averaging.load_state_dict(state["averaging"])
-        if scaler is not None:
-            scaler.load_state_dict(state["scaler"])
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise FileError(
-            f"{path} does not fit this run ({type(error).__name__}); remove {path.parent} and start the same "
-            "command again: the run then starts from its first step."
-        ) from error
-
-
-def finish(
-    parts: Parts, folder: Path, averaging: SWAD | None, records: list[Record], kept: Kept, more: bool
-) -> None:
-    """The weights that are kept, then the seal that the run is complete."""
-    weights = parts.algorithm.state_dict()
-    if parts.world.first:
-        kept.finish(parts, folder, records[-1])
-    if averaging is not None:
-        parts.algorithm.load_state_dict({**weights, **averaging.average()})
-        record = replace(evaluate(parts, records[-1].step, []), swad=True)
-        if parts.world.first:
-            write_json(folder / files.AVERAGE, record.to_json())
-            if kept.keep != "none":
-                model_file(parts, record, averaged=True).save(folder / files.AVERAGE_MODEL)
-    if parts.world.first:
-        seal(folder)
-        remove_checkpoints(parts.config, folder, more)

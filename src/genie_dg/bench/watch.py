@@ -30,14 +30,16 @@ from genie_dg.check import one_of
 from genie_dg.diagnostics.measured import measure_osgr
 from genie_dg.diagnostics.updates import MeasurementError, UpdateRecorder
 from genie_dg.files import append_line, json_line, read_lines, write_whole
-from genie_dg.runs import folder as files
+from genie_dg.runs.folder import WATCH
 from genie_dg.runs.record import Record
 
 from .assemble import Parts
 
 WATCHES = ("updates", "osgr")
-GROUPS, POOL, PAIRS = 40, 64, 4
-"""Groups of parameters; samples of each training domain at most; pairs of batches that they are dealt into."""
+HEAT_GROUPS = 40
+"""Groups of parameters whose mean movement is written down."""
+_POOL, _PAIRS = 64, 4
+"""Samples of each training domain at most, and pairs of batches that they are dealt into."""
 
 
 def check_watches(names: Sequence[str]) -> tuple[str, ...]:
@@ -61,7 +63,7 @@ class Watcher:
     def begin(self, step: int) -> None:
         """The weights are those from which ``step`` is taken; lines from there on are made again."""
         if "updates" in self._names:
-            self._recorder = UpdateRecorder(self._parts.algorithm.network, bins=GROUPS)
+            self._recorder = UpdateRecorder(self._parts.algorithm.network, bins=HEAT_GROUPS)
         cut_lines(self._folder, step)
 
     def add(self, record: Record) -> None:
@@ -74,15 +76,15 @@ class Watcher:
                 line |= _osgr(self._parts)
         except MeasurementError as error:
             line["problem"] = str(error)
-        append_line(self._folder / files.WATCH, line)
+        append_line(self._folder / WATCH, line)
 
 
 def cut_lines(folder: Path, step: int) -> None:
     """Leave the lines of records from before a step; a torn line goes, too."""
-    lines, torn = read_lines(folder / files.WATCH)
+    lines, torn = read_lines(folder / WATCH)
     kept = [line for line in lines if isinstance(at := line.get("step"), int) and at < step]
     if torn or len(kept) < len(lines):
-        write_whole(folder / files.WATCH, "".join(map(json_line, kept)).encode("utf-8"))
+        write_whole(folder / WATCH, "".join(map(json_line, kept)).encode("utf-8"))
 
 
 def _updates(recorder: UpdateRecorder, step: int) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def _updates(recorder: UpdateRecorder, step: int) -> dict[str, Any]:
 def _osgr(parts: Parts) -> dict[str, float]:
     pairs = [_held_back(parts, k) for k in parts.sources]
     pool = torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
-    n = min(parts.config.batch_size * len(parts.sources), len(pool[1]) // (2 * PAIRS))
+    n = min(parts.config.batch_size * len(parts.sources), len(pool[1]) // (2 * _PAIRS))
     network, optimizer = parts.algorithm.network, parts.optimizers[MAIN]
     with warnings.catch_warnings():  # the copies whose gradients keep their graph are thrown away
         warnings.filterwarnings("ignore", r"Using backward\(\) with create_graph=True")
@@ -109,10 +111,10 @@ def _held_back(parts: Parts, domain: int) -> tuple[Tensor, Tensor]:
     """The first samples of a domain's part that does not train."""
     images, labels, count = [], [], 0
     for x, y in parts.evaluations[domain, "out"]:
-        images.append(x[: POOL - count])
-        labels.append(y[: POOL - count])
+        images.append(x[: _POOL - count])
+        labels.append(y[: _POOL - count])
         count += len(labels[-1])
-        if count == POOL:
+        if count == _POOL:
             break
     return torch.cat(images), torch.cat(labels)
 

@@ -148,7 +148,7 @@ def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
     """The model that was named, on the device that was asked for."""
     require(purpose, "bench", {"numpy": "numpy", "PIL": "pillow", "polars": "polars", "msgspec": "msgspec"})
     from genie_dg.bench.request import load_plugin, usable_device
-    from genie_dg.inference.load import load_model
+    from genie_dg.inference.model import load_model
 
     for file in arguments.plugin:
         load_plugin(Path(file))
@@ -157,9 +157,9 @@ def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
 
 def usual_size(data: DomainSet, device: str) -> int:
     """The size of pictures when none is named: what suits them, on a CPU at most `QUICK` pixels."""
-    from genie_dg.bench.fit import SIZES, suiting_size
+    from genie_dg.bench.fit import PICTURE_SIZES, suiting_size
 
-    return suiting_size(data, QUICK if device == "cpu" else SIZES[-1])
+    return suiting_size(data, QUICK if device == "cpu" else PICTURE_SIZES[-1])
 
 
 def read_labelled(
@@ -181,7 +181,7 @@ def read_labelled(
 
 
 @contextmanager
-def pictures_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def pictures_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on stderr that counts pictures, on a terminal only; called with how many more are done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

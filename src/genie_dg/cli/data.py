@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genie_dg.arguments import path, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import console_of, require, write
+from ._shared import pictures_bar, require, write
 
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
     from genie_dg.data.published.verify import Verification
+    from genie_dg.data.registry import SetRow
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, a CSV or JSON list, or a table"
 SHEET = Path("contact_sheet.png")
@@ -34,41 +33,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = verbs.add_parser("verify", help="look at every file and compare with what is published")
     check.add_argument("--quick", action="store_true", help="do not decode the pictures")
     store = verbs.add_parser("cache", help="decode once: build the caches of a set")
-    store.add_argument(
-        "--image-size", type=whole(1, 2**15), default=224, help="pixels of the evaluation cache (%(default)s)"
-    )
-    store.add_argument(
-        "--limit",
-        type=whole(1, 2**15),
-        default=288,
-        help="shorter side at most in the training cache (%(default)s)",
-    )
-    store.add_argument(
-        "--no-train", action="store_true", help="leave the training cache out: it is approximate"
-    )
-    store.add_argument(
-        "--cache", type=path, metavar="FOLDER", help="the folder for caches (default: $GENIE_DG_CACHE)"
-    )
-    store.add_argument("--estimate", action="store_true", help="say how large they would be, build nothing")
-    store.add_argument("--check", action="store_true", help="compare every block with its checksum")
+    _add_cache(store)
     show = verbs.add_parser("show", help="draw a contact sheet: classes by domains; of a table, a summary")
-    show.add_argument(
-        "-o",
-        "--out",
-        type=path,
-        metavar="FILE",
-        help=f"the picture (default: {SHEET}), or the summary of a table (default: the screen)",
-    )
-    show.add_argument(
-        "--per-cell", type=whole(1, 100), default=3, help="samples of a class in a domain (%(default)s)"
-    )
+    out = f"the picture (default: {SHEET}), or the summary of a table (default: the screen)"
+    show.add_argument("-o", "--out", type=path, metavar="FILE", help=out)
+    per_cell = "samples of a class in a domain (%(default)s)"
+    show.add_argument("--per-cell", type=whole(1, 100), default=3, help=per_cell)
     show.add_argument("--classes", type=whole(1, 1000), default=20, help="classes at most (%(default)s)")
+    root = "for published sets, the folder that holds them"
     for child in (check, store, show):
         child.add_argument("what", type=path_text, help=WHAT)
-        child.add_argument(
-            "--root", type=path, metavar="FOLDER", help="for published sets, the folder that holds them"
-        )
+        child.add_argument("--root", type=path, metavar="FOLDER", help=root)
         add_flags(child, "data")
+
+
+def _add_cache(store: argparse.ArgumentParser) -> None:
+    size, limit = (
+        "pixels of the evaluation cache (%(default)s)",
+        "shorter side at most in the training cache (%(default)s)",
+    )
+    store.add_argument("--image-size", type=whole(1, 2**15), default=224, help=size)
+    store.add_argument("--limit", type=whole(1, 2**15), default=288, help=limit)
+    approximate = "leave the training cache out: it is approximate"
+    store.add_argument("--no-train", action="store_true", help=approximate)
+    where = "the folder for caches (default: $GENIE_DG_CACHE)"
+    store.add_argument("--cache", type=path, metavar="FOLDER", help=where)
+    store.add_argument("--estimate", action="store_true", help="say how large they would be, build nothing")
+    store.add_argument("--check", action="store_true", help="compare every picture with its checksum")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,65 +83,12 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _download(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.progress import progress_bars
     from genie_dg.data.published.download import download
 
     writable_folder("--root", arguments.root)
-    with progress_bars() as progress:
-        place = download(arguments.name, arguments.root, progress=progress, say=print)
+    place = download(arguments.name, arguments.root, bar=pictures_bar, say=print)
     print(f"It is in {place}; genie-dg data verify {arguments.name} --root {arguments.root} checks it.")
     return 0
-
-
-@contextmanager
-def _bar(text: str, total: int | None) -> Iterator[Any]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = console_of()
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda count: progress.advance(task, count)
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.published.catalog import PUBLISHED
-    from genie_dg.data.published.verify import verify
-    from genie_dg.data.registry import folder_of, is_table, refuse_columns, row_of
-
-    row = row_of(str(arguments.what))
-    facts = PUBLISHED.get(row.name) if row else None
-    if row is not None and row.kind == "embedded":
-        raise InputError(
-            f"{row.name} is made by this package and needs no check; name a published set or folder."
-        )
-    place = Path(arguments.what)
-    if facts is None and (row is not None or place.is_file() or is_table(place, columns_from(arguments))):
-        return _verify_opened(_opened(arguments), not arguments.quick)
-    refuse_columns(arguments.what, columns_from(arguments))
-    root = folder_of(facts.name, arguments.root, facts.folders) if facts else place
-    with _bar("looking at pictures", None) as progress:
-        report = verify(root, facts, deep=not arguments.quick, progress=progress)
-    _tell(report)
-    if facts is not None:
-        verdict = "differ from" if report.splits_differ else "are"
-        variant = report.variant or "none of the published ones"
-        print(f"Variant: {variant}. The splits {verdict} the published ones.")
-    print("Everything is as it should be." if report.good else "Not usable as it is: see above.")
-    return 0 if report.good else 1
-
-
-def _tell(report: Verification, what: str = "pictures") -> None:
-    """Counts, classes and problems."""
-    for domain, count in report.counts.items():
-        print(f"{domain:20} {count:>9,} {what}")
-    more = ", ..." if report.classes[10:] else ""
-    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
-    for kind, things in report.problems.items():
-        for thing in things[:20]:
-            print(f"{kind}: {thing}")
-        if things[20:]:
-            print(f"{kind}: and {len(things) - 20:,} more")
 
 
 def _opened(arguments: argparse.Namespace) -> DomainSet:
@@ -165,56 +103,97 @@ def _opened(arguments: argparse.Namespace) -> DomainSet:
     return data
 
 
-def _verify_opened(data: DomainSet, deep: bool) -> int:
-    """A set that is not a folder of domains: a list, a table, or files in a layout of their own."""
-    from genie_dg.data.published.verify import Verification, verify_set
-    from genie_dg.data.table_summary import summarise
+def _verify(arguments: argparse.Namespace) -> int:
+    from genie_dg.data.published.catalog import PUBLISHED
+    from genie_dg.data.published.verify import Verification, verify
+    from genie_dg.data.registry import row_of
+    from genie_dg.data.tables import summarise
 
+    row = row_of(str(arguments.what))
+    if row is not None and row.kind == "embedded":
+        raise InputError(
+            f"{row.name} is made by this package and needs no check; name a published set or folder."
+        )
+    data = _opened(arguments)
+    facts = PUBLISHED.get(row.name) if row else None
     if data.is_table:
-        found = summarise(data)
         counts = {domain.name: len(domain) for domain in data.domains}
-        _tell(Verification(counts, data.classes, problems=found.problems), "rows")
-        good = found.good
+        report = Verification(counts, data.classes, summarise(data).problems)
     else:
-        with _bar("looking at pictures", len(data)) as progress:
-            report = verify_set(data, deep=deep, progress=progress)
-        _tell(report)
-        good = report.good
-        if report.variant:
-            print(f"Variant: {report.variant}.")
-    print("It can be trained on." if good else "Not usable as it is: see above.")
-    return 0 if good else 1
+        place = _folder_of_set(arguments, row)
+        with pictures_bar("looking at pictures", len(data)) as progress:
+            report = verify(data, facts, place, deep=not arguments.quick, progress=progress)
+    _print_report(report, "rows" if data.is_table else "pictures")
+    if facts is not None:
+        verdict = "are" if report.published_splits else "differ from"
+        variant = data.variant or "none of the published ones"
+        print(f"Variant: {variant}. The splits {verdict} the published ones.")
+    elif data.variant:
+        print(f"Variant: {data.variant}.")
+    print("Everything is as it should be." if report.good else "Not usable as it is: see above.")
+    return 0 if report.good else 1
+
+
+def _folder_of_set(arguments: argparse.Namespace, row: SetRow | None) -> Path | None:
+    """The folder <domain>/<class>/<picture> of a set; None where files are sorted in another way."""
+    from genie_dg.data.published.catalog import PUBLISHED
+    from genie_dg.data.registry import folder_of, is_table
+
+    if row is not None:
+        facts = PUBLISHED.get(row.name)
+        return folder_of(facts.name, arguments.root, facts.folders) if facts else None
+    place = Path(arguments.what)
+    return place if place.is_dir() and not is_table(place, columns_from(arguments)) else None
+
+
+def _print_report(report: Verification, what: str) -> None:
+    """Counts, classes and problems."""
+    for domain, count in report.counts.items():
+        print(f"{domain:20} {count:>9,} {what}")
+    more = ", ..." if report.classes[10:] else ""
+    print(f"{len(report.classes)} classes: {', '.join(report.classes[:10])}{more}")
+    for kind, things in report.problems.items():
+        for thing in things[:20]:
+            print(f"{kind}: {thing}")
+        if things[20:]:
+            print(f"{kind}: and {len(things) - 20:,} more")
 
 
 def _cache(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.cache import EvalSpec, TrainSpec, cache_folder, damaged_blocks, estimate, open_cache
-    from genie_dg.data.digests import examine
+    from genie_dg.data.cache import (
+        EvalSpec,
+        TrainSpec,
+        cache_root,
+        cache_size,
+        damaged_rows,
+        examine,
+        open_cache,
+    )
     from genie_dg.data.domains import PictureDomain
 
     data = _opened(arguments)
     domains = [domain for domain in data.domains if isinstance(domain, PictureDomain)]
     if not domains:
         raise InputError(f"{data.name} is in memory already and needs no cache; name a set of files.")
-    caches = cache_folder(arguments.cache)
+    caches = cache_root(arguments.cache)
     writable_folder("--cache", caches)
     specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.image_size)]
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
     broken = 0
     for domain in domains:
-        with _bar(f"{domain.name}: reading", len(domain)) as progress:
-            known = examine(domain, caches, progress)
+        with pictures_bar(f"{domain.name}: reading", len(domain)) as progress:
+            pictures = examine(domain, caches, progress)
         for spec in specs:
-            size = f"{estimate(known, spec) / 2**20:,.0f} MB"
+            size = f"{cache_size(pictures, spec) / 2**20:,.0f} MB"
             if arguments.estimate:
                 print(f"{domain.name:20} {spec}: {size}")
                 continue
-            with _bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
+            with pictures_bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
                 cache = open_cache(domain, spec, caches, progress)
             print(f"{domain.name:20} {spec}: {size} in {cache.path}")
-            bad = damaged_blocks(cache) if arguments.check else []
-            broken += len(bad)
-            if bad:
-                print(f"{cache.path} has {len(bad)} damaged blocks; remove that folder and build it again.")
+            if arguments.check and (bad := len(damaged_rows(cache))):
+                broken += bad
+                print(f"{cache.path} has {bad:,} damaged pictures; remove that folder and build it again.")
     return 1 if broken else 0
 
 
@@ -243,16 +222,16 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _show_table(data: DomainSet, out: Path | None) -> int:
     """The summary of a table as Markdown."""
-    from genie_dg.data.table_summary import summarise
+    from genie_dg.data.tables import summarise
     from genie_dg.results.render import markdown_table
 
-    found = summarise(data)
+    summary = summarise(data)
     title = f"{data.name}: {len(data):,} rows, {len(data.domains)} domains, {len(data.classes)} classes"
     about = (
-        f"{'; '.join((title, *found.notes))}. Below a domain: how far its mean is from that of all rows, in "
+        f"{'; '.join((title, *summary.notes))}. Below a domain: how far its mean is from that of all rows, in "
         "deviations of all rows."
     )
-    parts = [about] + [markdown_table(table[0], table[1:], 1) for table in (found.domains, found.columns)]
+    parts = [about] + [markdown_table(table[0], table[1:], 1) for table in (summary.domains, summary.columns)]
     text = "\n\n".join(parts) + "\n"
     if out is None:
         print(text, end="")

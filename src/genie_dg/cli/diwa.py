@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Average, and say how right each mean is."""
     require("Averaging", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
-    from genie_dg.bench.diwa import CHOICES, average
+    from genie_dg.bench.diwa import CHOICES, average_runs
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.request import check_here, usable_device
 
@@ -59,6 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
             markup=False,
         )
 
-    for problem in average(data, options, arguments.choice, report):
+    for problem in average_runs(data, options, arguments.choice, report):
         console.print(printable(problem), markup=False)
     return 0

@@ -18,7 +18,7 @@ from ._shared import add_model, pictures_bar, read_labelled, read_model, require
 if TYPE_CHECKING:
     from genie_dg.inference.evaluate import Evaluated
 
-MISTAKES, SIDE = 24, 160
+_MISTAKES, _SIDE = 24, 160
 """Pictures of mistakes on the page, and their size in pixels."""
 
 
@@ -62,19 +62,22 @@ def run(arguments: argparse.Namespace) -> int:
     data = read_labelled(arguments.data, arguments.root, model, columns_from(arguments))
     with pictures_bar("evaluating", len(data)) as advance:
         if arguments.as_table:
-            found = evaluate_as_table(model, data, advance)
+            evaluated = evaluate_as_table(model, data, advance)
         else:
-            found = evaluate(model, data, arguments.batch_size, advance)
-    for sentence in (*(f"Note: {note}" for note in found.notes), *(f"genie-dg: {p}" for p in found.problems)):
+            evaluated = evaluate(model, data, arguments.batch_size, advance)
+    for sentence in (
+        *(f"Note: {note}" for note in evaluated.notes),
+        *(f"genie-dg: {p}" for p in evaluated.problems),
+    ):
         print(sentence, file=sys.stderr)
-    numbers = found.to_json()
-    print(json.dumps(numbers, indent=1) if arguments.json else "\n".join(summary(numbers)))
+    numbers = evaluated.to_json()
+    print(json.dumps(numbers, indent=1) if arguments.json else "\n".join(_summary(numbers)))
     if arguments.page is not None:
-        write_page(arguments.page, found, numbers)
-    return 1 if found.problems else 0
+        _write_page(arguments.page, evaluated, numbers)
+    return 1 if evaluated.problems else 0
 
 
-def summary(numbers: dict[str, Any]) -> list[str]:
+def _summary(numbers: dict[str, Any]) -> list[str]:
     """The numbers to read, in percent."""
     from genie_dg.results.render import markdown_table, percent
 
@@ -98,17 +101,17 @@ def summary(numbers: dict[str, Any]) -> list[str]:
     ]
 
 
-def write_page(path: Path, found: Evaluated, numbers: dict[str, Any]) -> None:
+def _write_page(path: Path, evaluated: Evaluated, numbers: dict[str, Any]) -> None:
     """The page with the surest mistakes as small pictures."""
     from genie_dg.inference.pictures import thumbnail
     from genie_dg.report.evaluation import Mistake, evaluation_page
 
-    mistakes, classes = [], found.model.classes
-    for one, at in found.mistakes(MISTAKES):
+    mistakes, classes = [], evaluated.model.classes
+    for one, at in evaluated.mistakes(_MISTAKES):
         place, file = int(one.positions[at]), io.BytesIO()
-        thumbnail(one.domain.read(place), SIDE).save(file, "JPEG", quality=85)
+        thumbnail(one.domain.read(place), _SIDE).save(file, "JPEG", quality=85)
         label, predicted = classes[one.labels[at]], classes[one.predicted[at]]
         where = "/".join(Path(one.domain.where(place)).parts[-3:])  # domain, class and name of a file
         mistakes.append(Mistake(file.getvalue(), where, label, predicted, float(one.confidence[at])))
-    write(path, evaluation_page(numbers, found.model.describe(), mistakes).encode("utf-8", "replace"))
+    write(path, evaluation_page(numbers, evaluated.model.describe(), mistakes).encode("utf-8", "replace"))
     print(f"The page is in {path}; open it in a browser.", file=sys.stderr)

@@ -33,17 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, compare, say by how much they differ."""
     extra = {"onnx": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}}
     extra["safetensors"] = {"safetensors": "safetensors"}
-    from genie_dg.inference.export import FORMS, export
+    from genie_dg.inference.export import EXPORT_FORMS, export
 
-    one_of("--to", arguments.to, FORMS)
+    one_of("--to", arguments.to, EXPORT_FORMS)
     require("This export", "export", extra.get(arguments.to, {}))
     if arguments.out is not None:
         writable_file("--out", arguments.out)
     model = read_model("Exporting", arguments)
-    from genie_dg.inference.pictures import listed
+    from genie_dg.inference.pictures import picture_files
 
-    file = arguments.out or model.path.with_name(f"{model.path.stem}{FORMS[arguments.to].ending}")
-    done = export(model, arguments.to, file, listed(arguments.pictures)[:64])
+    file = arguments.out or model.path.with_name(f"{model.path.stem}{EXPORT_FORMS[arguments.to].ending}")
+    done = export(model, arguments.to, file, picture_files(arguments.pictures)[:64])
     kind = "pictures" if done.real else "random pictures"
     print(
         f"{done.path}: {file.stat().st_size / 1e6:.1f} MB; the largest difference of a logit from the original "

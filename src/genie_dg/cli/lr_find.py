@@ -52,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     require(
         "Finding a rate", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "msgspec": "msgspec"}
     )
+    from genie_dg.bench.checks import try_out
     from genie_dg.bench.find_rate import check_config, find_rate
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.request import check_here, usable_device
-    from genie_dg.bench.trial import try_out
 
     from .train import asked_for, config_of
 

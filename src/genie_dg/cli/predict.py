@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Predict batch by batch; what cannot be read goes to stderr, and the exit code is then 1."""
     require("Predicting", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
-    from genie_dg.inference.pictures import listed
+    from genie_dg.inference.pictures import picture_files
 
-    paths = listed(arguments.pictures)
+    paths = picture_files(arguments.pictures)
     if not paths:
         raise InputError(
             f"There is no picture in {', '.join(arguments.pictures)}; name files, folders or patterns."
@@ -51,9 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     items: Sequence[Path | str] = paths
     read: Callable[[Any], Any] = lambda path: path  # noqa: E731
     if model.encoding is not None:
-        from genie_dg.inference.rows import inputs_of
+        from genie_dg.inference.pictures import inputs_of_rows
 
-        rows = inputs_of(paths, model.encoding)
+        rows = inputs_of_rows(paths, model.encoding)
         items, read = list(rows), rows.__getitem__
     if form == "csv":
         _write(["picture", "rank", "class", "probability"])

@@ -36,13 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
     model = read_model("Serving", arguments)
     if model.encoding is not None:
         raise InputError("The page is for pictures, and this model is of a table; use genie-dg predict.")
-    from genie_dg.inference.nearest import MOST, Examples
-    from genie_dg.inference.serve import Server
+    from genie_dg.inference.serve import MOST_EXAMPLES, Examples, Server
 
     examples = None
     if arguments.examples:
         data = read_labelled(arguments.examples, arguments.root, model)
-        with pictures_bar("looking at examples", min(MOST, len(data))) as advance:
+        with pictures_bar("looking at examples", min(MOST_EXAMPLES, len(data))) as advance:
             examples = Examples(model, data, progress=advance)
         print(f"{len(examples)} of {examples.total} pictures as examples.")
     server = Server(model, arguments.port, examples)

@@ -165,11 +165,11 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check, assemble, train, and say how right the model is where it was not trained."""
     require("Training", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
+    from genie_dg.bench.checks import try_out
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.parallel import joined
     from genie_dg.bench.request import check_here, usable_device
     from genie_dg.bench.trackers.tracker import check_trackers
-    from genie_dg.bench.trial import try_out
 
     options = options_from(arguments)
     check_here(options)
@@ -192,9 +192,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World) -> int:
     from genie_dg.bench.assemble import DegenerateWarning, assemble
+    from genie_dg.bench.checkpoint import go_on
+    from genie_dg.bench.evaluate import problem_of
     from genie_dg.bench.jobs import run_parts
-    from genie_dg.bench.more import go_on
-    from genie_dg.bench.outcome import problem_of
     from genie_dg.bench.train import NotFinite
     from genie_dg.runs.folder import is_done
     from genie_dg.runtime import keep_memory, same_kernels
@@ -219,7 +219,7 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
     if note := "" if world.size > 1 or is_done(folder) else more_threads(config, options.device):
         console.print(note, markup=False)
     with _bar(console, parts) as report:
-        if world.first and (note := go_on(config, folder, len(parts.domains), options.keep) if more else ""):
+        if world.first and (note := go_on(config, folder, options.keep) if more else ""):
             console.print(note, markup=False)
         try:
             records = run_parts(parts, folder, options, report, more)
@@ -240,7 +240,7 @@ def _run(config: RunConfig, data: DomainSet, options: RunOptions, console: Conso
 
 def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
     """The arguments as a configuration that does not know its data yet; the registries answer for names."""
-    from genie_dg.bench.assemble import digest_of
+    from genie_dg.bench.checks import weights_digest
     from genie_dg.bench.request import full_names, sort_settings
     from genie_dg.runs.config import TRAINING, RunConfig
 
@@ -272,7 +272,7 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
         swad=arguments.swad,
         fast=not arguments.exact,
         precision=arguments.precision,
-        weights_digest=digest_of(Path(options.weights)) if options.weights else "",
+        weights_digest=weights_digest(options.weights),
         trial_seed=arguments.trial,
         threads=arguments.threads,
         **{name: getattr(arguments, name, off) for name, off in TRAINING.items()},

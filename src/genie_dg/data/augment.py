@@ -63,11 +63,11 @@ class Recipe:
         whole_number("size", self.size, error=DataError)
         number("scale[0]", self.scale[0], 0, self.scale[1], open_low=True, error=DataError)
         number("hue", self.hue, 0, 0.5, error=DataError)
-        one_of("engine", self.engine, ENGINES, DataError)
+        one_of("engine", self.engine, PAINTERS, DataError)
 
-    def painter(self, normalise: bool = True) -> Painter | OpenCVPainter:
+    def painter(self) -> Painter | OpenCVPainter:
         """What applies the recipe to pictures, with memory of its own: one for each thread."""
-        return ENGINES[self.engine](self, normalise)
+        return PAINTERS[self.engine](self)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Draws:
     grays: Array  # [n] bool
 
 
-def draw(recipe: Recipe, heights: Array, widths: Array, random: np.random.Generator) -> Draws:
+def draw_changes(recipe: Recipe, heights: Array, widths: Array, random: np.random.Generator) -> Draws:
     """The parameters of a batch of pictures of the given sizes."""
     n = len(heights)
     spreads = (recipe.brightness, recipe.contrast, recipe.saturation)
@@ -135,12 +135,12 @@ def hue_offsets(turn: Tensor) -> Tensor:
 class Painter:
     """Applies `Draws` to a few pictures at a time, in memory that is used again and again."""
 
-    def __init__(self, recipe: Recipe, normalise: bool = True) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self._wide = torch.empty(GROUP, 3, recipe.size, recipe.size)
         self._planes = [torch.empty(GROUP, 1, recipe.size, recipe.size) for _ in range(4)]
         self._values = torch.empty(GROUP, 3, recipe.size, recipe.size)
-        self._scale = Scale(normalise, folded=True)
+        self._scale = Scale(folded=True)
 
     @torch.no_grad()
     def paint(self, pictures: Sequence[Tensor], draws: Draws, first: int, out: Tensor, scales: Array) -> None:
@@ -203,13 +203,13 @@ class OpenCVPainter:
     one call: every call gives Python's lock away and has to get it back.
     """
 
-    def __init__(self, recipe: Recipe, normalise: bool = True) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         if opencv() is None:
             raise MissingPackage(
                 "engine='opencv', the usual one, needs opencv-python-headless, which is not installed; run "
                 'pip install "genie-dg[bench]", or take engine="torch" (genie-dg train --exact).'
             )
-        self.cv2, self.recipe, self._scale = opencv(), recipe, Scale(normalise, folded=True)
+        self.cv2, self.recipe, self._scale = opencv(), recipe, Scale(folded=True)
         size = recipe.size
         # Written again and again: memory of every result would otherwise be asked for anew.
         self._pictures, self._other = (np.empty((GROUP, size, size, 3), np.uint8) for _ in range(2))
@@ -289,5 +289,5 @@ def tall(pictures: Array) -> Array:
     return pictures.reshape(-1, *pictures.shape[2:])
 
 
-ENGINES: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}
+PAINTERS: dict[str, type[Painter] | type[OpenCVPainter]] = {"torch": Painter, "opencv": OpenCVPainter}
 """What augments, by name."""

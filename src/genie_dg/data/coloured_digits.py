@@ -13,36 +13,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from genie_dg.check import whole_number
-
-from .digits import load_digits
+from .digits import deal, load_digits
 from .domains import DataError, DomainSet, TensorDomain
 
 FLIPS: tuple[float, ...] = (0.1, 0.2, 0.9)
 """For each domain the probability that the colour differs from the label."""
 
-CLASSES: tuple[str, ...] = ("5 to 9", "0 to 4")
+_CLASSES: tuple[str, ...] = ("5 to 9", "0 to 4")
 """Class 1 is the lower half of the digits, up to the noise."""
 
-LABEL_NOISE = 0.25
-
-
-def deal(
-    images: Tensor, labels: Tensor, domains: int, generator: torch.Generator
-) -> list[tuple[Tensor, Tensor]]:
-    """Shuffle once and deal out like cards: domain i gets samples i, i + domains, i + 2 * domains, ...
-
-    Example:
-        >>> parts = deal(torch.arange(7), torch.arange(7), 3, torch.Generator().manual_seed(0))
-        >>> [len(images) for images, _ in parts]
-        [3, 2, 2]
-    """
-    if len(images) != len(labels):
-        raise DataError(f"There are {len(images)} images and {len(labels)} labels; each image needs one label.")
-    if len(images) < domains:
-        raise DataError(f"There are {len(images)} images for {domains} domains; each needs at least one.")
-    order = torch.randperm(len(images), generator=generator)
-    return [(images[order[i::domains]], labels[order[i::domains]]) for i in range(domains)]
+_LABEL_NOISE = 0.25
 
 
 def colour(images: Tensor, digits: Tensor, flip: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -60,7 +40,7 @@ def colour(images: Tensor, digits: Tensor, flip: float, generator: torch.Generat
         >>> pixels.flatten().tolist(), label.item()  # colour 1 lies in channel 1
         ([0, 9], 1)
     """
-    noise = torch.rand(len(digits), generator=generator) < LABEL_NOISE
+    noise = torch.rand(len(digits), generator=generator) < _LABEL_NOISE
     labels = (digits < 5) ^ noise
     colours = labels ^ (torch.rand(len(digits), generator=generator) < flip)
     channels = torch.stack([~colours, colours], dim=1).to(images.dtype)
@@ -72,7 +52,6 @@ def coloured_mnist(
     labels: Tensor,
     seed: int | torch.Generator = 0,
     *,
-    subsample: int = 1,
     flips: Sequence[float] = FLIPS,
     name: str = "ColoredMNIST",
 ) -> DomainSet:
@@ -87,8 +66,6 @@ def coloured_mnist(
         images: uint8 ``[n, height, width]``; training images, then test images.
         labels: integers ``[n]`` from 0 to 9.
         seed: a number, or a ``torch.Generator`` on the CPU, which is then moved on.
-        subsample: keep every pixel (1: DomainBed, 28 x 28) or every second one (2: the code of the paper on
-            IRM, 14 x 14; DomainBed has that line too, but as a comment).
         flips: the probability of a flipped colour in each domain.
         name: what tables call the set.
     """
@@ -97,16 +74,14 @@ def coloured_mnist(
             f"coloured_mnist got images of shape {tuple(images.shape)} and type {images.dtype}; "
             "expected uint8 images of shape [n, height, width]."
         )
-    whole_number("subsample", subsample, 1, 2, DataError)
     if not flips or not all(0 <= flip <= 1 for flip in flips):
         raise DataError(f"got flips={list(flips)}; expected one or more probabilities from 0 to 1.")
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
-    smaller = images[:, ::subsample, ::subsample]
     domains = []
-    for flip, part in zip(flips, deal(smaller, labels, len(flips), generator), strict=True):
+    for flip, part in zip(flips, deal(images, labels, len(flips), generator), strict=True):
         pixels, noisy = colour(*part, flip, generator)
         domains.append(TensorDomain(_name(flip), pixels, noisy.numpy()))
-    return DomainSet(name, CLASSES, tuple(domains), variant=f"{smaller.shape[1]} x {smaller.shape[2]}")
+    return DomainSet(name, _CLASSES, tuple(domains), variant=f"{images.shape[1]} x {images.shape[2]}")
 
 
 def _name(flip: float) -> str:

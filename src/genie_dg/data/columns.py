@@ -61,7 +61,7 @@ def chosen_column(what: str, given: str, present: Sequence[str], usual: Sequence
     seen = f"{' and '.join(likely)} could both be it" if likely else f"no column is named {' or '.join(usual)}"
     raise DataError(
         f"{where} does not say which column is the {what} ({seen}); name it with --{what}-column NAME, or in a "
-        f"sweep under [columns]; there are {listed(present)}."
+        f"sweep under [columns]; there are {name_list(present)}."
     )
 
 
@@ -71,13 +71,13 @@ def check_column(name: str, flag: str, present: Sequence[str], where: object) ->
 
     if name not in present:
         hint = did_you_mean(name, present)
-        raise DataError(f"got {flag} {name!r}, and {where} has the columns {listed(present)}{hint}")
+        raise DataError(f"got {flag} {name!r}, and {where} has the columns {name_list(present)}{hint}")
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
+def name_list(names: Sequence[str], most: int = 12) -> str:
     """Names for a message, cut where they are many.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> name_list(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -9,27 +9,22 @@ import torch
 
 from .domains import DomainSet, TensorDomain
 
-DOMAINS = ("0", "1", "2")
-EACH = 16
+_DOMAINS = ("0", "1", "2")
+_EACH = 16
 """Samples of a domain."""
 
 
-def debug_set(size: int, name: str) -> DomainSet:
-    """Sixteen samples of normal noise ``[3, size, size]`` in each domain, with labels 0 and 1 by chance."""
+def debug_set(name: str) -> DomainSet:
+    """Sixteen samples of normal noise in each domain, with labels 0 and 1 by chance.
+
+    Args:
+        name: ``Debug`` and the height and width of a sample: ``Debug28``, ``Debug224``.
+    """
+    size = int(name.removeprefix("Debug"))
     generator = torch.Generator().manual_seed(size)
     domains = []
-    for domain in DOMAINS:
-        noise = torch.randn(EACH, 3, size, size, generator=generator)
-        labels = torch.randint(0, 2, (EACH,), generator=generator).numpy()
+    for domain in _DOMAINS:
+        noise = torch.randn(_EACH, 3, size, size, generator=generator)
+        labels = torch.randint(0, 2, (_EACH,), generator=generator).numpy()
         domains.append(TensorDomain(domain, noise, labels, as_is=True))
     return DomainSet(name, ("0", "1"), tuple(domains))
-
-
-def debug28() -> DomainSet:
-    """``Debug28``: small samples."""
-    return debug_set(28, "Debug28")
-
-
-def debug224() -> DomainSet:
-    """``Debug224``: samples of the size of pictures."""
-    return debug_set(224, "Debug224")

@@ -1,15 +1,17 @@
-"""Rotated digits: scikit-learn's 1797 handwritten digits, dealt out to domains and turned.
+"""scikit-learn's 1797 handwritten digits, dealt out to domains: turned, or worn.
 
-The images (8x8, ten classes, UCI "Optical Recognition of Handwritten Digits") come with scikit-learn. A domain
-is an angle. As in RotatedMNIST each image belongs to exactly one domain: a network that does well on a held-out
-angle has not seen those digits upright.
+The images (8x8, ten classes, UCI "Optical Recognition of Handwritten Digits") come with scikit-learn. As in
+RotatedMNIST each image belongs to exactly one domain: a network that does well on a held-out angle has not seen
+those digits upright. Worn digits are the digits as they are, under pixel noise, blurred, faded, and with a bar
+of ink across them, as scanners and paper do it (after Hendrycks and Dietterich, "Benchmarking Neural Network
+Robustness to Common Corruptions and Perturbations", 2019).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -99,3 +101,68 @@ def rotated_digits_set() -> DomainSet:
     """The domains as a `DomainSet` named ``"digits"``."""
     domains = [TensorDomain(f"{d.angle:g} degrees", d.images, d.labels.numpy()) for d in rotated_digits()]
     return DomainSet("digits", tuple(str(digit) for digit in range(10)), tuple(domains))
+
+
+def deal(
+    images: Tensor, labels: Tensor, domains: int, generator: torch.Generator
+) -> list[tuple[Tensor, Tensor]]:
+    """Shuffle once and deal out like cards: domain i gets samples i, i + domains, i + 2 * domains, ...
+
+    Example:
+        >>> parts = deal(torch.arange(7), torch.arange(7), 3, torch.Generator().manual_seed(0))
+        >>> [len(images) for images, _ in parts]
+        [3, 2, 2]
+    """
+    if len(images) != len(labels):
+        raise DataError(f"There are {len(images)} images and {len(labels)} labels; each image needs one label.")
+    if len(images) < domains:
+        raise DataError(f"There are {len(images)} images for {domains} domains; each needs at least one.")
+    order = torch.randperm(len(images), generator=generator)
+    return [(images[order[i::domains]], labels[order[i::domains]]) for i in range(domains)]
+
+
+_Wear: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def _noise(images: Tensor, stream: torch.Generator) -> Tensor:
+    return images + 0.25 * torch.randn(images.shape, generator=stream)
+
+
+def _blur(images: Tensor, stream: torch.Generator) -> Tensor:
+    return F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+
+
+def _fade(images: Tensor, stream: torch.Generator) -> Tensor:
+    return 0.35 * images + 0.3
+
+
+def _bar(images: Tensor, stream: torch.Generator) -> Tensor:
+    rows = torch.randint(images.shape[-2], (len(images),), generator=stream)
+    worn = images.clone()
+    worn[torch.arange(len(images)), :, rows] = 1.0
+    return worn
+
+
+WEAR: dict[str, _Wear] = {
+    "clean": lambda images, stream: images,
+    "noise": _noise,
+    "blur": _blur,
+    "faded": _fade,
+    "bar": _bar,
+}
+"""The domains in order, and what is done to their images, which are 0 (paper) to 1 (ink)."""
+
+
+def worn_digits(seed: int = 0) -> DomainSet:
+    """The set: about 360 images of 8x8 pixels and ten classes in each domain.
+
+    >>> [domain.name for domain in worn_digits().domains]
+    ['clean', 'noise', 'blur', 'faded', 'bar']
+    """
+    stream = torch.Generator().manual_seed(seed)
+    parts = deal(*load_digits(), len(WEAR), stream)
+    domains = tuple(
+        TensorDomain(name, wear(images.float(), stream).clamp(0, 1), labels.numpy())
+        for (name, wear), (images, labels) in zip(WEAR.items(), parts, strict=True)
+    )
+    return DomainSet("WornDigits", tuple(str(k) for k in range(10)), domains)

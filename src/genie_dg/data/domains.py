@@ -1,31 +1,83 @@
 """What the rest of the package sees of data: a set of domains that share their classes.
 
 A domain is a name, one label for each sample, and a way to read a sample; nothing is decoded before it is asked
-for.
+for. A file becomes ``PIL.Image.open(file).convert("RGB")`` and nothing else: no EXIF rotation, no colour
+management, palette and CMYK as Pillow converts them. Pixels then agree with every harness that uses
+torchvision's default loader.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+from PIL import Image
 
 from genie_dg.check import InputError
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
 Labels: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
+Advance: TypeAlias = "Callable[[int], object]"
+"""Called with the number of samples (or bytes) that were finished since the last call."""
+
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises for a file that is not a picture."""
+
+
+def silent(*what: object) -> None:
+    """Progress and sentences that nobody wants to see."""
+
 
 class DataError(InputError):
     """What was given is not usable as data; the message says what was got, what is allowed and what to do."""
+
+
+def problem_with(path: Path, error: BaseException) -> DataError:
+    """The sentence for a file that cannot be read as a picture."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} is missing; put it back or list the folder again.")
+    empty = path.is_file() and path.stat().st_size == 0
+    what = "is empty (0 bytes)" if empty else f"cannot be decoded as a picture ({error})"
+    return DataError(f"{path} {what}; replace or remove it, then list the folder again.")
+
+
+def decode(path: Path) -> Image.Image:
+    """Read a picture; what cannot be read raises `DataError` with the name of the file."""
+    try:
+        with path.open("rb") as file:
+            return Image.open(file).convert("RGB")
+    except UNREADABLE as error:
+        raise problem_with(path, error) from error
+
+
+def decode_bytes(data: bytes, name: str, most_pixels: int) -> Image.Image:
+    """The same for the contents of a file that a stranger sent.
+
+    Args:
+        data: the contents.
+        name: what a message calls them.
+        most_pixels: a larger picture is refused before it is decoded.
+    """
+    try:
+        picture = Image.open(BytesIO(data))
+        if picture.width * picture.height > most_pixels:
+            size = f"{picture.width} x {picture.height} pixels"
+            raise DataError(f"{name} has {size}, more than {most_pixels:,}; make it smaller.")
+        return picture.convert("RGB")
+    except DataError:
+        raise
+    except UNREADABLE as error:
+        what = "is empty (0 bytes)" if not data else f"cannot be decoded as a picture ({type(error).__name__})"
+        raise DataError(f"{name} {what}; give a JPEG, PNG or another picture.") from error
 
 
 class Domain(Protocol):
@@ -65,8 +117,6 @@ class FileDomain:
 
     def read(self, index: int) -> Image.Image:
         """Decode one file to RGB, exactly as torchvision's ``default_loader`` does."""
-        from .decode import decode
-
         return decode(self.root / self.paths[index])
 
 
@@ -96,8 +146,6 @@ class BytesDomain:
 
     def read(self, index: int) -> Image.Image:
         """Decode one picture to RGB, with the same pixels as from a file."""
-        from .decode import decode_bytes
-
         return decode_bytes(self.files[index], self.where(index), sys.maxsize)
 
 
@@ -181,25 +229,6 @@ class TableDomain:
         import torch
 
         return torch.from_numpy(np.concatenate([self.numbers[index], self.words[index]]))
-
-
-@dataclass(frozen=True)
-class DatasetDomain:
-    """A map-style ``torch.utils.data.Dataset`` whose items are pairs of sample and label."""
-
-    name: str
-    dataset: Any = field(repr=False)
-    labels: Labels = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def where(self, index: int) -> str:
-        return f"sample {index} of {self.name}"
-
-    def read(self, index: int) -> Image.Image | Tensor:
-        sample: Image.Image | Tensor = self.dataset[index][0]
-        return sample
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from .domains import DataError, Domain, DomainSet, Labels, TableColumns, TableDomain, TensorDomain
-from .splits import Split
+from .splits import DomainSplit
 
-MOST_INPUTS = 2**16
+_MOST_INPUTS = 2**16
 """Inputs of a network at most; a column of names or numbers of persons taken for categories soon has more."""
 
 
@@ -43,6 +44,10 @@ class Encoding:
     domain: str
     label: str
 
+    def __post_init__(self) -> None:
+        if not len(self.numbers) == len(self.mean) == len(self.std) or len(self.words) != len(self.levels):
+            raise ValueError("its lists differ in length")
+
     @property
     def width(self) -> int:
         """The inputs of the network."""
@@ -58,8 +63,8 @@ class Encoding:
         parts = [self._numbers(table)]
         for name, levels in zip(self.words, self.levels, strict=True):
             at = _place(name, table.columns.words)
-            known = {level: k for k, level in enumerate(levels)}
-            place = np.array([known.get(level, -1) for level in table.columns.levels[at]] + [-1])
+            numbers = {level: k for k, level in enumerate(levels)}
+            place = np.array([numbers.get(level, -1) for level in table.columns.levels[at]] + [-1])
             parts.append(place[table.words[:, at]][:, None] == np.arange(len(levels)))
         joined = np.concatenate([part.astype(np.float64) for part in parts], axis=1)
         return torch.from_numpy(joined.astype(np.float32))[:, :, None, None]
@@ -79,13 +84,8 @@ class Encoding:
 def encoding_from(data: Mapping[str, Any]) -> Encoding:
     """The encoding that `Encoding.to_json` wrote."""
     try:
-        numbers, words = tuple(map(str, data["numbers"])), tuple(map(str, data["words"]))
-        mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
-        levels = tuple(tuple(map(str, some)) for some in data["levels"])
-        if not len(numbers) == len(mean) == len(std) or len(words) != len(levels):
-            raise ValueError("its lists differ in length")
-        return Encoding(numbers, mean, std, words, levels, str(data["domain"]), str(data["label"]))
-    except (KeyError, TypeError, ValueError) as error:
+        return msgspec.convert(data, Encoding)
+    except msgspec.ValidationError as error:
         raise DataError(
             f"The model does not say how a table becomes its inputs ({error}); train it again."
         ) from error
@@ -129,16 +129,16 @@ def fit_encoding(tables: Iterable[TableDomain], rows: Iterable[Labels]) -> Encod
         columns.domain,
         columns.label,
     )
-    if not 0 < encoding.width <= MOST_INPUTS:
+    if not 0 < encoding.width <= _MOST_INPUTS:
         raise DataError(
-            f"The table gives {encoding.width:,} inputs; expected 1 to {MOST_INPUTS:,}, so leave columns of "
+            f"The table gives {encoding.width:,} inputs; expected 1 to {_MOST_INPUTS:,}, so leave columns of "
             "names out with --ignore-column NAME."
         )
     return encoding
 
 
 def encoded(
-    data: DomainSet, sources: Sequence[int], parts: Sequence[Split]
+    data: DomainSet, sources: Sequence[int], parts: Sequence[DomainSplit]
 ) -> tuple[DomainSet, Encoding | None]:
     """A table as tensors, by what its training rows say; any other set as it is.
 

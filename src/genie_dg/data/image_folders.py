@@ -17,17 +17,14 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from .domains import DataError, DatasetDomain, DomainSet, FileDomain
+from .domains import DataError, DomainSet, FileDomain
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The endings that torchvision takes for pictures, in any case."""
-
-Pictures: TypeAlias = Mapping[str, Mapping[str, list[str]]]
-"""By domain and class, the paths of the pictures."""
 
 
 class DataWarning(UserWarning):
@@ -70,18 +67,13 @@ def pictures_in(folder: Path) -> Iterator[str]:
 def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
     """The domains of ``root/<domain>/<class>/<picture>``; ``name`` is what tables call the set."""
     root = Path(root)
-    domains = folders_in(root)
-    if not domains:
+    names = folders_in(root)
+    if not names:
         raise DataError(f"{root} holds no folder; sort pictures as {root.name}/<domain>/<class>/<picture>.")
     pictures = {
-        domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)}
-        for domain in domains
+        domain: {k: list(pictures_in(root / domain / k)) for k in folders_in(root / domain)} for domain in names
     }
     classes = sorted({k for by_class in pictures.values() for k in by_class})
-    return _assembled(name or root.resolve().name, root, pictures, classes)
-
-
-def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) -> DomainSet:
     for domain, by_class in pictures.items():
         if not any(by_class.values()):
             raise DataError(
@@ -91,30 +83,33 @@ def _assembled(name: str, root: Path, pictures: Pictures, classes: list[str]) ->
     for k in classes:
         if not any(by_class.get(k) for by_class in pictures.values()):
             raise DataError(f"The class {k!r} of {root} has no picture in any domain; fill or remove it.")
-    _warn_of_gaps(root, pictures, classes)
     domains = []
     for domain, by_class in pictures.items():
         paths = [path for k in classes for path in by_class.get(k, ())]
         labels = np.repeat(np.arange(len(classes)), [len(by_class.get(k, ())) for k in classes])
         domains.append(FileDomain(domain, root / domain, paths, labels.astype(np.int64)))
-    return DomainSet(name, tuple(classes), tuple(domains))
+    data = DomainSet(name or root.resolve().name, tuple(classes), tuple(domains))
+    warn_of_gaps(data, root)
+    return data
 
 
-def _warn_of_gaps(root: Path, pictures: Pictures, classes: list[str]) -> None:
-    sentences = []
-    for domain, by_class in pictures.items():
-        missing = [k for k in classes if not by_class.get(k)]
+def warn_of_gaps(data: DomainSet, where: object) -> None:
+    """Warn of classes that a domain lacks, and of a set of one domain; ``where`` is its folder or file."""
+    for domain in data.domains:
+        present = set(domain.labels.tolist())
+        missing = [name for k, name in enumerate(data.classes) if k not in present]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            sentences.append(
-                f"{root / domain} has no picture of {', '.join(missing[:3])}{more}, which other domains have; "
-                "the class keeps its number, and accuracy on this domain is over the classes it has."
+            warnings.warn(
+                f"The domain {domain.name} of {where} has no sample of {', '.join(missing[:3])}{more}, which "
+                "other domains have; the class keeps its number, and accuracy on this domain is over the "
+                "classes it has.",
+                DataWarning,
+                stacklevel=4,
             )
-    for sentence in sentences:
-        warnings.warn(sentence, DataWarning, stacklevel=4)
-    if len(pictures) == 1:
+    if len(data.domains) == 1:
         warnings.warn(
-            f"{root} holds one domain only, {next(iter(pictures))!r}; it can be trained on, but leaving a "
+            f"{where} holds one domain only, {data.domains[0].name!r}; it can be trained on, but leaving a "
             "domain out needs two or more.",
             OneDomainWarning,
             stacklevel=4,
@@ -167,26 +162,3 @@ def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
         return rows
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not JSON ({error}); give an array or one object a line.") from error
-
-
-def from_datasets(
-    datasets: Mapping[str, Any], classes: Iterable[str] | None = None, name: str = "custom"
-) -> DomainSet:
-    """One map-style ``torch.utils.data.Dataset`` of (sample, label) for each domain, by name.
-
-    Labels are read from ``targets`` or ``labels`` where a dataset has them, otherwise from every sample once.
-    """
-    domains = []
-    for domain, dataset in datasets.items():
-        known = [getattr(dataset, name, None) for name in ("targets", "labels")]
-        values = next((v for v in known if v is not None), None)
-        values = [dataset[i][1] for i in range(len(dataset))] if values is None else values
-        labels = np.asarray([int(v) for v in values], dtype=np.int64)
-        if len(labels) == 0 or labels.min() < 0:
-            raise DataError(f"The dataset of {domain!r} has no sample or a negative label; count from 0.")
-        domains.append(DatasetDomain(domain, dataset, labels))
-    count = 1 + max(int(d.labels.max()) for d in domains) if domains else 0
-    names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
-    if len(names) < count:
-        raise DataError(f"{len(names)} classes were named and labels go to {count - 1}; name {count} classes.")
-    return DomainSet(name, names, tuple(domains))

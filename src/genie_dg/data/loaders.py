@@ -18,18 +18,17 @@ from torch import Tensor
 
 from genie_dg.check import whole_number
 
-from .augment import GROUP, Recipe, draw
+from .augment import GROUP, Recipe, draw_changes
 from .cache import Cache, EvalSpec
 from .domains import DataError, Domain, Labels, TensorDomain
-from .place import Batch, Place, Scale, opencv
-from .sampling import AUGMENTATION, InOrder, Sampler, stream
-from .threads import shared_workers
+from .place import Destination, LabelledBatch, Scale, opencv, shared_workers
+from .splits import AUGMENTATION, InOrder, Sampler, stream
 
-HERE = Place()
+_HERE = Destination()
 """This computer's memory, planes of channels."""
-TOGETHER = 600_000
+_SCALED_TOGETHER = 600_000
 """Values that are scaled together: few calls, and what the first one wrote is still at hand for the next."""
-Made = TypeVar("Made")
+_ResultT = TypeVar("_ResultT")
 
 
 class Evaluation:
@@ -42,7 +41,6 @@ class Evaluation:
         batch_size: pictures in a batch. The default keeps a batch of 224 pixels below 32 MB, which the
             allocator hands out again without asking the system for new pages.
         cache: made with ``EvalSpec(size)``; without it every picture is decoded every time.
-        normalise: with ImageNet's mean and deviation (three channels only).
         place: where the network gets them.
     """
 
@@ -54,8 +52,7 @@ class Evaluation:
         size: int = 224,
         batch_size: int = 48,
         cache: Cache | None = None,
-        normalise: bool = True,
-        place: Place = HERE,
+        place: Destination = _HERE,
     ) -> None:
         whole_number("batch_size", batch_size, error=DataError)
         if cache is not None and len(cache) != len(domain):
@@ -64,34 +61,27 @@ class Evaluation:
             )
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
-        self._scale, self._place, self._workers = (
-            Scale(normalise and not as_is(domain)),
-            place,
-            shared_workers(),
-        )
+        self._scale, self._place, self._workers = Scale.of(domain), place, shared_workers()
 
     def __len__(self) -> int:
         return -(-len(self.positions) // self.batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[LabelledBatch]:
         if isinstance(self.domain, TensorDomain):
             yield from map(self._batch, range(len(self)))
             return
-        with made_ahead(self._batch, len(self)) as batch:
+        with _made_ahead(self._batch, len(self)) as batch:
             for number in range(len(self)):
                 yield batch(number)
 
-    def _batch(self, number: int) -> Batch:
+    def _batch(self, number: int) -> LabelledBatch:
         rows = self.positions[number * self.batch_size : (number + 1) * self.batch_size]
         labels = torch.from_numpy(self.domain.labels[rows])
         if isinstance(self.domain, TensorDomain):
             return self._place.brought(self.domain.images[torch.from_numpy(rows)], labels, self._scale)
-        one = self._pixels(int(rows[0]))
-        if one.dtype != np.uint8 or len(one) != 3:
-            samples = np.stack(self._workers.map(lambda i: self._pixels(int(i)), rows))
-            return self._place.brought(torch.from_numpy(samples), labels, self._scale)
-        out = self._place.empty(len(rows), *one.shape)
-        together = max(1, TOGETHER // one.size)
+        size = self.spec.size
+        out = self._place.empty(len(rows), 3, size, size)
+        together = max(1, _SCALED_TOGETHER // (3 * size * size))
 
         def fill(first: int) -> None:
             group = slice(first, first + together)
@@ -115,16 +105,11 @@ class Evaluation:
     def _pixels(self, index: int) -> Any:
         if self.cache is not None:
             return self.cache.row(index)
-        sample = self.domain.read(index)
-        return sample.numpy() if isinstance(sample, Tensor) else self.spec.pixels(sample.convert("RGB"))
+        picture: Any = self.domain.read(index)
+        return self.spec.pixels(picture)
 
 
-def as_is(domain: Domain) -> bool:
-    """Whether the samples of a domain are not pictures, so that no mean and deviation of pictures fit them."""
-    return isinstance(domain, TensorDomain) and domain.as_is
-
-
-class Begun(NamedTuple):
+class _Prepared(NamedTuple):
     """The batch of a domain: ready to go to the network when the work is done, to be scaled there or not."""
 
     samples: Tensor
@@ -136,14 +121,14 @@ class Begun(NamedTuple):
 class Training:
     """Endless batches, one for each training domain, as a list of (images, labels).
 
-    The batch of a step is a function of seed, domain and step: the state is the step. ``at(step)`` is any step.
+    The batch of a step is a function of seed, domain and step: ``step`` is the whole state, ``at(step)`` any
+    step.
 
     Args:
         domains: the training domains.
         samplers: one for each; they hold seed, batch size and positions.
         recipe: the augmentation; ``None`` for none.
         caches: one for each domain, or ``None`` where pictures are decoded anew, made with ``TrainSpec``.
-        normalise: with ImageNet's mean and deviation (three channels only).
         size: of pictures when there is no recipe.
         place: where the network gets them.
     """
@@ -155,50 +140,43 @@ class Training:
         *,
         recipe: Recipe | None = None,
         caches: Sequence[Cache | None] | None = None,
-        normalise: bool = True,
         size: int = 224,
-        place: Place = HERE,
+        place: Destination = _HERE,
     ) -> None:
         if not domains or len(domains) != len(samplers):
             raise DataError(f"Got {len(domains)} domains and {len(samplers)} samplers; give one for each.")
         self.domains, self.samplers, self.recipe = list(domains), list(samplers), recipe
         self.caches = list(caches) if caches is not None else [None] * len(domains)
         self.spec, self.step, self.salt = EvalSpec(size), 0, 0
-        self._normalise, self._place, self._workers = normalise, place, shared_workers()
+        self._place, self._workers = place, shared_workers()
         if recipe is not None:
-            recipe.painter(normalise)  # says now what would be missing later
+            recipe.painter()  # says now what would be missing later
 
     def __iter__(self) -> Training:
         return self
 
-    def __next__(self) -> list[Batch]:
+    def __next__(self) -> list[LabelledBatch]:
         self.step += 1
         return self.at(self.step - 1)
 
-    def at(self, step: int) -> list[Batch]:
+    def at(self, step: int) -> list[LabelledBatch]:
         """The batches of one step; the pictures of all domains are worked on side by side."""
-        begun = [self._begin(place, sampler.at(step), step) for place, sampler in enumerate(self.samplers)]
-        self._workers.map(lambda paint: paint(), [paint for one in begun for paint in one.work])
-        return [self._place.brought(one.samples, one.labels, one.scale) for one in begun]
+        prepared = [self._prepare(place, sampler.at(step), step) for place, sampler in enumerate(self.samplers)]
+        self._workers.map(lambda paint: paint(), [paint for one in prepared for paint in one.work])
+        return [self._place.brought(one.samples, one.labels, one.scale) for one in prepared]
 
-    def state_dict(self) -> dict[str, int]:
-        return {"step": self.step}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.step = int(state["step"])
-
-    def _begin(self, place: int, rows: Labels, step: int) -> Begun:
+    def _prepare(self, place: int, rows: Labels, step: int) -> _Prepared:
         domain, cache = self.domains[place], self.caches[place]
-        plain = Scale(self._normalise and not as_is(domain))
+        plain = Scale.of(domain)
         labels = torch.from_numpy(domain.labels[rows])
         if isinstance(domain, TensorDomain):
-            return Begun(domain.images[torch.from_numpy(rows)], labels, plain)
+            return _Prepared(domain.images[torch.from_numpy(rows)], labels, plain)
         if cache is not None and self.recipe is not None:
             pictures = [cache.row(int(i)) for i in rows]
         else:
             pictures = self._workers.map(lambda i: self._picture(place, int(i)), rows)
         if self.recipe is None:
-            return Begun(torch.from_numpy(np.stack(pictures)), labels, plain)
+            return _Prepared(torch.from_numpy(np.stack(pictures)), labels, plain)
         sizes = np.array([p.shape[:2] for p in pictures]) if cache is None else cache.originals[rows]
         return self._augmented(self.recipe, pictures, sizes, labels, self.samplers[place], step)
 
@@ -210,32 +188,30 @@ class Training:
         labels: Tensor,
         sampler: Sampler | InOrder,
         step: int,
-    ) -> Begun:
+    ) -> _Prepared:
         """Augmented pictures; ``sizes`` are those of the originals, of which smaller ones may be stored."""
         random = stream(sampler.seed + self.salt, AUGMENTATION, sampler.domain, step)
-        draws = draw(recipe, sizes[:, 0], sizes[:, 1], random)
+        draws = draw_changes(recipe, sizes[:, 0], sizes[:, 1], random)
         out = self._place.empty(len(pictures), 3, recipe.size, recipe.size)
         scales = np.array([p.shape[:2] for p in pictures]) / sizes
 
         def paint(first: int) -> None:
-            painter = self._workers.mine(self, lambda: recipe.painter(self._normalise))
+            painter = self._workers.mine(self, recipe.painter)
             group = slice(first, first + GROUP)
             tensors = [torch.from_numpy(p) for p in pictures[group]]
             painter.paint(tensors, draws, first, out[group], scales[group])
 
         work = [partial(paint, first) for first in range(0, len(pictures), GROUP)]
-        return Begun(out, labels, Scale(self._normalise, folded=True) if self._place.as_bytes else None, work)
+        return _Prepared(out, labels, Scale(folded=True) if self._place.as_bytes else None, work)
 
     def _picture(self, place: int, index: int) -> Any:
         """One picture, decoded; already resized when there is no recipe."""
-        picture = self.domains[place].read(index)
-        if isinstance(picture, Tensor):
-            return picture.permute(1, 2, 0).numpy() if self.recipe is not None else picture.numpy()
+        picture: Any = self.domains[place].read(index)
         return np.array(picture) if self.recipe is not None else self.spec.pixels(picture)
 
 
 @contextmanager
-def ahead(training: Training, steps: int) -> Iterator[Callable[[int], list[Batch]]]:
+def ahead(training: Training, steps: int) -> Iterator[Callable[[int], list[LabelledBatch]]]:
     """Batches by step, the next ones made by a thread while the network works on these.
 
     The batches are those of ``training.at``, whoever makes them. Samples in memory are taken as they are asked
@@ -248,22 +224,22 @@ def ahead(training: Training, steps: int) -> Iterator[Callable[[int], list[Batch
     if all(isinstance(domain, TensorDomain) for domain in training.domains):
         yield training.at
         return
-    with made_ahead(training.at, steps) as at:
+    with _made_ahead(training.at, steps) as at:
         yield at
 
 
 @contextmanager
-def made_ahead(make: Callable[[int], Made], count: int) -> Iterator[Callable[[int], Made]]:
+def _made_ahead(make: Callable[[int], _ResultT], count: int) -> Iterator[Callable[[int], _ResultT]]:
     """What ``make`` gives for a number; that of the next number is made by a thread in the meantime."""
-    waiting: dict[int, Future[Made]] = {}
+    waiting: dict[int, Future[_ResultT]] = {}
     with ThreadPoolExecutor(1) as one:
 
-        def at(number: int) -> Made:
-            made = waiting.pop(number).result() if number in waiting else make(number)
+        def at(number: int) -> _ResultT:
+            result = waiting.pop(number).result() if number in waiting else make(number)
             waiting.clear()
             if number + 1 < count:
                 waiting[number + 1] = one.submit(make, number + 1)
-            return made
+            return result
 
         yield at
 
@@ -272,10 +248,11 @@ class AugmentedEvaluation:
     """Each sample once, in order, but with the training augmentation, as DomainBed evaluates training domains.
 
     Args:
-        domain: pictures in files.
-        positions: which samples.
-        seed: of the augmentation; ``at_step`` changes it, so that every evaluation draws anew.
-        index: of the domain.
+        domain: pictures that are decoded.
+        order: which samples in which batches; its seed is that of the augmentation, and ``at_step`` changes it,
+            so
+            that every evaluation draws anew.
+        recipe: the augmentation.
         cache: made with ``TrainSpec``, or ``None``.
         place: where the network gets them.
     """
@@ -283,17 +260,13 @@ class AugmentedEvaluation:
     def __init__(
         self,
         domain: Domain,
-        positions: Labels,
+        order: InOrder,
         recipe: Recipe,
         *,
-        batch_size: int = 48,
-        seed: int = 0,
-        index: int = 0,
         cache: Cache | None = None,
-        place: Place = HERE,
+        place: Destination = _HERE,
     ) -> None:
-        self.domain, self.positions, self.batch_size = domain, positions, batch_size
-        order = InOrder(positions, batch_size, seed, index)
+        self.domain, self.positions, self.batch_size = domain, order.positions, order.batch_size
         self._batches = Training([domain], [order], recipe=recipe, caches=[cache], place=place)
 
     def at_step(self, step: int) -> AugmentedEvaluation:
@@ -304,7 +277,7 @@ class AugmentedEvaluation:
     def __len__(self) -> int:
         return -(-len(self.positions) // self.batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
-        with made_ahead(self._batches.at, len(self)) as batches:
+    def __iter__(self) -> Iterator[LabelledBatch]:
+        with _made_ahead(self._batches.at, len(self)) as batches:
             for number in range(len(self)):
                 yield batches(number)[0]

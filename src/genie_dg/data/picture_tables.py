@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from .columns import DOMAIN, LABEL, Columns, chosen_column, listed
+from .columns import DOMAIN, LABEL, Columns, chosen_column, name_list
 from .domains import BytesDomain, DataError, Domain, DomainSet, FileDomain
-from .table_files import class_names, codes_of, name_of, parquet_kinds, read_frame
+from .table_files import class_names, codes_of, parquet_kinds, read_frame, table_name
 
 
 def image_columns(path: Path) -> list[str]:
@@ -55,7 +55,7 @@ def open_pictures(path: str | Path, columns: Columns = Columns(), name: str | No
             sets.append(FileDomain(one, root, [paths[int(i)] for i in rows], of_class[rows]))
         else:
             sets.append(BytesDomain(one, _Files(files.gather(rows)), of_class[rows], rows + 1, str(path)))
-    return DomainSet(name or name_of(path), classes, tuple(sets))
+    return DomainSet(name or table_name(path), classes, tuple(sets))
 
 
 class _Files(Sequence[bytes]):
@@ -89,7 +89,7 @@ def _chosen(path: Path, columns: Columns, names: dict[str, list[str]]) -> tuple[
     others = [name for name in rest if name != label]
     if not others and not columns.domain:
         raise DataError(
-            f"{path} has the columns {listed(list(kinds))}, and none is left for the domain; add one."
+            f"{path} has the columns {name_list(list(kinds))}, and none is left for the domain; add one."
         )
     return (
         image,

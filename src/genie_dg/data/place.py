@@ -1,4 +1,4 @@
-"""Where batches go, and how bytes become what a network sees.
+"""How bytes become what a network sees, where batches go, and the threads that work on pictures.
 
 Two rules take whole numbers from 0 to 255 to what a network sees. Evaluation divides by 255, subtracts the mean
 and divides by the deviation, with torchvision's roundings; for augmented pictures one multiplication and one
@@ -6,23 +6,43 @@ addition do. Both are operations on any device.
 
 For a graphics card, pictures travel as bytes, a quarter of the size, through memory that the card reads while
 the network works. They are scaled there, by operations that IEEE 754 rounds, so the bits are those of the CPU.
+
+Torch splits every operation over all cores by default. For pictures that is the wrong grain: an operation takes
+microseconds, and when another process holds one of the cores each of them waits for it, milliseconds at times.
+Here each thread does whole pictures by itself; decoding, resizing and arithmetic release Python's lock.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from threading import Barrier, local
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
+from genie_dg.runtime import cores, keep_memory
+
+from .domains import Domain, TensorDomain
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Batch = tuple[Tensor, Tensor]
-CPU = torch.device("cpu")
+LabelledBatch: TypeAlias = tuple[Tensor, Tensor]
+_ItemT = TypeVar("_ItemT")
+_ResultT = TypeVar("_ResultT")
+
+
+def is_normalised(domain: Domain, channels: int) -> bool:
+    """Whether samples are normalised with ImageNet's mean and deviation before a network sees them.
+
+    Pictures of three channels are; other numbers of channels, and samples that are not pictures, are not.
+    """
+    return channels == len(IMAGENET_MEAN) and not (isinstance(domain, TensorDomain) and domain.as_is)
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,11 @@ class Scale:
 
     normalise: bool = True
     folded: bool = False
+
+    @classmethod
+    def of(cls, domain: Domain) -> Scale:
+        """What the samples of a domain need."""
+        return cls(is_normalised(domain, len(IMAGENET_MEAN)))
 
     def __call__(self, samples: Tensor) -> Tensor:
         """Samples ``[n, channels, height, width]`` as float32, bytes from 0 to 1; normalised if they shall be.
@@ -76,7 +101,7 @@ def _operations(
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where the network gets its batches.
 
     Args:
@@ -85,12 +110,12 @@ class Place:
         as_bytes: pictures travel as bytes and are scaled on the device.
     """
 
-    device: torch.device = CPU
+    device: torch.device = torch.device("cpu")  # noqa: RUF009  # immutable
     layout: torch.memory_format = torch.contiguous_format
     as_bytes: bool = False
 
     @classmethod
-    def of(cls, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Place:
+    def of(cls, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Destination:
         """Bytes travel wherever there is a way to go."""
         return cls(device, layout, device.type != "cpu")
 
@@ -100,7 +125,7 @@ class Place:
         pinned = self.device.type == "cuda"
         return torch.empty(shape, dtype=kind, pin_memory=pinned, memory_format=self.layout)
 
-    def brought(self, samples: Tensor, labels: Tensor, scale: Scale | None = None) -> Batch:
+    def brought(self, samples: Tensor, labels: Tensor, scale: Scale | None = None) -> LabelledBatch:
         """A batch on the device and in the layout.
 
         Args:
@@ -126,3 +151,42 @@ def opencv() -> Any:
         return None
     cv2.setNumThreads(0)
     return cv2
+
+
+class Workers:
+    """A pool of threads; ``mine(owner, make)`` gives each thread an object of its own for each owner."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = cores() if count is None else count
+        self._own = local()
+        self._pool = ThreadPoolExecutor(self.count)
+        usual = torch.get_num_threads()
+        barrier = Barrier(self.count)
+
+        def use_one_thread(_: int) -> None:
+            barrier.wait()  # every thread takes part once
+            torch.get_num_threads()  # a thread's first look sets the usual number; after it ours stays
+            torch.set_num_threads(1)
+
+        list(self._pool.map(use_one_thread, range(self.count)))
+        # The number belongs to the calling thread, but new threads (autograd's too) start with the last one.
+        torch.set_num_threads(usual)
+
+    def map(self, work: Callable[[_ItemT], _ResultT], items: Iterable[_ItemT]) -> list[_ResultT]:
+        """The results in order; the first error is raised."""
+        return list(self._pool.map(work, items))
+
+    def mine(self, owner: object, make: Callable[[], Any]) -> Any:
+        """This thread's own object for an owner, made at its first call and dropped with the owner."""
+        if not hasattr(self._own, "objects"):
+            self._own.objects = WeakKeyDictionary()
+        if owner not in self._own.objects:
+            self._own.objects[owner] = make()
+        return self._own.objects[owner]
+
+
+@functools.cache
+def shared_workers() -> Workers:
+    """The pool that all loaders use: a small number of threads, whose memory stays warm."""
+    keep_memory()
+    return Workers()

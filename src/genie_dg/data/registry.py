@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from genie_dg.check import MissingPackage, did_you_mean, folder
 from genie_dg.registry import Registry
 
@@ -23,7 +25,7 @@ from .domains import DataError, DomainSet
 from .image_folders import folders_in, open_folder, open_list
 from .published.catalog import PUBLISHED, PublishedSet
 
-TABLES = (".csv", ".tsv", ".parquet")
+_TABLES = (".csv", ".tsv", ".parquet")
 """How the names of tables end."""
 Opener: TypeAlias = "Callable[[Path | None], DomainSet]"
 """Opens a set; called with the folder that holds data sets, where one was given."""
@@ -53,65 +55,54 @@ class SetRow:
     set_name: str = ""
 
 
-def _call(function: str, *arguments: Path) -> DomainSet:
-    """Call ``module.function`` of this package, whose module is imported now and not before."""
-    opened: DomainSet = pkgutil.resolve_name(f"{__package__}.{function}")(*arguments)
-    return opened
+@dataclass(frozen=True)
+class _SetFacts:
+    """A row of sets.toml: what `SetRow` has, and the function of this package that opens the set.
 
+    Args:
+        function: called with the folder of the set, if it is read from files, and with ``argument``, if any.
+        folders: names that its folder goes by below the folder that holds data sets.
+        argument: of the function.
+    """
 
-def _embedded(name: str, summary: str, function: str, domains: tuple[str, ...], set_name: str = "") -> SetRow:
-    return SetRow(name, "embedded", summary, lambda root: _call(function), True, domains, set_name)
+    name: str
+    kind: Literal["embedded", "published", "files"]
+    summary: str = ""
+    function: str = ""
+    domain_names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    argument: str = ""
+    small_images: bool = False
+    set_name: str = ""
 
+    def open(self, root: Path | None) -> DomainSet:
+        """Open the set; the module of its function is imported now and not before."""
+        given = [self.argument] if self.argument else []
+        function = pkgutil.resolve_name(f"{__package__}.{self.function}")
+        if self.kind == "embedded":
+            embedded: DomainSet = function(*given)
+            return embedded
+        opened: DomainSet = function(folder_of(self.name, root, self.folders), *given)
+        names = tuple(domain.name for domain in opened.domains)
+        if self.kind == "published":
+            return replace(opened, variant=published_variant(PUBLISHED[self.name], opened))
+        if self.domain_names and names != self.domain_names:
+            raise DataError(
+                f"{self.name} has the domains {', '.join(self.domain_names)}, and what is here has "
+                f"{', '.join(names)}; give the folder of the whole set."
+            )
+        return opened
 
-def _mnist(name: str, summary: str, function: str, domains: tuple[str, ...]) -> SetRow:
-    def open_set(root: Path | None) -> DomainSet:
-        return _call(f"published.mnist.{function}", folder_of(name, root, ("MNIST", "mnist")))
-
-    return SetRow(name, "files", summary, open_set, True, domains)
-
-
-def _published(facts: PublishedSet) -> SetRow:
-    def open_set(root: Path | None) -> DomainSet:
-        opened = open_folder(folder_of(facts.name, root, facts.folders), facts.name)
-        return replace(opened, variant=published_variant(facts, opened))
-
-    summary = f"{facts.class_count} classes, domains {', '.join(facts.domains)}"
-    return SetRow(facts.name, "published", summary, open_set, domain_names=facts.domains)
-
-
-def _files(
-    name: str, summary: str, function: str, folders: tuple[str, ...], domains: tuple[str, ...] = ()
-) -> SetRow:
-    """A set of pictures in files that are sorted in a way of their own, which one function reads."""
-
-    def open_set(root: Path | None) -> DomainSet:
-        return _call(f"published.{function}", folder_of(name, root, folders))
-
-    return SetRow(name, "files", summary, open_set, domain_names=domains)
-
-
-def _spawrious(name: str) -> SetRow:
-    kind, _, level = name.removeprefix("Spawrious").partition("_")
-    pairs = {"O2O": "one to one", "M2M": "many to many"}[kind]
-
-    def open_set(root: Path | None) -> DomainSet:
-        from .published.spawrious import spawrious
-
-        return spawrious(name, folder_of(name, root, ("spawrious224", "spawrious", "Spawrious")))
-
-    summary = f"four breeds of dogs whose place misleads, {pairs}, {level}"
-    return SetRow(name, "files", summary, open_set, domain_names=_GROUPS)
-
-
-def _open_sviro(root: Path | None) -> DomainSet:
-    data = open_folder(folder_of("SVIRO", root, ("sviro", "SVIRO", "SVIRO_DOMAINBED")), "SVIRO")
-    names = tuple(domain.name for domain in data.domains)
-    if names != _CARS:
-        raise DataError(
-            f"SVIRO has the domains {', '.join(_CARS)}, and what is here has {', '.join(names)}; give the "
-            "folder that holds one folder for each car."
+    def row(self) -> SetRow:
+        return SetRow(
+            self.name, self.kind, self.summary, self.open, self.small_images, self.domain_names, self.set_name
         )
-    return data
+
+
+def _published(facts: PublishedSet) -> _SetFacts:
+    summary = f"{facts.class_count} classes, domains {', '.join(facts.domains)}"
+    opener = "image_folders.open_folder"
+    return _SetFacts(facts.name, "published", summary, opener, facts.domains, facts.folders, facts.name)
 
 
 def published_variant(facts: PublishedSet, data: DomainSet) -> str:
@@ -135,76 +126,12 @@ def folder_of(name: str, root: Path | None, folders: tuple[str, ...]) -> Path:
     return inside[0] if inside else folder(root, f"give the folder that holds {name}", DataError)
 
 
-_TURNS = ("0", "15", "30", "45", "60", "75")
-_COLOURS = ("+90%", "+80%", "-90%")
-_NOISE = ("0", "1", "2")
-_GROUPS = ("Test", "SC_group_1", "SC_group_2")
-_HOSPITALS = tuple(f"hospital_{k}" for k in range(5))
-_CARS = ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")
-_DOGS = tuple(f"Spawrious{kind}_{level}" for kind in ("O2O", "M2M") for level in ("easy", "medium", "hard"))
-
-_ROWS = (
-    _embedded(
-        "digits",
-        "scikit-learn's digits turned by 0 to 75 degrees",
-        "digits.rotated_digits_set",
-        tuple(f"{angle} degrees" for angle in _TURNS),
-    ),
-    _embedded(
-        "coloured-digits",
-        "the same digits, colour tied to the label",
-        "coloured_digits.coloured_digits",
-        _COLOURS,
-        "ColouredDigits",
-    ),
-    _embedded(
-        "styleshapes",
-        "seven shapes drawn in four styles, a miniature of PACS",
-        "styleshapes.styleshapes",
-        ("art", "cartoon", "photo", "sketch"),
-        "StyleShapes",
-    ),
-    _embedded(
-        "worn-digits",
-        "the same digits: clean, with noise, blurred, faded, with a bar of ink",
-        "worn_digits.worn_digits",
-        ("clean", "noise", "blur", "faded", "bar"),
-        "WornDigits",
-    ),
-    *map(_published, PUBLISHED.values()),
-    _mnist("RotatedMNIST", "MNIST turned by 0 to 75 degrees (idx files)", "rotated_mnist", _TURNS),
-    _mnist(
-        "ColoredMNIST", "MNIST with colour tied to a noisy label (idx files)", "coloured_mnist_from", _COLOURS
-    ),
-    _files(
-        "WILDSCamelyon",
-        "WILDS's Camelyon17: tumour or not, domains are hospitals",
-        "wilds.camelyon17",
-        ("camelyon17_v1.0", "camelyon17"),
-        _HOSPITALS,
-    ),
-    _files(
-        "WILDSFMoW",
-        "WILDS's FMoW: land use from satellites, domains are regions",
-        "wilds.fmow",
-        ("fmow_v1.1", "fmow"),
-    ),
-    _files(
-        "WILDSiWildCam",
-        "WILDS's iWildCam: animals, domains are camera traps",
-        "wilds.iwildcam",
-        ("iwildcam_v2.0", "iwildcam"),
-    ),
-    SetRow("SVIRO", "files", "who sits where in ten cars", _open_sviro, domain_names=_CARS),
-    *map(_spawrious, _DOGS),
-    _embedded("Debug28", "noise of 28 pixels, to try code with", "debug_sets.debug28", _NOISE),
-    replace(
-        _embedded("Debug224", "noise of 224 pixels, to try code with", "debug_sets.debug224", _NOISE),
-        small_images=False,
-    ),
-)
-
-SETS = Registry("data set", _ROWS, SetRow, "genie_dg.data")
+_FILE = Path(__file__).with_name("sets.toml").read_bytes()
+_FACTS = [
+    _published(PUBLISHED[facts.name]) if facts.kind == "published" else facts
+    for facts in msgspec.toml.decode(_FILE, type=dict[str, tuple[_SetFacts, ...]])["sets"]
+]
+SETS = Registry("data set", [facts.row() for facts in _FACTS], SetRow, "genie_dg.data")
 """By name, in the order of listings. ``SETS.register(SetRow(...))`` adds one."""
 
 
@@ -267,7 +194,7 @@ def is_table(path: Path, columns: Columns) -> bool:
     if path.is_dir():
         inside = any(any(place.glob("*.parquet")) for place in (path, path / "data"))
         return inside and set(folders_in(path)) <= {"data"}
-    if not path.is_file() or path.suffix.lower() not in TABLES:
+    if not path.is_file() or path.suffix.lower() not in _TABLES:
         return False
     if path.suffix.lower() != ".csv" or columns.given:
         return True

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -25,14 +26,14 @@ from .domains import DataError, DomainSet, TensorDomain
 HUES = 7
 """The colour wheel is cut into this many hues, and a picture's hue lies within 30 % of a step around one."""
 
-Points: TypeAlias = tuple[tuple[float, float], ...]
-Distance: TypeAlias = Callable[[Tensor], Tensor]
-Style: TypeAlias = Callable[[Distance, Tensor, Tensor, torch.Generator], Tensor]
+_Points: TypeAlias = tuple[tuple[float, float], ...]
+_Distance: TypeAlias = Callable[[Tensor], Tensor]
+_Style: TypeAlias = Callable[[_Distance, Tensor, Tensor, torch.Generator], Tensor]
 
 
 _TURNS = [((0.95, 0.4)[k % 2], math.pi * k / 5) for k in range(10)]
 
-POLYGONS: dict[str, Points] = {
+POLYGONS: dict[str, _Points] = {
     "arrow": (
         *((0.0, -0.95), (0.75, -0.1), (0.28, -0.1), (0.28, 0.9)),
         *((-0.28, 0.9), (-0.28, -0.1), (-0.75, -0.1)),
@@ -50,10 +51,10 @@ POLYGONS: dict[str, Points] = {
 }
 """Corners with y pointing down, in a frame from -1 to 1. The disc and the ring have no corners."""
 
-CLASSES: tuple[str, ...] = ("arrow", "cross", "disc", "house", "ring", "square", "star")
+SHAPES: tuple[str, ...] = ("arrow", "cross", "disc", "house", "ring", "square", "star")
 
 
-def _polygon(at: Tensor, corners: Points) -> Tensor:
+def _polygon(at: Tensor, corners: _Points) -> Tensor:
     """Signed distance to a polygon: the nearest edge, with the sign of the even-odd rule."""
     x, y = at[..., 0], at[..., 1]
     nearest = torch.full_like(x, math.inf)
@@ -120,7 +121,7 @@ def _mix(front: Tensor, back: Tensor, cover: Tensor) -> Tensor:
     return back + (front - back) * cover.unsqueeze(1)
 
 
-def _art(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _art(distance: _Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Strokes in one direction, blotches from a palette of a few tones, edges that the brush frayed."""
     n = len(at)
     strokes = _noise(_turned(at, _uniform(generator, n, 0, math.pi)), generator, 5, 28)
@@ -133,7 +134,7 @@ def _art(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator
     return _mix(front, back, _cover(edge))
 
 
-def _cartoon(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _cartoon(distance: _Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A flat saturated fill and a thick dark outline on a plain pastel."""
     n = len(at)
     edge = distance(at)
@@ -142,7 +143,7 @@ def _cartoon(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Gener
     return filled * (1 - 0.92 * _cover(edge.abs() - _uniform(generator, n, 0.018, 0.03))).unsqueeze(1)
 
 
-def _photo(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _photo(distance: _Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """A rounded object under a light from one side, before a rough ground, seen by a noisy sensor."""
     n = len(at)
     edge = distance(at)
@@ -156,7 +157,7 @@ def _photo(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generat
     return picture + 0.035 * torch.randn(picture.shape, generator=generator)
 
 
-def _sketch(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
+def _sketch(distance: _Distance, at: Tensor, hue: Tensor, generator: torch.Generator) -> Tensor:
     """Two thin strokes of a dark pencil along the outline and faint hatching inside, on white paper."""
     paper = 0.97 + 0.02 * _noise(at, generator, 24, 24)
     ink = torch.zeros_like(paper)
@@ -169,7 +170,7 @@ def _sketch(distance: Distance, at: Tensor, hue: Tensor, generator: torch.Genera
     return _mix(_rgb(hue, 0.85, 0.42), paper.unsqueeze(1), ink.clamp(0, 1))
 
 
-STYLES: dict[str, Style] = {"art": _art, "cartoon": _cartoon, "photo": _photo, "sketch": _sketch}
+STYLES: dict[str, _Style] = {"art": _art, "cartoon": _cartoon, "photo": _photo, "sketch": _sketch}
 """The domains, in order."""
 
 
@@ -183,10 +184,22 @@ def tied_hue(domain: int, label: int) -> float:
     return ((label + 2 * domain) % HUES) / HUES
 
 
-def _draw(domain: int, label: int, size: int, count: int, seed: int, spurious: float, classes: int) -> Tensor:
+@dataclass(frozen=True)
+class _Settings:
+    """The arguments of `styleshapes`."""
+
+    size: int
+    per_class: int
+    seed: int
+    spurious: float
+    classes: int
+
+
+def _draw(domain: int, label: int, settings: _Settings) -> Tensor:
     """The pictures of one class in one domain, from a stream of their own."""
-    generator = torch.Generator().manual_seed((seed * len(STYLES) + domain) * HUES + label)
-    tied = torch.rand(count, generator=generator) < spurious
+    count, classes = settings.per_class, settings.classes
+    generator = torch.Generator().manual_seed((settings.seed * len(STYLES) + domain) * HUES + label)
+    tied = torch.rand(count, generator=generator) < settings.spurious
     other = torch.randint(classes, (count,), generator=generator)
     hue = torch.tensor([tied_hue(domain, k) for k in range(classes)])[torch.where(tied, label, other)]
     hue = hue.view(-1, 1, 1) + _uniform(generator, count, -0.3, 0.3) / HUES
@@ -194,13 +207,13 @@ def _draw(domain: int, label: int, size: int, count: int, seed: int, spurious: f
     radius = _uniform(generator, count, 0.55, 0.85)
     shear = _uniform(generator, count, -0.2, 0.2)
     centre = torch.cat([_uniform(generator, count, -0.15, 0.15) for _ in range(2)], dim=-1).unsqueeze(1)
-    steps = (torch.arange(size) + 0.5) * (2 / size) - 1
+    steps = (torch.arange(settings.size) + 0.5) * (2 / settings.size) - 1
     at = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), dim=-1).expand(count, -1, -1, -1)
 
     def distance(points: Tensor) -> Tensor:
         local = _turned(points - centre, angle) / radius.unsqueeze(-1)
         local = torch.stack([local[..., 0] + shear * local[..., 1], local[..., 1]], dim=-1)
-        return signed_distance(CLASSES[label], local) * radius / 2
+        return signed_distance(SHAPES[label], local) * radius / 2
 
     picture = list(STYLES.values())[domain](distance, at, hue, generator)
     return (picture.clamp(0, 1) * 255).round().to(torch.uint8)
@@ -227,11 +240,12 @@ def styleshapes(
     whole_number("size", size, 16, error=DataError)
     whole_number("per_class", per_class, error=DataError)
     whole_number("seed", seed, 0, 2**48 - 1, DataError)
-    whole_number("classes", classes, 2, len(CLASSES), DataError)
+    whole_number("classes", classes, 2, len(SHAPES), DataError)
     number("spurious", spurious, 0, 1, error=DataError)
+    settings = _Settings(size, per_class, seed, spurious, classes)
     labels = np.repeat(np.arange(classes, dtype=np.int64), per_class)
     domains = []
     for index, name in enumerate(STYLES):
-        drawn = [_draw(index, label, size, per_class, seed, spurious, classes) for label in range(classes)]
+        drawn = [_draw(index, label, settings) for label in range(classes)]
         domains.append(TensorDomain(name, torch.cat(drawn), labels.copy()))
-    return DomainSet("StyleShapes", CLASSES[:classes], tuple(domains), variant=f"spurious {spurious:g}")
+    return DomainSet("StyleShapes", SHAPES[:classes], tuple(domains), variant=f"spurious {spurious:g}")

@@ -20,10 +20,10 @@ def parquet_files(path: Path) -> list[Path]:
     return inside or sorted((path / "data").glob("*.parquet"))
 
 
-def name_of(path: Path) -> str:
+def table_name(path: Path) -> str:
     """What a table is called: its file without the ending, or its folder.
 
-    >>> name_of(Path("wards/a.csv"))
+    >>> table_name(Path("wards/a.csv"))
     'a'
     """
     whole = path.resolve()

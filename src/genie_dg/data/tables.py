@@ -3,13 +3,15 @@
 Domains and classes are the distinct values of their columns, sorted; rows keep the order of the file. Every
 other column is a feature: numbers, true and false as they are, text as categories. An empty cell is a missing
 value; in a column whose other values are numbers, NA, N/A, null, none, nan, - and ? are, too.
-Nothing is computed from the rows here: see `genie_dg.data.encoding`.
+What is computed from the rows that train is in `genie_dg.data.encoding`; here is a summary, which is for a
+table what a contact sheet is for pictures. What shifts between domains is seen at once: the mean of a column by
+domain, in deviations of all rows.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,14 @@ import polars as pl
 
 from .columns import DOMAIN, LABEL, Columns, check_column, chosen_column
 from .domains import DataError, DomainSet, TableColumns, TableDomain
-from .image_folders import DataWarning, OneDomainWarning
-from .table_files import codes_of, name_of, read_frame
+from .image_folders import warn_of_gaps
+from .table_files import codes_of, read_frame, table_name
 
-MISSING = ("", "na", "n/a", "null", "none", "nan", "-", "?")
+_FEWEST = 5
+"""Rows of a domain at least: a fifth is held back."""
+_MOST_COLUMNS = 40
+"""Columns that a summary lists."""
+_MISSING = ("", "na", "n/a", "null", "none", "nan", "-", "?")
 """Text that stands for a missing number, in any case."""
 
 
@@ -40,7 +46,7 @@ def open_table(
         like: the features of a model, which alone are taken, with their kinds.
     """
     path = Path(path)
-    return table_from(read_frame(path), path, columns, name or name_of(path), like)
+    return table_from(read_frame(path), path, columns, name or table_name(path), like)
 
 
 def table_from(
@@ -64,12 +70,13 @@ def table_from(
     for k, one in enumerate(domains):
         rows = np.flatnonzero(of_domain == k)
         tables.append(TableDomain(one, kinds, numbers[rows], words[rows], of_class[rows], rows + 1))
+    data = DomainSet(name, classes, tuple(tables))
     if like is None:
-        _warn_of_gaps(where, tables, classes)
-    return DomainSet(name, classes, tuple(tables))
+        warn_of_gaps(data, where)
+    return data
 
 
-def rows_of(path: str | Path, kinds: TableColumns) -> TableDomain:
+def read_rows(path: str | Path, kinds: TableColumns) -> TableDomain:
     """The features of a table that need not say domain and label, read as a model was trained.
 
     Args:
@@ -77,9 +84,9 @@ def rows_of(path: str | Path, kinds: TableColumns) -> TableDomain:
         kinds: which columns are wanted, and which of them are text; others are left alone.
     """
     frame = _wanted(read_frame(Path(path)), path, kinds)
-    found, numbers, words = features_of(frame, path, kinds)
+    columns, numbers, words = features_of(frame, path, kinds)
     rows = np.arange(len(frame))
-    return TableDomain(Path(path).stem, found, numbers, words, np.zeros(len(rows), np.int64), rows + 1)
+    return TableDomain(Path(path).stem, columns, numbers, words, np.zeros(len(rows), np.int64), rows + 1)
 
 
 def _wanted(frame: pl.DataFrame, where: object, kinds: TableColumns) -> pl.DataFrame:
@@ -124,7 +131,7 @@ def _is_text(series: pl.Series, where: object) -> bool:
     if kind in (pl.Categorical, pl.Enum):
         return True
     if kind == pl.String:
-        return bool(series.str.to_lowercase().is_in(MISSING).all()) or not _all_numbers(series)
+        return bool(series.str.to_lowercase().is_in(_MISSING).all()) or not _all_numbers(series)
     raise DataError(
         f"The column {series.name!r} of {where} is of the kind {kind}; expected numbers or text, so convert "
         f"it, or leave it out with --ignore-column {series.name}."
@@ -137,7 +144,7 @@ def _all_numbers(series: pl.Series) -> bool:
 
 
 def _without_missing(series: pl.Series) -> pl.Series:
-    return series.set(series.str.strip_chars().str.to_lowercase().is_in(MISSING), None).str.strip_chars()
+    return series.set(series.str.strip_chars().str.to_lowercase().is_in(_MISSING), None).str.strip_chars()
 
 
 def _as_numbers(series: pl.Series, where: object) -> np.ndarray[Any, Any]:
@@ -147,12 +154,12 @@ def _as_numbers(series: pl.Series, where: object) -> np.ndarray[Any, Any]:
         values: np.ndarray[Any, Any] = series.cast(pl.Float64).fill_null(np.nan).to_numpy().copy()
     except pl.exceptions.PolarsError as error:
         raise DataError(
-            f"The column {series.name!r} of {where} is not of numbers, as the model was trained with; mend it."
+            f"The column {series.name!r} of {where} is not of numbers, as the model was trained with; fix it."
         ) from error
     if np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values))[0]) + 1
         raise DataError(
-            f"Row {row} of {where} has {series.name} = {values[row - 1]}; expected finite numbers, so mend it "
+            f"Row {row} of {where} has {series.name} = {values[row - 1]}; expected finite numbers, so fix it "
             "or leave the cell empty."
         )
     return values
@@ -166,20 +173,90 @@ def _as_levels(series: pl.Series, levels: Sequence[str]) -> np.ndarray[Any, Any]
     return np.where(series.is_null().to_numpy(), -1, places).astype(np.int64)
 
 
-def _warn_of_gaps(where: object, tables: Sequence[TableDomain], classes: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class TableSummary:
+    """A table at a glance.
+
+    Args:
+        domains: a heading, then a line for each domain: its rows, and those of each class.
+        columns: a heading, then a line for each column: its kind, missing values, mean and deviation or levels,
+            and by domain how far its mean is from that of all rows, in deviations of all rows.
+        problems: what is wrong, by kind; "few rows" cannot be trained on.
+        notes: what was left out here.
+    """
+
+    domains: list[list[str]]
+    columns: list[list[str]]
+    problems: dict[str, list[str]]
+    notes: tuple[str, ...] = ()
+
+
+def summarise(data: DomainSet, most: int = _MOST_COLUMNS) -> TableSummary:
+    """A table of numbers at a glance.
+
+    Args:
+        data: from `open_table`.
+        most: further columns are left out, and a note says so.
+    """
+    tables = [domain for domain in data.domains if isinstance(domain, TableDomain)]
+    if not tables:
+        raise DataError(f"{data.name} is not a table; look at it with genie-dg data show.")
+    kinds = tables[0].columns
+    domains = [["domain", "rows", *data.classes]]
     for table in tables:
-        missing = [name for k, name in enumerate(classes) if not (table.labels == k).any()]
-        if missing:
-            warnings.warn(
-                f"The domain {table.name} of {where} has no row of {', '.join(missing[:3])}, which other "
-                "domains have; accuracy on this domain is over the classes it has.",
-                DataWarning,
-                stacklevel=4,
+        counts = np.bincount(table.labels, minlength=len(data.classes))
+        domains.append([table.name, f"{len(table):,}", *(f"{count:,}" for count in counts)])
+    lines = [_of_numbers(name, [t.numbers[:, k] for t in tables]) for k, name in enumerate(kinds.numbers)]
+    lines += [
+        _of_words(name, kinds.levels[k], [t.words[:, k] for t in tables]) for k, name in enumerate(kinds.words)
+    ]
+    heading = ["column", "kind", "missing", "mean", "deviation", *(table.name for table in tables)]
+    left = len(lines) - most
+    notes = (f"first {most} of {len(lines)} columns",) if left > 0 else ()
+    return TableSummary(domains, [heading, *lines[:most]], _problems(data, tables), notes)
+
+
+def _of_numbers(name: str, parts: Sequence[np.ndarray[Any, Any]]) -> list[str]:
+    every = np.concatenate(parts)
+    there = every[~np.isnan(every)]
+    missing = f"{len(every) - len(there):,}"
+    if not len(there):
+        return [name, "number", missing, "-", "-", *("-" for _ in parts)]
+    mean, std = float(there.mean()), float(there.std())
+    shifts = [_shift(part[~np.isnan(part)], mean, std) for part in parts]
+    return [name, "number", missing, f"{mean:.4g}", f"{std:.4g}", *shifts]
+
+
+def _shift(part: np.ndarray[Any, Any], mean: float, std: float) -> str:
+    if not len(part) or std == 0:
+        return "-"
+    return f"{(float(part.mean()) - mean) / std:+.2f}"
+
+
+def _of_words(name: str, levels: Sequence[str], parts: Sequence[np.ndarray[Any, Any]]) -> list[str]:
+    missing = sum(int((part < 0).sum()) for part in parts)
+    here = [f"{len(np.unique(part[part >= 0]))} levels" for part in parts]
+    return [name, "text", f"{missing:,}", f"{len(levels)} levels", "-", *here]
+
+
+def _problems(data: DomainSet, tables: Sequence[TableDomain]) -> dict[str, list[str]]:
+    problems: dict[str, list[str]] = {}
+    kinds = tables[0].columns
+    for table in tables:
+        if len(table) < _FEWEST:
+            problems.setdefault("few rows", []).append(
+                f"{table.name}: {len(table)}, expected {_FEWEST} or more"
             )
-    if len(tables) == 1:
-        warnings.warn(
-            f"{where} holds one domain only, {tables[0].name!r}; it can be trained on, but leaving a domain "
-            "out needs two or more.",
-            OneDomainWarning,
-            stacklevel=4,
-        )
+        for k, name in enumerate(data.classes):
+            if not (table.labels == k).any():
+                problems.setdefault("missing class", []).append(f"{table.name}: {name}")
+    for k, name in enumerate(kinds.numbers):
+        every = np.concatenate([table.numbers[:, k] for table in tables])
+        if len(np.unique(every[~np.isnan(every)])) < 2:
+            problems.setdefault("constant column", []).append(name)
+        elif missing := int(np.isnan(every).sum()):
+            problems.setdefault("missing values", []).append(f"{name}: {missing:,} of {len(every):,}")
+    for k, name in enumerate(kinds.words):
+        if len(kinds.levels[k]) > max(_FEWEST, len(data) // 2):
+            problems.setdefault("almost as many levels as rows", []).append(name)
+    return problems

@@ -6,6 +6,7 @@ of a safetensors file.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,12 +50,12 @@ def write_safetensors(path: Path, stored: ModelFile) -> None:
     # safetensors refuses tensors that share memory, as tied weights do
     weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in stored.algorithm.items()}
     described = {KEY: json.dumps(stored.facts(), sort_keys=True), "format": "pt"}
-    path.write_bytes(_library().save(weights, metadata=described))
+    path.write_bytes(optional_package("safetensors.torch").save(weights, metadata=described))
 
 
 def _safetensors(path: Path) -> Mapping[str, Any]:
     try:
-        with _library("safe_open")(str(path), framework="pt") as file:
+        with optional_package("safetensors").safe_open(str(path), framework="pt") as file:
             described = json.loads((file.metadata() or {})[KEY])
             return {**described, "algorithm": {name: file.get_tensor(name) for name in file.keys()}}  # noqa: SIM118
     except MissingPackage:
@@ -63,14 +64,11 @@ def _safetensors(path: Path) -> Mapping[str, Any]:
         raise FileError(f"{path} cannot be read as a model file ({type(error).__name__})") from error
 
 
-def _library(name: str = "") -> Any:
-    """``safetensors.torch``, or something of ``safetensors`` itself."""
+def optional_package(name: str) -> Any:
+    """A package of the extra ``export``."""
     try:
-        import safetensors
-        import safetensors.torch
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise MissingPackage(
-            'A safetensors file needs safetensors, not installed here; run pip install "genie-dg[export]" and '
-            "try again."
+            f'This needs {name}, not installed here; run pip install "genie-dg[export]" and try again.'
         ) from error
-    return getattr(safetensors, name) if name else safetensors.torch

@@ -18,7 +18,7 @@ from genie_dg.files import FileError
 from genie_dg.results.frame import load
 from genie_dg.results.render import markdown_table, percent
 from genie_dg.results.select import METHODS, Case, Choice, select
-from genie_dg.runs import folder as files
+from genie_dg.runs.folder import AVERAGE_MODEL, MODEL, model_of
 
 from ._file import read_model_file
 
@@ -78,22 +78,22 @@ def _best(case: Case, choice: Choice, method: str, averaged: dict[str, bool]) ->
         test=choice.scores,
         folder=choice.folder,
     )
-    file = weights_of(Path(choice.folder), best.step, best.averaged)
+    file = file_of_record(Path(choice.folder), best.step, best.averaged)
     note = "" if file else _not_kept(Path(choice.folder), best)
     return replace(best, file=str(file or ""), note=note)
 
 
-def weights_of(folder: Path, step: int, averaged: bool = False) -> Path | None:
+def file_of_record(folder: Path, step: int, averaged: bool = False) -> Path | None:
     """The file of a run that holds the weights of one of its records; ``None`` when they were not kept."""
     if averaged:
-        return path if (path := folder / files.AVERAGE_MODEL).is_file() else None
-    own, usual = folder / f"{Path(files.MODEL).stem}-{step}.pt", folder / files.MODEL
+        return path if (path := folder / AVERAGE_MODEL).is_file() else None
+    own, usual = folder / model_of(step), folder / MODEL
     if own.is_file():
         return own
-    return usual if kept_step(usual) == step else None
+    return usual if _kept_step(usual) == step else None
 
 
-def kept_step(path: Path) -> int | None:
+def _kept_step(path: Path) -> int | None:
     """The step of the record whose weights a file holds; ``None`` when it is not a model file of today."""
     try:
         return read_model_file(path).evaluation().step
@@ -103,13 +103,13 @@ def kept_step(path: Path) -> int | None:
 
 def _not_kept(folder: Path, best: BestModel) -> str:
     """Why there is no file, and what to do."""
-    kept = kept_step(folder / files.MODEL)
+    kept = _kept_step(folder / MODEL)
     what = "the weights of SWAD's average" if best.averaged else f"the weights of step {best.step}"
     has = "no model file" if kept is None else f"those of step {kept} only"
     return f"{what} were not kept ({folder} has {has}); train the run again with --keep all"
 
 
-def choose(folder: Path) -> Path:
+def chosen_file(folder: Path) -> Path:
     """The model file that training-domain selection names in the folder of a run, or of runs of one cell."""
     problems: list[str] = []
     frame = load(folder, problems=problems)

@@ -7,7 +7,7 @@ part of its split, in the order and batches of the training side; the accuracy i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,26 @@ import torch
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
-from genie_dg.data.domains import DataError, Domain, DomainSet, FileDomain, Labels, TableDomain
+from genie_dg.data.domains import (
+    Advance,
+    DataError,
+    Domain,
+    DomainSet,
+    FileDomain,
+    Labels,
+    TableDomain,
+    silent,
+)
+from genie_dg.data.encoding import Encoding
 from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
-from genie_dg.data.progress import Advance, silent
 from genie_dg.data.registry import is_table, open_data, refuse_columns, row_of
 from genie_dg.data.splits import splits
+from genie_dg.data.tables import open_table
 from genie_dg.statistics import mean
 
 from . import metrics
 from .model import Model
 from .pictures import Picture
-from .rows import open_rows
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,8 @@ class Evaluated:
             np.concatenate([getattr(one, name) for one in self.answers])
             for name in ("labels", "predicted", "confidence")
         )
-        table = metrics.confusion(labels, predicted, len(classes))
-        bins = metrics.reliability(confidence, labels == predicted)
+        table = metrics.confusion_counts(labels, predicted, len(classes))
+        bins = metrics.confidence_bins(confidence, labels == predicted)
         domains = [self._domain(one) for one in self.answers]
         columns = {
             "pictures": table.sum(1).tolist(),
@@ -93,7 +102,7 @@ class Evaluated:
             "data": self.data.name,
             "part": self.part,
             "pictures": len(labels),
-            "accuracy": metrics.accuracy(labels, predicted),
+            "accuracy": metrics.share_right(labels, predicted),
             "mean_over_domains": mean(one["accuracy"] for one in domains),
             "macro_f1": metrics.macro_f1(table),
             "calibration_error": metrics.calibration_error(bins),
@@ -113,12 +122,12 @@ class Evaluated:
         model, name = self.model, one.domain.name
         known = model.stored.domains if self.data.name == model.config.dataset else ()
         trained = known.index(name) in model.stored.sources if name in known else None
-        table = metrics.confusion(one.labels, one.predicted, len(model.classes))
+        table = metrics.confusion_counts(one.labels, one.predicted, len(model.classes))
         return {
             "name": name,
             "trained_on": trained,
             "pictures": len(one.labels),
-            "accuracy": metrics.accuracy(one.labels, one.predicted),
+            "accuracy": metrics.share_right(one.labels, one.predicted),
             "macro_f1": metrics.macro_f1(table),
             "by_class": metrics.recalls(table),
         }
@@ -142,7 +151,7 @@ def open_labelled(
     """
     path = Path(what)
     if model.encoding is not None:
-        return open_rows(path, model.encoding, columns)
+        return _open_rows(path, model.encoding, columns)
     if row_of(what) is not None or not path.is_dir() or is_table(path, columns):
         data = open_data(what, root, columns)
         if data.is_table:
@@ -164,13 +173,27 @@ def open_labelled(
     return DomainSet(path.resolve().name, tuple(classes), (domain,))
 
 
+def _open_rows(path: Path, encoding: Encoding, columns: Columns) -> DomainSet:
+    """A labelled table; the columns of features that the model needs must be there, others are left alone."""
+    if not path.exists():
+        raise InputError(
+            f"{path} is not there; the model was trained on a table, so name a CSV or parquet file."
+        )
+    domain, label = columns.domain or encoding.domain, columns.label or encoding.label
+    return open_table(path, Columns(domain, label), like=encoding.columns)
+
+
 def evaluate(
     model: Model, data: DomainSet, batch_size: int = EVALUATION_BATCH, progress: Advance = silent
 ) -> Evaluated:
     """The answers of a model on all samples of a set; classes are matched by their names."""
     numbers, notes = _matched(model, data)
-    kept = [np.flatnonzero(numbers[domain.labels] >= 0) for domain in data.domains]
-    return _evaluated(model, data, data.domains, kept, numbers, batch_size, progress, "all", notes)
+    rows = [np.flatnonzero(numbers[domain.labels] >= 0) for domain in data.domains]
+    answers, problems = _answers(model, zip(data.domains, rows, strict=True), batch_size, progress)
+    if not answers:
+        raise DataError(f"No picture of {data.name} can be used ({problems[0] if problems else 'it is empty'})")
+    answers = [replace(one, labels=numbers[one.labels]) for one in answers]
+    return Evaluated(model, data, tuple(answers), "all", notes, tuple(problems))
 
 
 def evaluate_as_table(model: Model, data: DomainSet, progress: Advance = silent) -> Evaluated:
@@ -193,13 +216,11 @@ def evaluate_as_table(model: Model, data: DomainSet, progress: Advance = silent)
             f"{data.digest()}; a table's number needs the files of the run."
         )
     parts = splits(data, config.trial_seed)
-    domains = [data.domains[k] for k in config.test_domains]
-    rows = [parts[k].inside for k in config.test_domains]
-    numbers = np.arange(len(data.classes))
-    found = _evaluated(model, data, domains, rows, numbers, EVALUATION_BATCH, progress, "table", ())
-    if found.problems:
-        raise DataError(found.problems[0])
-    return found
+    chosen = [(data.domains[k], parts[k].inside) for k in config.test_domains]
+    answers, problems = _answers(model, chosen, EVALUATION_BATCH, progress)
+    if problems:
+        raise DataError(problems[0])
+    return Evaluated(model, data, tuple(answers), "table")
 
 
 def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
@@ -209,42 +230,33 @@ def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
     strange = [name for name in data.classes if name not in known]
     if len(strange) == len(data.classes):
         raise InputError(
-            f"The model knows {_few(model.classes)}, and {data.name} has {_few(data.classes)}; classes are "
-            "matched by name, so rename the folders."
+            f"The model knows {_first_names(model.classes)}, and {data.name} has "
+            f"{_first_names(data.classes)}; classes are matched by name, so rename the folders."
         )
     if not strange:
         return numbers, ()
     left = sum(int((numbers[domain.labels] < 0).sum()) for domain in data.domains)
-    return numbers, (f"The model does not know {_few(strange)}; {left} pictures are left out.",)
+    return numbers, (f"The model does not know {_first_names(strange)}; {left} pictures are left out.",)
 
 
-def _few(names: Sequence[str], most: int = 6) -> str:
+def _first_names(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _evaluated(
-    model: Model,
-    data: DomainSet,
-    domains: Sequence[Domain],
-    rows: Sequence[Labels],
-    numbers: Labels,
-    batch_size: int,
-    progress: Advance,
-    part: str,
-    notes: tuple[str, ...],
-) -> Evaluated:
+def _answers(
+    model: Model, chosen: Iterable[tuple[Domain, Labels]], batch_size: int, progress: Advance
+) -> tuple[list[Answers], list[str]]:
+    """The answers on some samples of each domain, where there are any, and what cannot be read."""
     answers, problems = [], []
-    for domain, positions in zip(domains, rows, strict=True):
+    for domain, positions in chosen:
         one, unread = answer(model, domain, positions, batch_size, progress)
         problems += unread
         if len(one.positions):
-            answers.append(replace(one, labels=numbers[one.labels]))
-    if not answers:
-        raise DataError(f"No picture of {data.name} can be used ({problems[0] if problems else 'it is empty'})")
-    return Evaluated(model, data, tuple(answers), part, notes, tuple(problems))
+            answers.append(one)
+    return answers, problems
 
 
-def seen_by(model: Model, domain: Domain) -> Callable[[int], Picture]:
+def _reader(model: Model, domain: Domain) -> Callable[[int], Picture]:
     """How the samples of a domain are read for a model: rows of a table as it encodes them."""
     if model.encoding is None or not isinstance(domain, TableDomain):
         return domain.read
@@ -258,7 +270,7 @@ def answer(
     """The answers on some samples of a domain, whose own labels they keep, and what cannot be read."""
     kept: list[int] = []
     predicted, confidence, problems = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], []
-    for batch in model.batches(positions.tolist(), seen_by(model, domain), batch_size):
+    for batch in model.batches(positions.tolist(), _reader(model, domain), batch_size):
         kept += batch.items
         predicted.append(batch.logits.argmax(1).numpy())
         confidence.append(torch.softmax(batch.logits.double(), 1).amax(1).numpy())

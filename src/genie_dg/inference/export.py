@@ -7,7 +7,6 @@ the output is logits.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import warnings
@@ -20,21 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genie_dg.check import InputError, MissingPackage, folder, one_of
+from genie_dg.check import InputError, folder, one_of
 from genie_dg.files import FileError
 
-from ._file import SAFETENSORS, read_model_file, write_safetensors
+from ._file import SAFETENSORS, optional_package, read_model_file, write_safetensors
 from .model import Model
 from .pictures import Picture
 
 TOLERANCE = 1e-4
 """The largest difference of a logit, relative to the largest logit where that is above 1."""
-RANDOM = 8
+_RANDOM_PICTURES = 8
 """Random pictures that an export is checked on when none are given."""
-SIZES = (1, 3)
+_BATCH_SIZES = (1, 3)
 """Batches of these sizes are compared besides the whole one: the batch must stay free."""
 
-Run = Callable[[Tensor], Tensor]
+_Run = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,16 @@ def export(model: Model, to: str, path: Path, pictures: Sequence[Picture] = ()) 
 
     Args:
         model: on the CPU.
-        to: one of `FORMS`.
+        to: one of `EXPORT_FORMS`.
         path: the file to write.
         pictures: to compare on; without any, random ones are drawn.
     """
-    one_of("form", to, FORMS)
+    one_of("form", to, EXPORT_FORMS)
     folder(path.parent, "name a file in a folder that is there")
     images = _images(model, pictures)
     part = path.with_name(f"{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
-        run = FORMS[to].write(model, part)
+        run = EXPORT_FORMS[to].write(model, part)
         difference = _difference(model, run, images)
         part.replace(path)
     except OSError as error:
@@ -85,17 +84,17 @@ def export(model: Model, to: str, path: Path, pictures: Sequence[Picture] = ()) 
 def _images(model: Model, pictures: Sequence[Picture]) -> Tensor:
     if pictures:
         return model.normalised(torch.stack([model.sample(picture) for picture in pictures]))
-    shape = RANDOM, model.stored.channels, model.stored.size, model.stored.size
+    shape = _RANDOM_PICTURES, model.stored.channels, model.stored.size, model.stored.size
     generator = torch.Generator().manual_seed(0)
     if model.stored.table is not None:
         return torch.randn(shape, generator=generator)
     return model.normalised(torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8))
 
 
-def _difference(model: Model, run: Run, images: Tensor) -> float:
+def _difference(model: Model, run: _Run, images: Tensor) -> float:
     """The largest difference over batches of several sizes; too large a one is refused."""
     largest = 0.0
-    for size in {len(images), *(size for size in SIZES if size <= len(images))}:
+    for size in {len(images), *(size for size in _BATCH_SIZES if size <= len(images))}:
         expected, got = model.logits(images[:size]), run(images[:size])
         if expected.shape != got.shape or not _close(expected, got):
             far = "another shape" if expected.shape != got.shape else f"{(expected - got).abs().max():.2g}"
@@ -144,9 +143,9 @@ def _example(model: Model) -> Tensor:
     return torch.zeros(2, model.stored.channels, size, size)  # 2: a batch of 1 would be taken as fixed
 
 
-def _onnx(model: Model, path: Path) -> Run:
+def _onnx(model: Model, path: Path) -> _Run:
     for package in ("onnx", "onnxscript", "onnxruntime"):
-        _need(package)
+        optional_package(package)
     with warnings.catch_warnings(), _refusal(model, "onnx"):
         warnings.simplefilter("ignore")  # the exporter warns of its own internals
         program: Any = torch.onnx.export(
@@ -160,11 +159,11 @@ def _onnx(model: Model, path: Path) -> Run:
         )
         program.model.metadata_props["genie_dg"] = json.dumps(description(model))
         program.save(str(path), external_data=False)
-    session = _need("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = optional_package("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-def _torchscript(model: Model, path: Path) -> Run:
+def _torchscript(model: Model, path: Path) -> _Run:
     extra = {"genie_dg.json": json.dumps(description(model))}
     with warnings.catch_warnings(), torch.no_grad(), _refusal(model, "torchscript"):
         warnings.simplefilter("ignore")  # deprecated, and still what many C++ programs load
@@ -181,7 +180,7 @@ def _torchscript(model: Model, path: Path) -> Run:
     return run
 
 
-def _safetensors(model: Model, path: Path) -> Run:
+def _safetensors(model: Model, path: Path) -> _Run:
     write_safetensors(path, model.stored)
     return Model(read_model_file(path), path).logits
 
@@ -201,25 +200,15 @@ def _refusal(model: Model, form: str) -> Iterator[None]:
         ) from error
 
 
-def _need(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f"Export to ONNX needs {package}, not installed here; "
-            'run pip install "genie-dg[export]" and try again.'
-        ) from error
-
-
 @dataclass(frozen=True)
 class Form:
     """One form: how it is written and run, and how its files end."""
 
-    write: Callable[[Model, Path], Run]
+    write: Callable[[Model, Path], _Run]
     ending: str
 
 
-FORMS = {
+EXPORT_FORMS = {
     "onnx": Form(_onnx, ".onnx"),
     "torchscript": Form(_torchscript, ".torchscript.pt"),
     "safetensors": Form(_safetensors, SAFETENSORS),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from genie_dg.statistics import mean, total
 
-BINS = 15
+CALIBRATION_BINS = 15
 """Of the expected calibration error, as in Guo et al., On Calibration of Modern Neural Networks, ICML 2017."""
 
 Ints = NDArray[np.int64]
@@ -39,10 +39,10 @@ class Bin:
     accuracy: float | None
 
 
-def confusion(labels: Ints, predicted: Ints, classes: int) -> Ints:
+def confusion_counts(labels: Ints, predicted: Ints, classes: int) -> Ints:
     """``[i, k]``: how many samples of class i were taken for class k.
 
-    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
+    >>> confusion_counts(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]
     """
     counts = np.bincount(labels * classes + predicted, minlength=classes * classes)
@@ -50,7 +50,7 @@ def confusion(labels: Ints, predicted: Ints, classes: int) -> Ints:
     return table
 
 
-def accuracy(labels: Ints, predicted: Ints) -> float:
+def share_right(labels: Ints, predicted: Ints) -> float:
     """The share of right predictions."""
     return int((labels == predicted).sum()) / len(labels)
 
@@ -80,7 +80,7 @@ def macro_f1(table: Ints) -> float:
     return mean(scores)
 
 
-def reliability(confidence: Floats, right: NDArray[np.bool_], bins: int = BINS) -> list[Bin]:
+def confidence_bins(confidence: Floats, right: NDArray[np.bool_], bins: int = CALIBRATION_BINS) -> list[Bin]:
     """Samples by confidence: how sure the model was, and how often it was right."""
     edges = [b / bins for b in range(bins + 1)]
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)

@@ -19,18 +19,21 @@ from PIL import Image
 from torch import Tensor, nn
 
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.bench.assemble import EVALUATION_BATCH, build_algorithm
+from genie_dg.bench.assemble import EVALUATION_BATCH
+from genie_dg.bench.build import build_algorithm
 from genie_dg.check import whole_number
 from genie_dg.data.domains import DataError
 from genie_dg.data.encoding import encoding_from
-from genie_dg.data.threads import shared_workers
+from genie_dg.data.place import Scale, shared_workers
 from genie_dg.files import FileError
 from genie_dg.runs.model_file import ModelFile
 from genie_dg.runs.record import Record
 
-from .pictures import Picture, normalised, sample_of
+from ._file import read_model_file
+from .best import chosen_file
+from .pictures import Picture, sample_of
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,12 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Batch(Generic[Item]):
+class AnsweredBatch(Generic[_Item]):
     """Items whose pictures could be read, their logits ``[n, classes]``, and a sentence for each other item."""
 
-    items: list[Item]
+    items: list[_Item]
     logits: Tensor
-    problems: list[tuple[Item, str]]
+    problems: list[tuple[_Item, str]]
 
 
 class Logits(nn.Module):
@@ -112,7 +115,7 @@ class Model:
 
     def normalised(self, samples: Tensor) -> Tensor:
         """A batch of samples as the network sees it."""
-        return normalised(samples, as_is=self.stored.mean is None)
+        return Scale(self.stored.mean is not None)(samples.clone())
 
     def sample(self, picture: Picture) -> Tensor:
         """One picture before it is normalised."""
@@ -145,8 +148,8 @@ class Model:
         return logits, seen[-1] if seen else logits
 
     def batches(
-        self, items: Iterable[Item], read: Callable[[Item], Picture], batch_size: int = EVALUATION_BATCH
-    ) -> Iterator[Batch[Item]]:
+        self, items: Iterable[_Item], read: Callable[[_Item], Picture], batch_size: int = EVALUATION_BATCH
+    ) -> Iterator[AnsweredBatch[_Item]]:
         """Logits of pictures that are read as they are needed, batch by batch.
 
         A picture that cannot be read takes no place in a batch; its sentence is in ``problems`` instead.
@@ -159,14 +162,14 @@ class Model:
         whole_number("batch_size", batch_size)
         workers, waiting = shared_workers(), iter(items)
 
-        def sample(item: Item) -> tuple[Item, Tensor | DataError]:
+        def sample(item: _Item) -> tuple[_Item, Tensor | DataError]:
             try:
                 return item, self.sample(read(item))
             except DataError as problem:
                 return item, problem
 
-        good: list[tuple[Item, Tensor]] = []
-        problems: list[tuple[Item, str]] = []
+        good: list[tuple[_Item, Tensor]] = []
+        problems: list[tuple[_Item, str]] = []
         while some := list(islice(waiting, batch_size - len(good))):
             for item, result in workers.map(sample, some):
                 if isinstance(result, DataError):
@@ -179,11 +182,13 @@ class Model:
         if good or problems:
             yield self._batch(good, problems)
 
-    def _batch(self, good: Sequence[tuple[Item, Tensor]], problems: Sequence[tuple[Item, str]]) -> Batch[Item]:
+    def _batch(
+        self, good: Sequence[tuple[_Item, Tensor]], problems: Sequence[tuple[_Item, str]]
+    ) -> AnsweredBatch[_Item]:
         if not good:
-            return Batch([], torch.empty(0, len(self.classes)), list(problems))
+            return AnsweredBatch([], torch.empty(0, len(self.classes)), list(problems))
         images = self.normalised(torch.stack([sample for _, sample in good]))
-        return Batch([item for item, _ in good], self.logits(images), list(problems))
+        return AnsweredBatch([item for item, _ in good], self.logits(images), list(problems))
 
     def probabilities(self, pictures: Iterable[Picture], batch_size: int = EVALUATION_BATCH) -> Tensor:
         """The probability of each class for each picture, ``[n, classes]``; a broken picture is refused."""
@@ -249,7 +254,7 @@ def _built(stored: ModelFile, path: Path) -> Algorithm:
     config = stored.config
     frozen = config.pretrained if config.freeze_statistics is None else config.freeze_statistics
     plain = replace(config, pretrained=False, weights_digest="", freeze_statistics=frozen)
-    algorithm = build_algorithm(plain, len(stored.classes), stored.channels, stored.size, len(stored.sources))
+    algorithm = build_algorithm(plain, len(stored.classes), (stored.channels, stored.size), len(stored.sources))
     try:
         algorithm.load_state_dict(dict(stored.algorithm))
     except RuntimeError as error:
@@ -258,3 +263,17 @@ def _built(stored: ModelFile, path: Path) -> Algorithm:
             f"({str(error).splitlines()[-1].strip().rstrip('.')}); use the version of genie-dg that wrote them."
         ) from error
     return algorithm
+
+
+def load_model(path: str | Path, device: torch.device | str = "cpu") -> Model:
+    """A trained model, ready to predict.
+
+    Args:
+        path: a model file (``model.pt``, ``swad.pt``, ``*.safetensors``); the folder of a run, of which the
+            record that training-domain selection chooses is taken; or a folder of runs that all compete for one
+            cell of a table, of which the selected one is taken.
+        device: where it computes. On a CPU, predictions equal the evaluation during training to the bit.
+    """
+    path = Path(path)
+    file = chosen_file(path) if path.is_dir() else path
+    return Model(read_model_file(file), file, device)

@@ -1,14 +1,14 @@
 """From a picture in any form to what the network saw in training: one rule, the training side's own code.
 
-Files are decoded by `genie_dg.data.decode` (RGB, no EXIF rotation), resized by `EvalSpec` and normalised by
-`Evaluation`, so the numbers are those of an evaluation during training, to the bit.
+Files are decoded by `genie_dg.data.domains.decode` (RGB, no EXIF rotation) and resized by `EvalSpec`, and
+`Model.normalised` scales them, so the numbers are those of an evaluation during training, to the bit.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,10 +20,10 @@ from torch import Tensor
 from genie_dg.check import short
 from genie_dg.data.cache import EvalSpec
 from genie_dg.data.contact_sheet import as_rgb
-from genie_dg.data.decode import decode
-from genie_dg.data.domains import DataError, TensorDomain
+from genie_dg.data.domains import DataError, decode
+from genie_dg.data.encoding import Encoding
 from genie_dg.data.image_folders import is_picture, is_skipped
-from genie_dg.data.loaders import Evaluation
+from genie_dg.data.tables import read_rows
 
 Picture: TypeAlias = "str | Path | Image.Image | np.ndarray[Any, Any] | Tensor"
 """A path; a Pillow image; an array [height, width] or [height, width, channels]; a tensor [channels, height,
@@ -80,18 +80,6 @@ def image_of(picture: Picture) -> Image.Image:
     )
 
 
-def normalised(samples: Tensor, as_is: bool = False) -> Tensor:
-    """A batch of samples as the network sees it, by the code that evaluates during training.
-
-    Args:
-        samples: what `sample_of` made.
-        as_is: they are not pictures, and are not normalised as such.
-    """
-    labels = np.zeros(len(samples), dtype=np.int64)
-    ((images, _),) = Evaluation(TensorDomain("pictures", samples, labels, as_is), batch_size=len(samples))
-    return images
-
-
 def thumbnail(picture: Picture, side: int) -> Image.Image:
     """A small RGB copy to look at, at most ``side`` pixels wide and high; tiny images are enlarged."""
     image = as_rgb(picture) if isinstance(picture, Tensor) else image_of(picture).convert("RGB")
@@ -102,7 +90,7 @@ def thumbnail(picture: Picture, side: int) -> Image.Image:
     return image
 
 
-def listed(words: Iterable[str]) -> list[Path]:
+def picture_files(words: Iterable[str]) -> list[Path]:
     """The pictures that a person names: files, folders with all pictures below them, patterns as ``*.png``.
 
     A name that is nothing of these stays in the list, and reading it says so. A picture named twice counts
@@ -123,8 +111,20 @@ def listed(words: Iterable[str]) -> list[Path]:
 
 def _below(folder: Path) -> list[Path]:
     """Pictures below a folder, without hidden folders, sorted."""
-    found = []
+    paths: list[Path] = []
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_skipped(name))
-        found += [Path(where, name) for name in sorted(names) if is_picture(name)]
-    return found
+        paths += [Path(where, name) for name in sorted(names) if is_picture(name)]
+    return paths
+
+
+def inputs_of_rows(files: Sequence[str | Path], encoding: Encoding) -> dict[str, Tensor]:
+    """What a model of a table sees of each row of some tables, by ``file:row``; rows count from 1, without the
+    header.
+    """
+    inputs = {}
+    for file in files:
+        table = read_rows(file, encoding.columns)
+        seen = encoding.inputs(table)
+        inputs.update({f"{file}:{row}": seen[k] for k, row in enumerate(table.rows)})
+    return inputs

@@ -10,48 +10,114 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from genie_dg import __version__
 from genie_dg.check import InputError
-from genie_dg.data.decode import decode_bytes
-from genie_dg.data.domains import DataError
+from genie_dg.data.domains import Advance, DataError, Domain, DomainSet, decode_bytes, silent
 
 from .model import Model
-from .nearest import Examples
 from .pictures import thumbnail
 
 HOST = "127.0.0.1"
-MOST_BYTES = 20 * 2**20
+MOST_PICTURE_BYTES = 20 * 2**20
 """Of a picture that is sent."""
 MOST_PIXELS = 40_000_000
-SIDE = 160
+_SIDE = 160
 """Of the training pictures on the page, in pixels."""
-SHOWN = 10
+_SHOWN = 10
 """Classes that are shown at most."""
-STATIC = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript")}
-STATIC |= {"/page.css": ("page.css", "text/css")}
-POLICY = (
+_STATIC = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript")}
+_STATIC |= {"/page.css": ("page.css", "text/css")}
+_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
 )
-POLICY += "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_POLICY += "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-class Refused(Exception):
+MOST_EXAMPLES = 2000
+"""Pictures in an index; of a larger set as many are taken, evenly."""
+_INDEX_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A training picture: its place in the index, whose it is, and the cosine of its features."""
+
+    place: int
+    domain: str
+    label: str
+    cosine: float
+
+
+class Examples:
+    """An index of pictures, by the features of a model.
+
+    Args:
+        model: whose features.
+        data: the pictures.
+        most: how many are taken at most.
+        progress: called with the number of pictures done.
+    """
+
+    def __init__(
+        self, model: Model, data: DomainSet, most: int = MOST_EXAMPLES, progress: Advance = silent
+    ) -> None:
+        every = [(domain, k) for domain in data.domains for k in range(len(domain))]
+        chosen = np.unique(np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int))
+        self.classes, self.total = data.classes, len(every)
+        self.samples: list[tuple[Domain, int]] = []
+        self.problems: list[str] = []
+        rows = []
+        for start in range(0, len(chosen), _INDEX_BATCH):
+            some = [every[k] for k in chosen[start : start + _INDEX_BATCH]]
+            samples = [sample for one in some if (sample := self._sample(model, *one)) is not None]
+            if samples:
+                rows.append(model.logits_and_features(model.normalised(torch.stack(samples)))[1])
+            progress(len(some))
+        if not rows:
+            raise DataError(f"No picture of {data.name} can be read ({self.problems[0]}); name other examples.")
+        self.features = normalize(torch.cat(rows).flatten(1))
+
+    def _sample(self, model: Model, domain: Domain, index: int) -> Tensor | None:
+        try:
+            sample = model.sample(domain.read(index))
+        except DataError as problem:
+            self.problems.append(str(problem))
+            return None
+        self.samples.append((domain, index))
+        return sample
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def nearest(self, features: Tensor, count: int = 6) -> list[Neighbour]:
+        """The pictures whose features have the largest cosine with those of one picture, the nearest first."""
+        cosines = self.features @ normalize(features.flatten(), dim=0)
+        order = torch.argsort(cosines, descending=True, stable=True)[:count].tolist()
+        return [self._neighbour(place, float(cosines[place])) for place in order]
+
+    def _neighbour(self, place: int, cosine: float) -> Neighbour:
+        domain, index = self.samples[place]
+        return Neighbour(place, domain.name, self.classes[int(domain.labels[index])], cosine)
+
+
+class _Refusal(Exception):
     """A request that is answered with a sentence: status and text."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
-
-
-LAST_ANSWERS = 5.0
-"""Seconds that answers have when the server is closed."""
 
 
 class Server(ThreadingHTTPServer):
@@ -63,11 +129,10 @@ class Server(ThreadingHTTPServer):
         examples: an index of training pictures, where the page is to show the nearest ones.
     """
 
-    daemon_threads = True
+    daemon_threads = False  # server_close waits for answers: Python would end in the middle of torch
 
     def __init__(self, model: Model, port: int, examples: Examples | None = None) -> None:
         self.model, self.examples, self.one_at_a_time = model, examples, Lock()
-        self._answering: list[Thread] = []
         try:
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as error:
@@ -77,22 +142,6 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://{HOST}:{self.server_port}/"
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, which `server_close` knows of."""
-        thread = Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        self._answering = [*(one for one in self._answering if one.is_alive()), thread]
-        thread.start()
-
-    def server_close(self) -> None:
-        """Close, and give answers that are under way a moment.
-
-        Python ends the process for a thread that it stops inside torch ("terminate called without an active
-        exception"), so that Ctrl-C right after an answer looked like a crash.
-        """
-        super().server_close()
-        for thread in self._answering:
-            thread.join(LAST_ANSWERS / len(self._answering))
-
     def predict(self, data: bytes) -> dict[str, Any]:
         """What the page shows of a picture."""
         picture = decode_bytes(data, "The picture", MOST_PIXELS)
@@ -101,7 +150,7 @@ class Server(ThreadingHTTPServer):
             logits, features = self.model.logits_and_features(images)
         (prediction,) = self.model.ranked(logits)
         near = [] if self.examples is None else self.examples.nearest(features[0])
-        shown = [{"name": name, "probability": value} for name, value in prediction.top(SHOWN)]
+        shown = [{"name": name, "probability": value} for name, value in prediction.top(_SHOWN)]
         return {"classes": shown, "nearest": [asdict(one) for one in near]}
 
 
@@ -111,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     server_version = f"genie-dg/{__version__}"
     sys_version = ""
-    timeout = 30
+    timeout = 10  # of a client that sends nothing
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -122,9 +171,9 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, work: Callable[[], None]) -> None:
         try:
             if self.headers.get("Host", "") not in self._hosts():
-                raise Refused(HTTPStatus.FORBIDDEN, f"This server answers on {self.server.address} only.")
+                raise _Refusal(HTTPStatus.FORBIDDEN, f"This server answers on {self.server.address} only.")
             work()
-        except Refused as refusal:
+        except _Refusal as refusal:
             self.close_connection = True  # what the client still sends is not read
             self._json({"problem": str(refusal)}, refusal.status)
         except DataError as problem:
@@ -136,8 +185,8 @@ class Handler(BaseHTTPRequestHandler):
         return {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
 
     def _get(self) -> None:
-        if self.path in STATIC:
-            name, kind = STATIC[self.path]
+        if self.path in _STATIC:
+            name, kind = _STATIC[self.path]
             page = files("genie_dg.inference").joinpath("web", name).read_bytes()
             self._send(page, f"{kind}; charset=utf-8")
         elif self.path == "/model":
@@ -147,29 +196,29 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path.startswith("/example/"):
             self._send(self._example(self.path.removeprefix("/example/")), "image/jpeg")
         else:
-            raise Refused(
+            raise _Refusal(
                 HTTPStatus.NOT_FOUND, f"There is nothing at this address; open {self.server.address}."
             )
 
     def _example(self, number: str) -> bytes:
         samples = [] if self.server.examples is None else self.server.examples.samples
         if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number) < len(samples)):
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no example of this number.")
+            raise _Refusal(HTTPStatus.NOT_FOUND, "There is no example of this number.")
         domain, index = samples[int(number)]
         file = io.BytesIO()
-        thumbnail(domain.read(index), SIDE).save(file, "JPEG", quality=85)
+        thumbnail(domain.read(index), _SIDE).save(file, "JPEG", quality=85)
         return file.getvalue()
 
     def _post(self) -> None:
         if self.path != "/predict":
-            raise Refused(HTTPStatus.NOT_FOUND, "Pictures are sent to /predict.")
+            raise _Refusal(HTTPStatus.NOT_FOUND, "Pictures are sent to /predict.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "The length of the picture was not given.")
-        if len(length) > 12 or int(length) > MOST_BYTES:
-            raise Refused(
+            raise _Refusal(HTTPStatus.LENGTH_REQUIRED, "The length of the picture was not given.")
+        if len(length) > 12 or int(length) > MOST_PICTURE_BYTES:
+            raise _Refusal(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The picture is larger than {MOST_BYTES // 2**20} MB; make it smaller.",
+                f"The picture is larger than {MOST_PICTURE_BYTES // 2**20} MB; make it smaller.",
             )
         self._json(self.server.predict(self.rfile.read(int(length))))
 
@@ -180,7 +229,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", POLICY)
+        self.send_header("Content-Security-Policy", _POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

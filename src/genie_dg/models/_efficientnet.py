@@ -13,16 +13,19 @@ from efficientnet_lite_pytorch.utils import Conv2dDynamicSamePadding  # type: ig
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._fast_layers import can_serve, channels_last, clamp_convolve_clamp, convolve, convolve_and_bias
+from ._fast_layers import channels_last, clamp_convolve_clamp, convolve, convolve_and_bias, serves_layers
 
-KINDS = (Conv2dDynamicSamePadding, nn.BatchNorm2d, nn.ReLU6)
+_PLAIN_LAYERS = (Conv2dDynamicSamePadding, nn.BatchNorm2d, nn.ReLU6)
 """The layers of a block; others, such as those that adapters put in their place, are called."""
 
 
-def is_plain(modules: Iterable[nn.Module]) -> bool:
-    """Whether nobody would notice that these are not called: usual layers, no hooks, statistics fixed."""
+def has_no_hooks(modules: Iterable[nn.Module]) -> bool:
+    """Whether modules are the network's own layers, without hooks, and with fixed statistics.
+
+    Then another code may compute what they compute without calling them.
+    """
     return all(
-        type(m) in KINDS
+        type(m) in _PLAIN_LAYERS
         and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
         and not (m.training and isinstance(m, nn.BatchNorm2d))
         for m in modules
@@ -30,12 +33,12 @@ def is_plain(modules: Iterable[nn.Module]) -> bool:
 
 
 @final
-class Block(MBConvBlock):  # type: ignore[misc]
-    """An inverted residual block; made from one of the package's by `Network`."""
+class LiteBlock(MBConvBlock):  # type: ignore[misc]
+    """An inverted residual block; made from one of the package's by `LiteNetwork`."""
 
     def forward(self, inputs: Tensor, drop_connect_rate: float | None = None) -> Tensor:
         """As in the package, whose code serves where C does not."""
-        if drop_connect_rate or not (can_serve(inputs, self._bn1.weight) and is_plain(self.children())):
+        if drop_connect_rate or not (serves_layers(inputs, self._bn1.weight) and has_no_hooks(self.children())):
             y: Tensor = super().forward(inputs, drop_connect_rate)
             return y
         args = self._block_args
@@ -48,19 +51,19 @@ class Block(MBConvBlock):  # type: ignore[misc]
 
 
 @final
-class Network(EfficientNet):  # type: ignore[misc]
+class LiteNetwork(EfficientNet):  # type: ignore[misc]
     """The network, with parameters and buffers under the package's names."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for block in self._blocks:
-            block.__class__ = Block  # the same children and attributes, another forward
+            block.__class__ = LiteBlock  # the same children and attributes, another forward
 
     def extract_features(self, inputs: Tensor) -> Tensor:
         """As in the package; batch norms of stem and head are folded into their convolutions."""
         outer = (self._conv_stem, self._bn0, self._conv_head, self._bn1, self._swish)
         if self._global_params.drop_connect_rate or not (
-            can_serve(inputs, self._bn0.weight) and is_plain(outer)
+            serves_layers(inputs, self._bn0.weight) and has_no_hooks(outer)
         ):
             features: Tensor = super().extract_features(inputs)
             return features

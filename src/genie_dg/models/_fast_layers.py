@@ -24,9 +24,9 @@ from torch.nn import functional as F
 
 from genie_dg import _c_library
 
-SOURCE = Path(__file__).with_name("_fast_layers.c")
-FLAGS = ("-ffp-contract=fast",)
-LANES = 8
+_SOURCE = Path(__file__).with_name("_fast_layers.c")
+_FLAGS = ("-ffp-contract=fast",)
+_LANES = 8
 """Channels that C takes at a time."""
 
 LARGEST_KERNEL = 16
@@ -43,7 +43,7 @@ class _Shape(ctypes.Structure):
     )
 
 
-class Library(NamedTuple):
+class _Library(NamedTuple):
     """The functions of the C file."""
 
     group: Callable[..., int]
@@ -52,20 +52,20 @@ class Library(NamedTuple):
 
 
 @functools.cache
-def library() -> Library | None:
-    """The library, built if need be; None where it cannot be had."""
-    return _c_library.load(SOURCE, _bind, FLAGS)
+def layer_library() -> _Library | None:
+    """The layer_library, built if need be; None where it cannot be had."""
+    return _c_library.load_library(_SOURCE, _bind, _FLAGS)
 
 
-def _bind(loaded: ctypes.CDLL) -> Library:
+def _bind(loaded: ctypes.CDLL) -> _Library:
     address, threads = ctypes.c_void_p, ctypes.c_int32
     loaded.genie_group.argtypes, loaded.genie_group.restype = [address], ctypes.c_int64
     for function, arrays in ((loaded.genie_depthwise, 5), (loaded.genie_depthwise_backward, 9)):
         function.argtypes, function.restype = [address, *[address] * arrays, threads], None
-    return Library(loaded.genie_group, loaded.genie_depthwise, loaded.genie_depthwise_backward)
+    return _Library(loaded.genie_group, loaded.genie_depthwise, loaded.genie_depthwise_backward)
 
 
-def can_serve(x: Tensor, weight: Tensor) -> bool:
+def serves_layers(x: Tensor, weight: Tensor) -> bool:
     """Whether C may compute a layer with this input."""
     return (
         type(x) is Tensor
@@ -80,7 +80,7 @@ def can_serve(x: Tensor, weight: Tensor) -> bool:
         )
         and not torch._C._are_functorch_transforms_active()
         and torch.autograd.forward_ad._current_level < 0
-        and library() is not None
+        and layer_library() is not None
     )
 
 
@@ -127,7 +127,7 @@ def clamp_convolve_clamp(
     weight, bias = folded(convolution, norm)
     shift = torch.zeros_like(bias) if shift is None else shift
     stride = convolution.stride[0]
-    if weight.shape[-1] > LARGEST_KERNEL or x.shape[1] % LANES:
+    if weight.shape[-1] > LARGEST_KERNEL or x.shape[1] % _LANES:
         return plain_middle(x, shift, weight, bias, stride)
     y: Tensor = _Middle.apply(channels_last(x), shift, weight, bias, stride)
     return y
@@ -158,7 +158,7 @@ class _Middle(torch.autograd.Function):
         )
         ctx.stride, ctx.reach = stride, (first, end)
         y = torch.empty((n, channels, rows, columns), memory_format=torch.channels_last)
-        called = library()
+        called = layer_library()
         assert called is not None
         taps = _by_tap(weight, first, end)
         addresses = (t.data_ptr() for t in (x, shift, taps, bias, y))
@@ -174,7 +174,7 @@ class _Middle(torch.autograd.Function):
         x, shift, weight, _ = inputs
         g = channels_last(g)
         taps = _by_tap(weight, *ctx.reach)
-        called, shape = library(), ctypes.byref(ctx.shape)
+        called, shape = layer_library(), ctypes.byref(ctx.shape)
         assert called is not None
         groups, channels = -(-len(x) // called.group(shape)), len(weight)
         gx, gw = torch.empty_like(x), torch.empty(groups, *taps.shape)

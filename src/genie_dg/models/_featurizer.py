@@ -81,10 +81,18 @@ class BackboneRow:
     flat: bool = False
 
 
+def expected_normalisation(channels: int) -> tuple[Sequence[float], Sequence[float]] | None:
+    """The mean and deviation with which every backbone here expects its pictures normalised.
+
+    None: pixels from 0 to 1 as they are, for all numbers of channels but 3.
+    """
+    return (IMAGENET_MEAN, IMAGENET_STD) if channels == len(IMAGENET_MEAN) else None
+
+
 class Renormalised(nn.Module):
     """A network that was trained with another mean m and deviation s than ImageNet's.
 
-    The images are normalised with ImageNet's, x = (pixel - mean) / std, and the network sees
+    The images are normalised as `expected_normalisation` says, x = (pixel - mean) / std, and the network sees
     (pixel - m) / s = x * std / s + (mean - m) / s. Channel c takes the numbers of colour c % 3. The step is
     kept apart from the first convolution because the zeros that pad its border stand for a pixel of value m.
 
@@ -106,9 +114,10 @@ class Renormalised(nn.Module):
     def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float], channels: int) -> None:
         super().__init__()
         self.network = network
+        given_mean, given_std = expected_normalisation(channels) or ((0.0,), (1.0,))
         colours = [c % 3 for c in range(channels)]
-        scale = [IMAGENET_STD[c] / std[c % len(std)] for c in colours]
-        shift = [(IMAGENET_MEAN[c] - mean[c % len(mean)]) / std[c % len(std)] for c in colours]
+        scale = [given_std[c % len(given_std)] / std[c % len(std)] for c in colours]
+        shift = [(given_mean[c % len(given_mean)] - mean[c % len(mean)]) / std[c % len(std)] for c in colours]
         for name, values in (("scale", scale), ("shift", shift)):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 

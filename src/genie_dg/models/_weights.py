@@ -1,4 +1,4 @@
-"""Weights from files: read them, fit them to a number of channels, load them or say why not."""
+"""Weights from files: read them, fit them to a number of channels, load_weights them or say why not."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def copy_channels(weight: Tensor, channels: int) -> Tensor:
     return weight[:, torch.arange(channels) % 3].clone()
 
 
-def load(
+def load_weights(
     module: nn.Module,
     request: BackboneRequest,
     name: str,
@@ -80,7 +80,7 @@ def load(
     """Load the weights that a request asks for, if any, into a featurizer, and say whether it did.
 
     Args:
-        module: what to load into.
+        module: what to load_weights into.
         request: names the file, or asks for the published weights.
         name: of the backbone, for messages.
         published: returns the published state dict of the same network, with or without its head.

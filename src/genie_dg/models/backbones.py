@@ -31,4 +31,4 @@ def find_backbone(name: str) -> BackboneRow:
 
 def listing() -> list[tuple[str, str]]:
     """The name of each backbone, and one line about it; all models of timm together."""
-    return [*((row.name, row.summary) for row in BACKBONES.values()), timm_model.LISTED]
+    return [*((row.name, row.summary) for row in BACKBONES.values()), timm_model.TIMM_LISTING]

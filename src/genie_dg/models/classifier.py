@@ -148,9 +148,9 @@ class Classifier(Network):
 
     def _module_at(self, point: str) -> nn.Module:
         if point not in self._paths:
-            known = ", ".join(self.points) if self.points else "none"
+            names = ", ".join(self.points) if self.points else "none"
             hint = did_you_mean(point, self.points)
-            raise UnknownName(f"This network has no feature point {point!r}; its points are {known}{hint}")
+            raise UnknownName(f"This network has no feature point {point!r}; its points are {names}{hint}")
         return self.featurizer.get_submodule(self._paths[point])
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ._featurizer import BackboneRequest, BackboneRow, Featurizer, Renormalised, need
-from ._weights import load, read_state
+from ._weights import load_weights, read_state
 
-MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
+_MEAN, _STD = (127 / 255,) * 3, (128 / 255,) * 3
 """The normalisation of the published weights: (pixel - 127) / 128 for pixels from 0 to 255."""
 
-STAGES = ((0, 16), (2, 24), (4, 40), (7, 80), (10, 112), (14, 192), (15, 320))
+_STAGES = ((0, 16), (2, 24), (4, 40), (7, 80), (10, 112), (14, 192), (15, 320))
 """The last block of each stage and its channels."""
 
-FEATURES = 1280
+_FEATURES = 1280
 
 
 def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
@@ -34,17 +34,19 @@ def build_efficientnet_lite0(request: BackboneRequest) -> Featurizer:
     numbers of its own.
     """
     need("efficientnet_lite0", "efficientnet_lite_pytorch", "bench")
-    from ._efficientnet import Network
+    from ._efficientnet import LiteNetwork
 
-    network: nn.Module = Network.from_name(
+    network: nn.Module = LiteNetwork.from_name(
         "efficientnet-lite0", in_channels=request.channels, image_size=None, drop_connect_rate=0.0
     )
     network._dropout, network._fc = nn.Identity(), nn.Identity()
-    pretrained = load(network, request, "efficientnet_lite0", _published, first=["_conv_stem"], head=["_fc"])
-    points = {f"stage{i}": f"network._blocks.{block}" for i, (block, _) in enumerate(STAGES, start=1)}
-    channels = {f"stage{i}": width for i, (_, width) in enumerate(STAGES, start=1)}
-    module = Renormalised(network, MEAN, STD, request.channels)
-    return Featurizer(module, FEATURES, points, channels, pretrained)
+    pretrained = load_weights(
+        network, request, "efficientnet_lite0", _published, first=["_conv_stem"], head=["_fc"]
+    )
+    points = {f"stage{i}": f"network._blocks.{block}" for i, (block, _) in enumerate(_STAGES, start=1)}
+    channels = {f"stage{i}": width for i, (_, width) in enumerate(_STAGES, start=1)}
+    module = Renormalised(network, _MEAN, _STD, request.channels)
+    return Featurizer(module, _FEATURES, points, channels, pretrained)
 
 
 def _published() -> dict[str, Tensor]:

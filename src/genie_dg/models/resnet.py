@@ -8,9 +8,9 @@ from http.client import HTTPException
 from torch import Tensor, nn
 
 from ._featurizer import BackboneRequest, BackboneRow, Featurizer, need
-from ._weights import WeightsError, load
+from ._weights import WeightsError, load_weights
 
-CHANNELS = {"resnet18": (64, 64, 128, 256, 512), "resnet50": (64, 256, 512, 1024, 2048)}
+_CHANNELS = {"resnet18": (64, 64, 128, 256, 512), "resnet50": (64, 256, 512, 1024, 2048)}
 """For each name the channels of the stem and of the four stages."""
 
 
@@ -26,9 +26,9 @@ def build_resnet(name: str, request: BackboneRequest) -> Featurizer:
     if request.channels != 3:
         network.conv1 = nn.Conv2d(request.channels, 64, 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision
-    pretrained = load(network, request, name, partial(_published, name), first=["conv1"], head=["fc"])
+    pretrained = load_weights(network, request, name, partial(_published, name), first=["conv1"], head=["fc"])
     points = {"stem": "maxpool", **{f"layer{i}": f"layer{i}" for i in (1, 2, 3, 4)}}
-    channels = dict(zip(points, CHANNELS[name], strict=True))
+    channels = dict(zip(points, _CHANNELS[name], strict=True))
     return Featurizer(network, channels["layer4"], points, channels, pretrained)
 
 
@@ -57,5 +57,5 @@ ROWS = tuple(
         extra="bench",
         pretrained="torchvision's hub",
     )
-    for name, channels in CHANNELS.items()
+    for name, channels in _CHANNELS.items()
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ._featurizer import BackboneRequest, BackboneRow, Featurizer
-from ._weights import load
+from ._weights import load_weights
 
-CONVOLUTIONS = ((64, 1), (128, 2), (128, 1), (128, 1))
+_CONVOLUTIONS = ((64, 1), (128, 2), (128, 1), (128, 1))
 """Channels and stride of each 3 x 3 convolution."""
 
-WIDTH, HIDDEN = 256, 2
+_WIDTH, _HIDDEN = 256, 2
 """Units of every layer of the perceptron, and how many of its layers are followed by a ReLU."""
 
 
@@ -20,7 +20,7 @@ class Cnn(nn.Sequential):
     def __init__(self, channels: int) -> None:
         super().__init__()
         inputs = channels
-        for i, (outputs, stride) in enumerate(CONVOLUTIONS, start=1):
+        for i, (outputs, stride) in enumerate(_CONVOLUTIONS, start=1):
             convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
             self.add_module(f"block{i}", nn.Sequential(convolution, nn.ReLU(), nn.GroupNorm(8, outputs)))
             inputs = outputs
@@ -35,10 +35,10 @@ class Mlp(nn.Sequential):
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        for i in range(1, HIDDEN + 1):
-            self.add_module(f"hidden{i}", nn.Sequential(nn.Linear(inputs, WIDTH), nn.ReLU()))
-            inputs = WIDTH
-        self.output = nn.Linear(inputs, WIDTH)
+        for i in range(1, _HIDDEN + 1):
+            self.add_module(f"hidden{i}", nn.Sequential(nn.Linear(inputs, _WIDTH), nn.ReLU()))
+            inputs = _WIDTH
+        self.output = nn.Linear(inputs, _WIDTH)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = super().forward(images.flatten(1))  # type: ignore[no-untyped-call]
@@ -47,8 +47,8 @@ class Mlp(nn.Sequential):
 
 def build_cnn(request: BackboneRequest) -> Featurizer:
     """DomainBed's ``MNIST_CNN``, for images of any size and number of channels."""
-    channels = {f"block{i}": outputs for i, (outputs, _) in enumerate(CONVOLUTIONS, start=1)}
-    return _featurizer("cnn", Cnn(request.channels), CONVOLUTIONS[-1][0], channels, request)
+    channels = {f"block{i}": outputs for i, (outputs, _) in enumerate(_CONVOLUTIONS, start=1)}
+    return _featurizer("cnn", Cnn(request.channels), _CONVOLUTIONS[-1][0], channels, request)
 
 
 def build_mlp(request: BackboneRequest) -> Featurizer:
@@ -56,16 +56,16 @@ def build_mlp(request: BackboneRequest) -> Featurizer:
 
     Differs from the public code in that images are flattened here; there the data are flat already.
     """
-    channels = {f"hidden{i}": WIDTH for i in range(1, HIDDEN + 1)}
+    channels = {f"hidden{i}": _WIDTH for i in range(1, _HIDDEN + 1)}
     inputs = request.channels * request.image_size**2
-    return _featurizer("mlp", Mlp(inputs), WIDTH, channels, request)
+    return _featurizer("mlp", Mlp(inputs), _WIDTH, channels, request)
 
 
 def _featurizer(
     name: str, module: nn.Module, size: int, channels: dict[str, int], request: BackboneRequest
 ) -> Featurizer:
     points = {point: point for point in channels}
-    return Featurizer(module, size, points, channels, pretrained=load(module, request, name))
+    return Featurizer(module, size, points, channels, pretrained=load_weights(module, request, name))
 
 
 _PAPER = "Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization, ICLR 2021"

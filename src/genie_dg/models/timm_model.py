@@ -21,10 +21,10 @@ from ._featurizer import (
     Renormalised,
     need,
 )
-from ._weights import WeightsError, load
+from ._weights import WeightsError, load_weights
 
 PREFIX = "timm/"
-LISTED = ("timm/NAME", 'any model of timm by its name (pip install "genie-dg[timm]")')
+TIMM_LISTING = ("timm/NAME", 'any model of timm by its name (pip install "genie-dg[timm]")')
 """How all of them together are listed: a name and one line."""
 
 
@@ -32,7 +32,7 @@ def row(model: str) -> BackboneRow:
     """The row of a model of timm."""
     return BackboneRow(
         PREFIX + model,
-        partial(build, model),
+        partial(build_timm, model),
         f"{model} of timm",
         "Wightman: PyTorch Image Models, github.com/huggingface/pytorch-image-models",
         image_size=check_name(model),
@@ -49,16 +49,16 @@ def check_name(name: str) -> int:
     """
     timm = _timm(name)
     architecture, _, tag = name.partition(".")
-    known = timm.list_models()
-    if architecture in known and tag:
-        known = timm.list_models(f"{architecture}.*", pretrained=True)
-    if name not in known:
-        hint = did_you_mean(PREFIX + name, [PREFIX + model for model in known])
+    names = timm.list_models()
+    if architecture in names and tag:
+        names = timm.list_models(f"{architecture}.*", pretrained=True)
+    if name not in names:
+        hint = did_you_mean(PREFIX + name, [PREFIX + model for model in names])
         raise UnknownName(f"There is no model {PREFIX + name!r} in timm {timm.__version__}{hint}")
     return int(_config(timm.get_pretrained_cfg(name).to_dict())["input_size"][-1])
 
 
-def build(name: str, request: BackboneRequest) -> Featurizer:
+def build_timm(name: str, request: BackboneRequest) -> Featurizer:
     """A model of timm without its last layer.
 
     The points are the modules that timm's ``feature_info`` names, as far as their activations have channels
@@ -77,7 +77,7 @@ def build(name: str, request: BackboneRequest) -> Featurizer:
     config = _config(model.pretrained_cfg)
     published = partial(_published, timm, name, request)
     first, head = _names(config["first_conv"]), _names(config["classifier"])
-    pretrained = load(model, request, PREFIX + name, published, first=first, head=head)
+    pretrained = load_weights(model, request, PREFIX + name, published, first=first, head=head)
     declared = {info["module"]: int(info["num_chs"]) for info in _feature_info(model) if "module" in info}
     size, points = _trial_run(name, model, declared, request)
     module, path = model, ""

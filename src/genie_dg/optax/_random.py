@@ -47,7 +47,7 @@ def _halves(seed: int | Array) -> tuple[Array, Array]:
     return seed.astype(jnp.uint32), (seed >> (32 if wide else 31)).astype(jnp.uint32)
 
 
-def stream_key(seed: int | Array, number: int | np.ndarray[Any, Any], step: Array) -> Array:
+def leaf_keys(seed: int | Array, number: int | np.ndarray[Any, Any], step: Array) -> Array:
     """The two key words, uint32 ``[2]``, of one parameter at one step; ``step`` is a whole number from 1.
 
     Numbers of parameters as a column ``[n, 1]`` give the keys of all of them, ``[n, 2]``.
@@ -58,9 +58,9 @@ def stream_key(seed: int | Array, number: int | np.ndarray[Any, Any], step: Arra
     return _mix(word + step.astype(jnp.uint32) * np.uint32(GOLDEN))
 
 
-def element_words(shape: tuple[int, ...], key: Array) -> Array:
+def leaf_words(shape: tuple[int, ...], key: Array) -> Array:
     """A random uint32 for each element of an array; elements are numbered in row-major order."""
-    index = element_indices(shape)
+    index = _element_indices(shape)
     row = _round((index >> (LANES.bit_length() - 1)) ^ key[0], 16, _FIRST) + key[1]
     row = _round(row, 15, _SECOND)
     row = row ^ (row >> 16)
@@ -80,7 +80,7 @@ def _lane_word(lane: Any) -> Any:
     return _mix((lane + np.uint32(1)) * np.uint32(GOLDEN))
 
 
-def element_indices(shape: tuple[int, ...]) -> Array:
+def _element_indices(shape: tuple[int, ...]) -> Array:
     """The row-major index of every element, as uint32."""
     size = math.prod(shape)
     if size > 1 << INDEX_BITS:
@@ -96,7 +96,7 @@ def element_indices(shape: tuple[int, ...]) -> Array:
     return index
 
 
-def drop_threshold(probability: float | Array) -> Array:
+def leaf_threshold(probability: float | Array) -> Array:
     """The int32 below which a word, taken as signed, means "drop"; with probability 0 none is."""
     if isinstance(probability, (int, float)):
         share = min(round(probability * (1 << 32)), MASK_32)
@@ -110,18 +110,18 @@ def _signed(word: Array) -> Array:
     return lax.bitcast_convert_type(word, jnp.int32)
 
 
-def drop_mask(word: Array, threshold: Array) -> Array:
-    """True with probability p, where ``threshold = drop_threshold(p)``."""
+def dropped(word: Array, threshold: Array) -> Array:
+    """True with probability p, where ``threshold = leaf_threshold(p)``."""
     return _signed(word) < threshold
 
 
-def normal(word: Array) -> Array:
-    """Standard normal numbers in float32, independent of `drop_mask` of the same words."""
+def leaf_normal(word: Array) -> Array:
+    """Standard normal numbers in float32, independent of `dropped` of the same words."""
     x = _round(_round(word + np.uint32(GOLDEN), 16, _FIRST), 15, _SECOND)
-    return inverse_normal(((_signed(x) >> 8).astype(jnp.float32) + 0.5) * 2.0**-23)
+    return _inverse_normal(((_signed(x) >> 8).astype(jnp.float32) + 0.5) * 2.0**-23)
 
 
-def inverse_normal(x: Array) -> Array:
+def _inverse_normal(x: Array) -> Array:
     """sqrt(2) erfinv(x) for float32 x in (-1, 1)."""
     w = -jnp.log((1.0 - x) * (1.0 + x))
     centre, tail = w - 2.5, jnp.sqrt(w) - 3.0

@@ -1,7 +1,14 @@
-"""GENIE as a transformation of gradients: options and state. The update itself is in `_update`."""
+"""GENIE as a transformation of gradients: options, state, and the leaves of a tree. The update is in `_update`.
+
+Networks have many small arrays of few shapes (the scales and biases of their layers). Those with the same shape
+are stacked along a new dimension and go through one computation, so that XLA gets little to compile; larger
+arrays are computed one by one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +20,7 @@ from jax import Array
 from genie_dg import check
 from genie_dg._options import (
     OptionError,
+    UpdateRule,
     check_formulation,
     check_lr,
     check_numbers,
@@ -21,11 +29,10 @@ from genie_dg._options import (
 )
 
 from . import _random
-from ._leaves import Leaf, compiled_update, update_leaves
-from ._update import Number, Rule, Scalars, averaging
+from ._update import SMALL_ARRAY, Leaf, Moved, Number, StepNumbers, averages_at, update_leaf
 
-FORMULATIONS = ("released", "algorithm1")
-SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
+_FORMULATIONS = ("released", "algorithm1")
+_SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
 
 
 class GenieState(NamedTuple):
@@ -84,22 +91,13 @@ def genie(
         >>> print(p.round(4))
         [0.7    0.8958]
     """
-    options: dict[str, Any] = {
-        "lr": lr,
-        "beta": beta,
-        "dropout": dropout,
-        "noise": noise,
-        "precondition": precondition,
-        "formulation": formulation,
-        "noise_std": noise_std,
-        "weight_decay": weight_decay,
-        "decoupled_weight_decay": decoupled_weight_decay,
-        "maximize": maximize,
-        "seed": seed,
-    }
+    options: dict[str, Any] = {"lr": lr, "beta": beta, "dropout": dropout, "noise": noise}
+    options |= {"precondition": precondition, "formulation": formulation, "noise_std": noise_std}
+    options |= {"weight_decay": weight_decay, "decoupled_weight_decay": decoupled_weight_decay}
+    options |= {"maximize": maximize, "seed": seed}
     _check(options)
     rule = _rule_of(options)
-    update_one = compiled_update(rule)
+    update_one = jax.jit(partial(update_leaf, rule))  # traced once for all leaves of a shape
 
     def init(params: Any) -> GenieState:
         jax.tree.map(_check_parameter, params)
@@ -111,19 +109,24 @@ def genie(
             raise check.InputError(
                 "GENIE got weight_decay and no parameters to decay; call update(gradients, state, params)."
             )
-        tree: Any
-        grads, tree = jax.tree.flatten(updates)
-        weights = [None] * len(grads) if params is None else tree.flatten_up_to(params)
-        moments = zip(tree.flatten_up_to(state.mu), tree.flatten_up_to(state.nu), strict=True)
+        leaves, tree = _flattened(updates, state, params)
         step = optax.safe_increment(state.count)
-        scalars, threshold = _scalars_of(options, state.count, step), _random.drop_threshold(options["dropout"])
-        keys = _random.stream_key(options["seed"], np.arange(len(grads))[:, None], step)
-        leaves = [Leaf(p, g, m, v) for g, p, (m, v) in zip(grads, weights, moments, strict=True)]
-        moved = update_leaves(update_one, leaves, scalars, keys, threshold)
+        scalars, threshold = _scalars_of(options, state.count, step), _random.leaf_threshold(options["dropout"])
+        keys = _random.leaf_keys(options["seed"], np.arange(len(leaves))[:, None], step)
+        moved = _update_leaves(update_one, leaves, scalars, keys, threshold)
         new, mu, nu = ([leaf[i] for leaf in moved] for i in range(3))
         return tree.unflatten(new), GenieState(step, tree.unflatten(mu), tree.unflatten(nu))
 
     return optax.GradientTransformation(init, update)
+
+
+def _flattened(updates: Any, state: GenieState, params: Any) -> tuple[list[Leaf], Any]:
+    """The leaves of the trees, and their structure."""
+    tree: Any
+    grads, tree = jax.tree.flatten(updates)
+    weights = [None] * len(grads) if params is None else tree.flatten_up_to(params)
+    moments = (tree.flatten_up_to(state.mu), tree.flatten_up_to(state.nu))
+    return [Leaf(*parts) for parts in zip(weights, grads, *moments, strict=True)], tree
 
 
 def _is_array(value: Any) -> bool:
@@ -144,10 +147,10 @@ def _check(options: dict[str, Any]) -> None:
             "got formulation='theorem', which genie_dg.optax does not have; expected released or algorithm1, "
             "or use genie_dg.GENIE in torch."
         )
-    check_formulation(options["formulation"], FORMULATIONS)
+    check_formulation(options["formulation"], _FORMULATIONS)
     if not _is_array(options["seed"]):
         check_seed(options["seed"])
-    check_switches(options, SWITCHES)
+    check_switches(options, _SWITCHES)
 
 
 def _check_parameter(p: Any) -> None:
@@ -161,22 +164,13 @@ def _check_parameter(p: Any) -> None:
         raise OptionError(f"got a parameter of {dtype}; expected floating-point parameters.")
 
 
-def _rule_of(options: dict[str, Any]) -> Rule:
+def _rule_of(options: dict[str, Any]) -> UpdateRule:
     """The switches. What is an array may have any value, so its part is switched on."""
     decay = _is_array(options["weight_decay"]) or options["weight_decay"] != 0
-    decoupled = options["decoupled_weight_decay"]
-    return Rule(
-        formulation=options["formulation"],
-        precondition=options["precondition"],
-        noise=options["noise"],
-        mask=_is_array(options["dropout"]) or options["dropout"] > 0,
-        maximize=options["maximize"],
-        l2=decay and not decoupled,
-        shrink=decay and decoupled,
-    )
+    return UpdateRule.of(options, mask=_is_array(options["dropout"]) or options["dropout"] > 0, decay=decay)
 
 
-def _scalars_of(options: dict[str, Any], count: Array, step: Array) -> Scalars:
+def _scalars_of(options: dict[str, Any], count: Array, step: Array) -> StepNumbers:
     """The numbers of one step. Schedules are called with the steps so far, as everywhere in optax."""
     lr = options["lr"](count) if callable(options["lr"]) else options["lr"]
     beta, dropout, decay, std = (
@@ -184,8 +178,49 @@ def _scalars_of(options: dict[str, Any], count: Array, step: Array) -> Scalars:
     )
     lr = _number(lr)
     size = lr / (1 - dropout) if options["formulation"] == "released" else lr
-    return Scalars(*averaging(beta, step), size, lr * decay, decay, std)
+    return StepNumbers(*averages_at(beta, step), size, lr * decay, decay, std)
 
 
 def _number(value: Any) -> Number:
     return value.reshape(()).astype(jnp.result_type(float)) if _is_array(value) else float(value)
+
+
+def _update_leaves(
+    update: Callable[..., Moved], leaves: list[Leaf], s: StepNumbers, keys: Array, threshold: Array
+) -> list[Moved]:
+    """``update`` of every leaf, with row i of ``keys`` for leaf i."""
+    moved: dict[int, Moved] = {}
+    for numbers in _groups(leaves):
+        first = leaves[numbers[0]]
+        if first.g.size == 0:
+            moved |= {i: leaves[i][1:] for i in numbers}
+        elif len(numbers) == 1:
+            moved[numbers[0]] = update(first, s, keys[numbers[0]], threshold)
+        else:
+            moved |= _stacked(update, {i: leaves[i] for i in numbers}, s, keys, threshold)
+    return [moved[i] for i in range(len(leaves))]
+
+
+def _groups(leaves: list[Leaf]) -> list[list[int]]:
+    """The numbers of the leaves that go through one computation."""
+    groups: dict[Any, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        if leaf.g.shape != leaf.m.shape:
+            raise check.InputError(
+                f"GENIE got a gradient of shape {leaf.g.shape} for a parameter of shape {leaf.m.shape}; "
+                "expected the same shape."
+            )
+        # The type has the sharding too, where that is part of it.
+        alike = tuple(None if x is None else jax.typeof(x) for x in leaf)
+        groups.setdefault(alike if leaf.g.size < SMALL_ARRAY else i, []).append(i)
+    return list(groups.values())
+
+
+def _stacked(
+    update: Callable[..., Moved], leaves: dict[int, Leaf], s: StepNumbers, keys: Array, threshold: Array
+) -> dict[int, Moved]:
+    """The update of leaves that are alike, as one array with a new first dimension."""
+    rows = keys[jnp.asarray(list(leaves))]
+    together: Leaf = jax.tree.map(lambda *parts: jnp.stack(parts), *leaves.values())
+    result = jax.vmap(update, in_axes=(0, None, 0, None))(together, s, rows, threshold)
+    return {i: (result[0][row], result[1][row], result[2][row]) for row, i in enumerate(leaves)}

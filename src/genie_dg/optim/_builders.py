@@ -20,101 +20,97 @@ from .adahessian import AdaHessian
 
 Groups = list[dict[str, Any]]
 
-FUSED_DEVICES = ("cpu", "cuda")
+_FUSED_DEVICES = ("cpu", "cuda")
 """Where every supported torch has fused kernels of SGD, Adam and AdamW."""
 
-DECAYS = ("beta1", "beta2", "momentum", "alpha")
+_DECAYS = ("beta1", "beta2", "momentum", "alpha")
 """Settings that are the decay of a moving average."""
 
 
-def build_sgd(groups: Groups, *, nesterov: bool, **settings: Any) -> Optimizer:
-    """SGD of torch: with momentum mu, ``b <- mu b + g`` (``b = g`` in the first step), ``p <- p - lr b``."""
-    common = _checked(settings)
-    if check.boolean("nesterov", nesterov) and common["momentum"] == 0:
-        raise check.InputError("got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0.")
-    return SGD(groups, **common, nesterov=nesterov, fused=fused_serves(groups))
+_SWITCHES = ("nesterov", "rectify", "average")
+"""Settings that are true or false."""
 
 
-def build_adam(groups: Groups, **settings: Any) -> Optimizer:
-    """Adam of torch; weight decay is coupled (L2)."""
-    return Adam(groups, **_checked(settings), fused=fused_serves(groups))
+def torch_builder(kind: type[Optimizer]) -> Callable[..., Optimizer]:
+    """The ``build`` of an optimizer of torch, by torch's fused kernels where they serve."""
+
+    def build(groups: Groups, **settings: Any) -> Optimizer:
+        options = _checked(settings)
+        if options.get("nesterov") and options["momentum"] == 0:
+            raise check.InputError(
+                "got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0."
+            )
+        if issubclass(kind, _FusedWhereRight):
+            options["fused"] = _fused_serves(groups)
+        return kind(groups, **options)
+
+    return build
 
 
-def build_adamw(groups: Groups, **settings: Any) -> Optimizer:
-    """AdamW of torch; weight decay is decoupled."""
-    return AdamW(groups, **_checked(settings), fused=fused_serves(groups))
+def library_builder(name: str) -> Callable[..., Optimizer]:
+    """The ``build`` of an optimizer of pytorch_optimizer; decoupled weight decay, so ``p.grad`` is only read.
+
+    The package is imported only when one of its optimizers is built.
+    """
+
+    def build(groups: Groups, **settings: Any) -> Optimizer:
+        options = _checked(settings)
+        if "initial" in options:  # Yogi's, at which both averages start
+            options["initial_accumulator"] = options.pop("initial")
+        try:
+            kind: Callable[..., Optimizer] = getattr(import_module("pytorch_optimizer"), name)
+        except ModuleNotFoundError as error:
+            raise check.MissingPackage(
+                f"{name} comes with pytorch_optimizer, but {error.name} is not installed; "
+                'run pip install "genie-dg[bench]" and try again.'
+            ) from error
+        return kind(groups, **options, weight_decouple=True)
+
+    return build
 
 
-def build_rmsprop(groups: Groups, **settings: Any) -> Optimizer:
-    """RMSprop of torch, neither centred nor with momentum; ``alpha`` is the decay of the squares."""
-    return torch.optim.RMSprop(groups, **_checked(settings))
-
-
-def build_adabelief(groups: Groups, *, rectify: bool, **settings: Any) -> Optimizer:
-    """pytorch_optimizer's AdaBelief with decoupled weight decay, which leaves ``p.grad`` alone."""
-    options = {**_checked(settings), "rectify": check.boolean("rectify", rectify)}
-    return _from_pytorch_optimizer("AdaBelief")(groups, **options, weight_decouple=True)
-
-
-def build_yogi(groups: Groups, **settings: Any) -> Optimizer:
-    """pytorch_optimizer's Yogi with decoupled weight decay; both averages start at ``initial``."""
-    common = _checked(settings)
-    common["initial_accumulator"] = common.pop("initial")
-    return _from_pytorch_optimizer("Yogi")(groups, **common, weight_decouple=True)
-
-
-def build_adahessian(groups: Groups, *, average: bool, seed: int, **settings: Any) -> Optimizer:
+def build_adahessian(groups: Groups, *, seed: int, **settings: Any) -> Optimizer:
     """`AdaHessian` of this package."""
-    return AdaHessian(groups, **_checked(settings), average=average, seed=seed)
+    return AdaHessian(groups, **_checked(settings), seed=seed)
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings that are numbers, checked: decays in [0, 1), others at least 0; beta1 and beta2 become betas.
+    """Settings, checked: decays in [0, 1), others at least 0; beta1 and beta2 become betas.
 
     >>> _checked({"lr": 1, "beta1": 0.9, "beta2": 0.99})
     {'lr': 1.0, 'betas': (0.9, 0.99)}
     """
     checked: dict[str, Any] = {}
     for name, value in settings.items():
-        high = 1.0 if name in DECAYS else math.inf
-        checked[name] = check.number(name, value, 0, high, open_high=name in DECAYS)
+        if name in _SWITCHES:
+            checked[name] = check.boolean(name, value)
+            continue
+        high = 1.0 if name in _DECAYS else math.inf
+        checked[name] = check.number(name, value, 0, high, open_high=name in _DECAYS)
     if "beta1" in checked:
         checked["betas"] = (checked.pop("beta1"), checked.pop("beta2"))
     return checked
 
 
-def _from_pytorch_optimizer(name: str) -> Callable[..., Optimizer]:
-    """A class of pytorch_optimizer, which is imported only when one of its optimizers is built."""
-    try:
-        module = import_module("pytorch_optimizer")
-    except ModuleNotFoundError as error:
-        raise check.MissingPackage(
-            f"{name} comes with pytorch_optimizer, but {error.name} is not installed; "
-            'run pip install "genie-dg[bench]" and try again.'
-        ) from error
-    kind: Callable[..., Optimizer] = getattr(module, name)
-    return kind
-
-
-def fused_serves(groups: Groups) -> bool:
+def _fused_serves(groups: Groups) -> bool:
     """Whether torch's fused kernels can step these parameters."""
     parameters = [p for group in groups for p in group["params"]]
     return bool(parameters) and all(
-        p.is_floating_point() and p.device.type in FUSED_DEVICES for p in parameters
+        p.is_floating_point() and p.device.type in _FUSED_DEVICES for p in parameters
     )
 
 
-def same_layout(parameters: Sequence[Tensor], *others: Sequence[Tensor | None]) -> bool:
+def _same_layout(parameters: Sequence[Tensor], *others: Sequence[Tensor | None]) -> bool:
     """Whether the n-th tensors of all lists lie in memory in the same order; other shapes are not looked at.
 
     >>> p = torch.zeros(2, 3)
-    >>> same_layout([p], [torch.zeros(2, 3)]), same_layout([p], [torch.zeros(3, 2).T])
+    >>> _same_layout([p], [torch.zeros(2, 3)]), _same_layout([p], [torch.zeros(3, 2).T])
     (True, False)
     """
     return all(
         _order(p) == _order(x)
-        for some in others
-        for p, x in zip(parameters, some, strict=False)
+        for tensors in others
+        for p, x in zip(parameters, tensors, strict=False)
         if x is not None and x.shape == p.shape
     )
 
@@ -139,7 +135,7 @@ class _FusedWhereRight(Optimizer):
     def _init_group(self, group: dict[str, Any], parameters: list[Tensor], *rest: Any) -> Any:
         result = super()._init_group(group, parameters, *rest)  # type: ignore[misc]
         others = [one for one in rest if isinstance(one, list)]  # torch 2.5's AdamW passes `amsgrad` among them
-        if group["fused"] and not (_dense(parameters) and same_layout(parameters, *others)):
+        if group["fused"] and not (_dense(parameters) and _same_layout(parameters, *others)):
             group["fused"] = False
         return result
 

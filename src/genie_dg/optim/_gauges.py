@@ -13,25 +13,25 @@ from torch import Tensor
 from ._local import local
 from ._options import rule_of, scalars_of
 from ._scale import NEAR
-from ._update import CALM, Direction, Scalars, direction, gate_sums, kappa_of
+from ._update import CALM, Scalars, StepParts, direction, gate_sums, kappa_of
 
-Groups = Sequence[dict[str, Any]]
-State = Mapping[Tensor, Any]
+_Groups = Sequence[dict[str, Any]]
+_State = Mapping[Tensor, Any]
 
-DEAD, EXPLODING = 8e-5, 0.3
+_DEAD, _EXPLODING = 8e-5, 0.3
 """Relative steps below which the fastest matrix, and above which all weights together, were not seen to learn
 within a few hundred steps: see ``docs/learning_rate.md``."""
 
-HUGE = 1e4
+_HUGE = 1e4
 """A root mean square of the weights that no network has."""
 
-LISTENS = (25, 50)
+_LISTENS = (25, 50)
 """The steps at which `Alarm` looks: by then weights that only drift have outgrown their steps."""
 
 
-def _parts(groups: Groups, state: State) -> list[list[tuple[Tensor, Direction, Scalars]]]:
+def _parts(groups: _Groups, state: _State) -> list[list[tuple[Tensor, StepParts, Scalars]]]:
     """Of each group, the local parameters that have a state, with the parts of their last step."""
-    result: list[list[tuple[Tensor, Direction, Scalars]]] = []
+    result: list[list[tuple[Tensor, StepParts, Scalars]]] = []
     for group in groups:
         rule = rule_of(group)
         result.append([])
@@ -47,7 +47,7 @@ def _parts(groups: Groups, state: State) -> list[list[tuple[Tensor, Direction, S
     return result
 
 
-def _moves(groups: Groups, parts: list[list[tuple[Tensor, Direction, Scalars]]]) -> list[tuple[float, float]]:
+def _moves(groups: _Groups, parts: list[list[tuple[Tensor, StepParts, Scalars]]]) -> list[tuple[float, float]]:
     """Of each group, the sums of the squares of the update, mask included and noise not, and of the weights."""
     moves = []
     for group, own in zip(groups, parts, strict=True):
@@ -57,7 +57,7 @@ def _moves(groups: Groups, parts: list[list[tuple[Tensor, Direction, Scalars]]])
     return moves
 
 
-def _fastest(groups: Groups, parts: list[list[tuple[Tensor, Direction, Scalars]]]) -> float:
+def _fastest(groups: _Groups, parts: list[list[tuple[Tensor, StepParts, Scalars]]]) -> float:
     """The largest relative step of a matrix: a new head moves although pretrained weights below hardly do."""
     steps = [
         (_square_sum(d.step) * (1 - group["dropout"])) ** 0.5 * float(s.size) / size
@@ -72,7 +72,7 @@ def _square_sum(x: Tensor) -> float:
     return float(torch.linalg.vector_norm(x if x.device.type == "mps" else x.double())) ** 2
 
 
-def _size(groups: Groups) -> float:
+def _size(groups: _Groups) -> float:
     """The root mean square of the weights."""
     weights = [local(p) for group in groups for p in group["params"]]
     total: float = sum(_square_sum(p) for p in weights)
@@ -86,7 +86,7 @@ def _ratio(moves: list[tuple[float, float]]) -> float:
 
 
 @torch.no_grad()
-def gauges_of(groups: Groups, state: State) -> dict[str, float]:
+def gauges_of(groups: _Groups, state: _State) -> dict[str, float]:
     """See `GENIE.gauges`."""
     parts = _parts(groups, state)
     moves = _moves(groups, parts)
@@ -119,28 +119,28 @@ class Alarm:
         self._silent, self._before = False, math.nan
 
     @torch.no_grad()
-    def start(self, groups: Groups) -> None:
+    def start(self, groups: _Groups) -> None:
         """Before a step; the first time, how large the weights are. Of weights of 0 nothing can be said."""
         if math.isnan(self._before) and not torch.compiler.is_compiling():
             capturable = any(group["capturable"] for group in groups)
             self._before = math.inf if capturable else _size(groups) or math.inf
 
     @torch.no_grad()
-    def listen(self, groups: Groups, state: State) -> None:
+    def listen(self, groups: _Groups, state: _State) -> None:
         """After a step."""
         if self._silent or torch.compiler.is_compiling() or any(group["capturable"] for group in groups):
             return
         first = next((state[p] for group in groups for p in group["params"] if p in state), None)
         step = int(first["step"].item()) if first else 0
-        self._silent = step >= LISTENS[-1]
-        if step not in LISTENS:
+        self._silent = step >= _LISTENS[-1]
+        if step not in _LISTENS:
             return
         parts = _parts(groups, state)
         relative, size = _ratio(_moves(groups, parts)), _size(groups)
-        fast = relative > EXPLODING and size > 10 * self._before
-        huge = size > HUGE and size > 1000 * self._before
+        fast = relative > _EXPLODING and size > 10 * self._before
+        huge = size > _HUGE and size > 1000 * self._before
         exploding = fast or huge or not math.isfinite(size)
-        dead = step == LISTENS[-1] and 0 < _fastest(groups, parts) * _rise(groups) < DEAD and not exploding
+        dead = step == _LISTENS[-1] and 0 < _fastest(groups, parts) * _rise(groups) < _DEAD and not exploding
         dead = dead and not any(group["scale_free"] for group in groups)  # whose steps grow by themselves
         if not dead and not exploding:
             return
@@ -159,7 +159,7 @@ class Alarm:
         )
 
 
-def _rise(groups: Groups) -> float:
+def _rise(groups: _Groups) -> float:
     """How many times larger the rate is that a scheduler started from, which is where warm-ups end."""
     rises = [1.0]
     for group in groups:

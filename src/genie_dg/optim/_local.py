@@ -117,8 +117,8 @@ class Stream(NamedTuple):
 class LocalParameter(NamedTuple):
     """A parameter to update. All tensors are plain, local and have one shape.
 
-    ``number`` is the index of the parameter in the optimizer, ``full_size`` the number of elements of the whole
-    parameter and ``elements`` which of them are here (see `local_elements`). ``reduce`` sums a tensor over the
+    ``number`` is the index of the parameter in the optimizer and ``elements`` says which elements of the whole
+    parameter are here (see `local_elements`). ``reduce`` sums a tensor over the
     ranks that hold the other shards; None when there are none.
     """
 
@@ -126,7 +126,6 @@ class LocalParameter(NamedTuple):
     m: Tensor
     v: Tensor
     number: int
-    full_size: int
     elements: int | Tensor = 0
     reduce: SumOverRanks | None = None
 
@@ -167,7 +166,7 @@ def local_parameters(
     for p, m, v, number in zip(params, averages, squares, numbers, strict=True):
         reduce = sum_over_ranks(p)
         tensors = (local(p.detach()), local(m), local(v))
-        result.append(LocalParameter(*tensors, number, p.numel(), local_elements(p), reduce))
+        result.append(LocalParameter(*tensors, number, local_elements(p), reduce))
     return result
 
 
@@ -207,48 +206,23 @@ def stream_keys(seed: int, streams: list[Stream], steps: list[int | Tensor], dev
     return _random.stream_key(bases(seed, tuple((s.number, s.high) for s in streams), device), step)
 
 
-class Draw(NamedTuple):
-    """The random numbers of a tensor: one word for each element, computed when it is asked for."""
-
-    rows: Tensor  # row words
-    lanes: Tensor  # lane words
-    threshold: _random.Word
-
-    def word(self) -> Tensor:
-        return _random.element_words(self.rows, self.lanes)
-
-
-def draw_at(
-    index: Tensor,
-    key0: _random.Word,
-    key1: _random.Word,
-    threshold: _random.Word,
-    lane_words: Tensor | None = None,
-) -> Draw:
-    """The draw for int32 element indices of any shape and order."""
-    words = _random.lane_words(index.device) if lane_words is None else lane_words
-    lanes = words[(index & (_random.LANES - 1)).long()]
+def words_at(index: Tensor, key0: _random.Word, key1: _random.Word) -> Tensor:
+    """A random word for each int32 element index, of any shape and order."""
+    lanes = _random.lane_words(index.device)[(index & (_random.LANES - 1)).long()]
     rows = index >> (_random.LANES.bit_length() - 1)
-    return Draw(_random.row_words(rows, key0, key1), lanes, threshold)
+    return _random.element_words(_random.row_words(rows, key0, key1), lanes)
 
 
-def whole_draw(parameter: LocalParameter, keys: Tensor, streams: list[Stream], threshold: int) -> Draw:
-    """The draw for every element, in the shape of the parameter. ``keys`` is ``[2, len(streams)]``."""
+def whole_words(parameter: LocalParameter, keys: Tensor, streams: list[Stream]) -> Tensor:
+    """A random word for every element, in the shape of the parameter. ``keys`` is ``[2, len(streams)]``."""
     shape, device = parameter.p.shape, parameter.p.device
     if isinstance(parameter.elements, Tensor):
-        return draw_at(parameter.elements.to(torch.int32), keys[0, 0], keys[1, 0], threshold)
-    if len(streams) == 1:
-        first, skip = divmod(streams[0].low, _random.LANES)
-        n = streams[0].stop - streams[0].start
+        return words_at(parameter.elements.to(torch.int32), keys[0, 0], keys[1, 0])
+    words = []
+    for stream, key in zip(streams, keys.unbind(1), strict=True):
+        first, skip = divmod(stream.low, _random.LANES)
+        n = stream.stop - stream.start
         rows = torch.arange(first, first + -(-(n + skip) // _random.LANES), dtype=torch.int32, device=device)
-        row = _random.row_words(rows, keys[0, 0], keys[1, 0]).unsqueeze(1)
-        spread = (row.expand(-1, _random.LANES), _random.lane_words(device).expand(len(rows), -1))
-        words, lanes = (x.reshape(-1)[skip : skip + n].view(shape) for x in spread)
-        return Draw(words, lanes, threshold)
-    sizes = [s.stop - s.start for s in streams]
-    indices = [
-        torch.arange(s.low, s.low + n, dtype=torch.int32, device=device)
-        for s, n in zip(streams, sizes, strict=True)
-    ]
-    words = keys.repeat_interleave(torch.tensor(sizes, device=device), dim=1).view(2, *shape)
-    return draw_at(torch.cat(indices).view(shape), words[0], words[1], threshold)
+        row = _random.row_words(rows, key[0], key[1]).unsqueeze(1)
+        words.append(_random.element_words(row, _random.lane_words(device)).view(-1)[skip : skip + n])
+    return (words[0] if len(words) == 1 else torch.cat(words)).view(shape)

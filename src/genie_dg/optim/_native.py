@@ -1,7 +1,7 @@
 """The native path: one call of a small C library (`_native.c`) steps all float32 tensors of a group on CPU.
 
 The library is built at the first step, in about a second (`genie_dg._c_library`). It knows nothing of torch:
-it gets addresses. Without a C compiler, or with the environment variable ``GENIE_DG_NATIVE=0``, the foreach
+it gets addresses. Without a C compiler, or with the environment variable ``GENIE_DG_NATIVE=0``, the device
 path serves in its place.
 """
 
@@ -19,18 +19,19 @@ from torch import Tensor
 
 from genie_dg import _c_library, _random
 from genie_dg._moments import doubled
+from genie_dg._options import UpdateRule
 
 from ._local import LocalParameter
-from ._update import Rule, Scalars
+from ._update import Randomness, Scalars
 
-SOURCE = Path(__file__).with_name("_native.c")
-CHUNK = 65_536
+_SOURCE = Path(__file__).with_name("_native.c")
+CHUNK_SIZE = 65_536
 """Elements that one thread takes at a time, as in the C file."""
 
-DIMENSIONS = 8
+_DIMENSIONS = 8
 """Of the layout of a tensor that is not contiguous, as in the C file."""
 
-SERIAL = 1 << 15
+_SERIAL = 1 << 15
 """Fewer elements than this are not worth a second thread."""
 
 
@@ -96,7 +97,7 @@ def strided_layout(p: Tensor) -> list[int]:
         if stride <= reach:
             return []
         reach += stride * (size - 1)
-    return [len(sizes), *sizes, *strides] if len(sizes) <= DIMENSIONS else []
+    return [len(sizes), *sizes, *strides] if len(sizes) <= _DIMENSIONS else []
 
 
 class NativePlan:
@@ -107,11 +108,11 @@ class NativePlan:
     """
 
     def __init__(
-        self, rule: Rule, parameters: list[LocalParameter], ages: list[int], seed: int, threshold: int
+        self, rule: UpdateRule, parameters: list[LocalParameter], ages: list[int], randomness: Randomness
     ) -> None:
         function = library()
         assert function is not None
-        self._step, self._threshold, self._flags = function.step, threshold, _flags(rule)
+        self._step, self._threshold, self._flags = function.step, randomness.threshold, _flags(rule)
         self._sizes = [parameter.p.numel() for parameter in parameters]
         self._written = [parameter.p for parameter in parameters]
         self._layouts = {
@@ -120,8 +121,8 @@ class NativePlan:
         self._owners = list({age: i for i, age in reversed(list(enumerate(ages)))}.values())
         places = {ages[owner]: place for place, owner in enumerate(self._owners)}
         numbers = torch.tensor([parameter.number for parameter in parameters])
-        bases = _random.stream_base(seed, numbers, torch.zeros_like(numbers))
-        starts = [range(0, size, CHUNK) for size in self._sizes]
+        bases = _random.stream_base(randomness.seed, numbers, torch.zeros_like(numbers))
+        starts = [range(0, size, CHUNK_SIZE) for size in self._sizes]
         self._chunks = (_Chunk * sum(map(len, starts)))()
         self._tensors = (_Tensor * len(parameters))()
         chunk = 0
@@ -151,37 +152,19 @@ class NativePlan:
             average = scalars[owner].average
             place.numbers[:] = [*scalars[owner].flat(), doubled(average, torch.float32)]
             place.step = int(steps[owner])
-        threads = torch.get_num_threads() if sum(self._sizes) > SERIAL else 1
+        threads = torch.get_num_threads() if sum(self._sizes) > _SERIAL else 1
         addresses = array("Q", [g.data_ptr() for g in grads])
-        self._call(addresses.buffer_info()[0], threads)
+        tables = (self._tensors, len(self._tensors), self._chunks, len(self._chunks))
+        pointer = addresses.buffer_info()[0]
+        self._step(*tables, pointer, self._scalars, self._flags, self._threshold, threads)
         for p in self._written:  # for autograd, which cannot see what was written
             torch.autograd.graph.increment_version(p)
 
-    def _call(self, grads: int, threads: int) -> None:
-        self._step(
-            self._tensors,
-            len(self._tensors),
-            self._chunks,
-            len(self._chunks),
-            grads,
-            self._scalars,
-            self._flags,
-            self._threshold,
-            threads,
-        )
 
-
-def _flags(rule: Rule) -> int:
+def _flags(rule: UpdateRule) -> int:
     """The switches as the C file numbers them."""
-    switches = (
-        rule.mask,
-        rule.precondition,
-        rule.noise,
-        rule.formulation == "algorithm1",
-        rule.l2,
-        rule.maximize,
-        rule.shrink,
-    )
+    printed = rule.formulation == "algorithm1"
+    switches = (rule.mask, rule.precondition, rule.noise, printed, rule.l2, rule.maximize, rule.shrink)
     return sum(1 << i for i, on in enumerate(switches) if on)
 
 
@@ -208,7 +191,7 @@ def flat_alike(*tensors: Tensor) -> bool:
 @functools.cache
 def library() -> Library | None:
     """The library, built if need be; None where it cannot be had."""
-    return _c_library.load(SOURCE, _bind)
+    return _c_library.load_library(_SOURCE, _bind)
 
 
 def _bind(loaded: ctypes.CDLL) -> Library:

@@ -11,13 +11,13 @@ from torch import Tensor
 from genie_dg import check
 from genie_dg._moments import GRADIENT_SIZE, NEUTRAL_LR, Scalar, averaging
 from genie_dg._options import OptionError as OptionError
-from genie_dg._options import check_formulation, check_lr, check_numbers, check_switches
+from genie_dg._options import UpdateRule, check_formulation, check_lr, check_numbers, check_switches
 from genie_dg._options import check_seed as check_seed
 
-from ._update import Rule, Scalars
+from ._update import Scalars
 
-SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
-PATHS = ("foreach", "fused")
+_SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
+_PATHS = ("foreach", "fused")
 
 _OTHER_NAMES = {
     "betas": "beta",
@@ -57,7 +57,7 @@ def check_group(group: dict[str, Any]) -> None:
     check_numbers(group)
     check_formulation(group["formulation"])
     check_seed(group["seed"])
-    check_switches(group, [*SWITCHES, *(name for name in PATHS if group[name] is not None)])
+    check_switches(group, [*_SWITCHES, *(name for name in _PATHS if group[name] is not None)])
     if group["foreach"] and group["fused"]:
         raise OptionError("got foreach=True and fused=True, which are two paths; expected at most one of them.")
     for p in group.get("params", ()):
@@ -85,18 +85,9 @@ def check_parameter(p: Tensor) -> None:
         raise OptionError(f"got a parameter of {p.dtype}; expected floating-point parameters.")
 
 
-def rule_of(group: dict[str, Any]) -> Rule:
+def rule_of(group: dict[str, Any]) -> UpdateRule:
     """The switches of a parameter group."""
-    decay, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
-    return Rule(
-        formulation=group["formulation"],
-        precondition=group["precondition"],
-        noise=group["noise"],
-        mask=group["dropout"] > 0,
-        maximize=group["maximize"],
-        l2=decay and not decoupled,
-        shrink=decay and decoupled,
-    )
+    return UpdateRule.of(group, mask=group["dropout"] > 0, decay=group["weight_decay"] != 0)
 
 
 def shared_scalars(group: dict[str, Any], steps: list[int | Tensor], distance: Scalar) -> list[Scalars]:

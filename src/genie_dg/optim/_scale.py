@@ -1,4 +1,4 @@
-r"""What ``scale_free=True`` adds: gradients of one size, and a step as long as the way that lies ahead.
+r"""What ``scale_free=True`` adds: gradients of one size, and steps as long as the weights have far to go.
 
 With :math:`\beta` = ``beta`` and :math:`t = 1, 2, \dots`, every weight's gradient is brought to one size before
 the moments see it:
@@ -36,7 +36,7 @@ from torch import Tensor
 from genie_dg._moments import GRADIENT_SIZE, Scalar, to_one_size
 
 from ._local import local, sum_over_ranks, sum_shards
-from ._native import CHUNK, flat_alike, library
+from ._native import CHUNK_SIZE, flat_alike, library
 
 Scratch = dict[int, Tensor]
 """Memory for scaled gradients that is used again: new memory of this size costs more than the arithmetic."""
@@ -44,10 +44,10 @@ Scratch = dict[int, Tensor]
 NEAR, FAR = 1e-5, 0.3
 """The distance at the first step, too short for any network to suffer, and the longest, in sizes of weights."""
 
-TINY = 1e-30
+_TINY = 1e-30
 """Sums below this count as 0."""
 
-NAMES = ("grad_size", "start", "gain", "distance")
+STATE_NAMES = ("grad_size", "start", "gain", "distance")
 """The state, beside that of the published rule."""
 
 
@@ -60,26 +60,26 @@ def new_state(p: Tensor) -> dict[str, Tensor]:
 
 def distance_of(groups: Sequence[dict[str, Any]], state: Mapping[Tensor, Any], on_device: bool) -> Scalar:
     """The estimate after the steps so far; one for all groups that are ``scale_free``."""
-    known = [
+    members = [
         (p, state[p])
         for group in groups
         if group["scale_free"]
         for p in group["params"]
         if "distance" in state.get(p, {})
     ]
-    if not known:
+    if not members:
         return NEAR
-    device = known[0][0].device
+    device = members[0][0].device
     rows = []
-    for _, own in known:
+    for _, own in members:
         m, start = local(own["exp_avg"]), local(own["start"])
         rows.append(_stacked([_norm(m, 1), _norm(start, 2).square()], device))
-    slope, square = sum_shards([sum_over_ranks(p) for p, _ in known], torch.stack(rows)).sum(0).unbind()
-    sizes = torch.tensor([float(p.numel()) for p, _ in known], dtype=_wide(device), device=device)
-    gain = (_stacked([own["gain"] for _, own in known], device) * sizes).sum()
-    before = _stacked([own["distance"] for _, own in known], device).max()
+    slope, square = sum_shards([sum_over_ranks(p) for p, _ in members], torch.stack(rows)).sum(0).unbind()
+    sizes = torch.tensor([float(p.numel()) for p, _ in members], dtype=_wide(device), device=device)
+    gain = (_stacked([own["gain"] for _, own in members], device) * sizes).sum()
+    before = _stacked([own["distance"] for _, own in members], device).max()
     longest = torch.where(square > 0, FAR * (square / sizes.sum()).sqrt(), torch.inf)
-    estimate = torch.where(slope > 0, gain / slope.clamp(min=TINY), 0.0)
+    estimate = torch.where(slope > 0, gain / slope.clamp(min=_TINY), 0.0)
     distance = torch.maximum(before, torch.minimum(estimate, longest))
     return distance if on_device else distance.item()
 
@@ -104,7 +104,7 @@ def _wide(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-class Rescaled(NamedTuple):
+class _Rescaled(NamedTuple):
     """A local gradient of one size, the new ``grad_size`` (None if it is stored already), and the sum over the
     entries here of the gradient times the way back to the start.
     """
@@ -114,9 +114,9 @@ class Rescaled(NamedTuple):
     back: Tensor
 
 
-def rescale(
+def _rescale(
     p: Tensor, g: Tensor, own: dict[str, Tensor], beta: float, step: Scalar, scratch: Scratch | None
-) -> Rescaled:
+) -> _Rescaled:
     """Bring a local gradient to one size, by the C library if there is scratch for it.
 
     An entry that is not finite stays what it is, and its size what it was; 0 where there was no gradient but 0.
@@ -128,21 +128,21 @@ def rescale(
         out = scratch.get(id(own["start"]))
         if out is None or out.shape != g.shape or out.stride() != g.stride():
             out = scratch[id(own["start"])] = torch.empty_like(g)
-        parts = torch.empty(-(-g.numel() // CHUNK) or 1, dtype=torch.float64)
+        parts = torch.empty(-(-g.numel() // CHUNK_SIZE) or 1, dtype=torch.float64)
         addresses = (x.data_ptr() for x in (g, size, p, start, out, parts))
-        threads = torch.get_num_threads() if g.numel() > CHUNK else 1
-        known = GRADIENT_SIZE * (1 - power) ** 0.5
-        back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, known, threads)
-        return Rescaled(out, None, torch.tensor(back, dtype=torch.float64))
+        threads = torch.get_num_threads() if g.numel() > CHUNK_SIZE else 1
+        target = GRADIENT_SIZE * (1 - power) ** 0.5
+        back = native.to_one_size(g.numel(), *addresses, beta, 1 - beta, target, threads)
+        return _Rescaled(out, None, torch.tensor(back, dtype=torch.float64))
     wide = torch.float64 if g.dtype == torch.float64 else torch.float32
     g = g.to(wide)
     seen = torch.nan_to_num(g, 0.0, 0.0, 0.0)
     new = torch.hypot(size.to(wide) * beta**0.5, seen * (1 - beta) ** 0.5)
     g = g * to_one_size(new, power)
-    return Rescaled(g, new, torch.nan_to_num((start.to(wide) - p).mul_(g), 0.0, 0.0, 0.0).sum())
+    return _Rescaled(g, new, torch.nan_to_num((start.to(wide) - p).mul_(g), 0.0, 0.0, 0.0).sum())
 
 
-def gains_of(
+def _gains_of(
     group: dict[str, Any], params: list[Tensor], back: list[Tensor], scales: list[dict[str, Tensor]]
 ) -> list[Tensor]:
     """The new ``gain`` of each parameter, of whose elements here the sums are given."""
@@ -152,6 +152,27 @@ def gains_of(
     weight = (1 - group["beta"]) * (-1 if group["maximize"] else 1)
     before = _stacked([own["gain"] for own in scales], device)
     return list((before * group["beta"] + sums / sizes * weight).unbind())
+
+
+def rescale_all(
+    group: dict[str, Any],
+    params: list[Tensor],
+    grads: list[Tensor],
+    scales: list[dict[str, Tensor]],
+    steps: list[int | Tensor],
+    scratch: Scratch | None,
+) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    """The local gradients of a group brought to one size, and the new states to `store` after the step."""
+    rescaled = [
+        _rescale(p, g, own, group["beta"], t, scratch)
+        for p, g, own, t in zip(params, grads, scales, steps, strict=True)
+    ]
+    gains = _gains_of(group, params, [one.back for one in rescaled], scales)
+    news = [
+        {"gain": gain} if one.size is None else {"gain": gain, "grad_size": one.size}
+        for one, gain in zip(rescaled, gains, strict=True)
+    ]
+    return [one.grad for one in rescaled], news
 
 
 def store(old: Tensor, new: Scalar) -> None:

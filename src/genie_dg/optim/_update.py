@@ -1,20 +1,19 @@
 r"""The GENIE update as pure functions of tensors, and the loop that applies it to one parameter after another.
 
 One step of one parameter tensor is three stages, because :math:`\kappa` needs the whole tensor: `advance` moves
-the two moments, `gate_sums` gives the two sums whose ratio is :math:`\kappa`, and `finish` moves the parameter
+the two moments, `gate_sums` gives the two sums whose ratio is :math:`\kappa`, and `stepped` moves the parameter
 along its `direction`. Every function works on any shape.
 
-The fast paths, `_foreach` and `_fused`, spare most of that. An entry is *calm* when :math:`s^2 \le 0.1`: then
+The device path (`_device`) spares most of that. An entry is *calm* when :math:`s^2 \le 0.1`: then
 :math:`1/s^2 \ge 10`, :math:`a = \tanh(10)` is exactly 1 in float32 and the noise :math:`(1-a)\kappa\xi` is
 exactly 0; the other entries are *live*. For ordinary networks nearly every entry is calm, so most steps need
-neither :math:`\kappa` nor a normal number. `calm_moments` and `calm_step` are what both paths use for calm
-entries, equal to `direction` in every bit. They serve float32 on CPU alone: elsewhere two kernels may round
-differently.
+neither :math:`\kappa` nor a normal number. `calm_moments` and `calm_step` are what it uses for
+calm entries, eager or compiled, equal to `direction` in every bit. They serve float32 on CPU alone: elsewhere
+two kernels may round differently.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -34,25 +33,9 @@ from genie_dg._moments import (
     trust,
     variance,
 )
+from genie_dg._options import UpdateRule
 
-from ._local import Draw, LocalParameter, stream_keys, whole_draw
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Which parts of the update are switched on: everything that changes the code of a step."""
-
-    formulation: str
-    precondition: bool
-    noise: bool
-    mask: bool
-    maximize: bool
-    l2: bool
-    shrink: bool
-
-    @property
-    def needs_kappa(self) -> bool:
-        return self.formulation == "theorem" or (self.noise and self.formulation == "released")
+from ._local import LocalParameter, stream_keys, whole_words
 
 
 class Scalars(NamedTuple):
@@ -77,7 +60,9 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def wide_moments(rule: Rule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
+def wide_moments(
+    rule: UpdateRule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars
+) -> tuple[Tensor, Tensor]:
     """The new moments in `compute_dtype`; v may overflow."""
     wide = compute_dtype(p.dtype)
     g = g.to(wide)
@@ -88,13 +73,13 @@ def wide_moments(rule: Rule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scal
     return advance_moments(g, m.to(wide), v.to(wide), s.average)
 
 
-def advance(rule: Rule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
+def advance(rule: UpdateRule, p: Tensor, g: Tensor, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
     """The new moments, in the dtypes of the old ones."""
     new_m, new_v = wide_moments(rule, p, g, m, v, s)
     return new_m.to(m.dtype), new_v.clamp(max=torch.finfo(v.dtype).max).to(v.dtype)
 
 
-class Direction(NamedTuple):
+class StepParts(NamedTuple):
     """The parts of one step, entry by entry, for any finite moments."""
 
     mean: Tensor  # bias-corrected momentum
@@ -104,7 +89,7 @@ class Direction(NamedTuple):
     step: Tensor  # the direction without noise
 
 
-def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars, typical: Scalar = 0.0) -> Direction:
+def direction(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, typical: Scalar = 0.0) -> StepParts:
     """Gate, trust and direction of every entry, safe against overflow.
 
     ``m * 0`` makes everything NaN where m is not finite, and changes nothing elsewhere. ``typical`` is the mean
@@ -119,16 +104,16 @@ def direction(rule: Rule, m: Tensor, v: Tensor, s: Scalars, typical: Scalar = 0.
         s2 = variance(v, mean, average)
         gate = _moments.gate(s2)
         q = trust(safe_square(mean), s2, average.rho)
-        return Direction(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
+        return StepParts(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
     if rule.formulation == "theorem":
         s2 = variance(v, mean, average)
         q = inverse_variance(s2, typical)
-        return Direction(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
+        return StepParts(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
     s2, gate, q = printed(m, v, average)
-    return Direction(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
+    return StepParts(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
 
 
-def gate_terms(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
+def gate_terms(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Tensor]:
     """The terms a |mean| q and a, entry by entry; both 0 where the moments are not finite.
 
     The first is held so low that 2^40 of them can be added. For ``"theorem"`` they are the variance and 1.
@@ -140,7 +125,7 @@ def gate_terms(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> tuple[Tensor, Te
     return torch.nan_to_num(top, 0.0, 0.0, 0.0), torch.nan_to_num(bottom, 0.0, 0.0, 0.0)
 
 
-def gate_sums(rule: Rule, m: Tensor, v: Tensor, s: Scalars) -> Tensor:
+def gate_sums(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars) -> Tensor:
     """The numerator and the denominator of kappa, as a tensor of two."""
     top, bottom = gate_terms(rule, m, v, s)
     return torch.stack((top.sum(), bottom.sum()))
@@ -155,31 +140,44 @@ def kappa_of(sums: Tensor) -> Tensor:
     return torch.where(bottom > 0, top / torch.where(bottom > 0, bottom, 1.0), 0.0)
 
 
-def finish(rule: Rule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, kappa: Scalar, draw: Draw) -> Tensor:
+class Randomness(NamedTuple):
+    """Names the random words of a parameter group: seed, and the int32 below which a word means "drop"."""
+
+    seed: int
+    threshold: int
+
+
+class Perturbation(NamedTuple):
+    """What a step takes besides the moments: kappa, and a random word for each entry where they are needed."""
+
+    kappa: Scalar
+    word: Tensor | None
+    threshold: _random.Word
+
+
+def stepped(rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation) -> Tensor:
     """The new p, for the new moments."""
     wide = compute_dtype(p.dtype)
-    d = direction(rule, m, v, s, kappa)
+    d = direction(rule, m, v, s, by.kappa)
     step = d.step
-    word = draw.word() if rule.noise or rule.mask else None
-    if rule.noise and word is not None and rule.formulation != "theorem":
-        scale = s.noise_std if rule.formulation == "algorithm1" else kappa
-        step = step + (1.0 - d.gate) * scale * _random.normal(word).to(wide)
-    if rule.mask and word is not None:
+    if rule.noise and by.word is not None and rule.formulation != "theorem":
+        scale = s.noise_std if rule.formulation == "algorithm1" else by.kappa
+        step = step + (1.0 - d.gate) * scale * _random.normal(by.word).to(wide)
+    if rule.mask and by.word is not None:
         largest = torch.finfo(wide).max
-        step = step.clamp(-largest, largest) * ~_random.drop_mask(word, draw.threshold)
+        step = step.clamp(-largest, largest) * ~_random.drop_mask(by.word, by.threshold)
     old = p.to(wide)
     new = (old * s.shrink if rule.shrink else old) - step * s.size
     return new.clamp(-torch.finfo(p.dtype).max, torch.finfo(p.dtype).max).to(p.dtype)
 
 
 def step_loop(
-    rule: Rule,
+    rule: UpdateRule,
     parameters: list[LocalParameter],
     grads: list[Tensor],
     scalars: list[Scalars],
     steps: list[int | Tensor],
-    seed: int,
-    threshold: int,
+    randomness: Randomness,
 ) -> None:
     """The readable path: update every parameter in place, whole tensors, one after the other."""
     for parameter, g, s, t in zip(parameters, grads, scalars, steps, strict=True):
@@ -189,8 +187,6 @@ def step_loop(
             if rule.needs_kappa and reduce is not None:
                 reduce(torch.zeros(2, dtype=compute_dtype(p.dtype), device=p.device))
             continue
-        keys = stream_keys(seed, streams, [t] * len(streams), p.device)
-        draw = whole_draw(parameter, keys, streams, threshold)
         new_m, new_v = advance(rule, p, g, m, v, s)
         m.copy_(new_m)
         v.copy_(new_v)
@@ -198,7 +194,11 @@ def step_loop(
         if rule.needs_kappa:
             sums = gate_sums(rule, m, v, s)
             kappa = kappa_of(sums if reduce is None else reduce(sums))
-        p.copy_(finish(rule, p, m, v, s, kappa, draw))
+        word = None
+        if rule.needs_words:
+            keys = stream_keys(randomness.seed, streams, [t] * len(streams), p.device)
+            word = whole_words(parameter, keys, streams)
+        p.copy_(stepped(rule, p, m, v, s, Perturbation(kappa, word, randomness.threshold)))
 
 
 class CalmMoments(NamedTuple):
@@ -210,7 +210,7 @@ class CalmMoments(NamedTuple):
 
 
 def calm_moments(
-    rule: Rule, m: Tensor, v: Tensor, s: Scalars, out: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+    rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, out: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 ) -> CalmMoments:
     """Mean, square and variance with no care for overflow: such an entry, and NaN, is not calm.
 
@@ -226,7 +226,7 @@ def calm_moments(
     return CalmMoments(mean, square, s2.mul_(s.average.inverse_freedom) if released else s2)
 
 
-def calm_step(rule: Rule, moments: CalmMoments, v: Tensor, s: Scalars) -> Tensor:
+def calm_step(rule: UpdateRule, moments: CalmMoments, v: Tensor, s: Scalars) -> Tensor:
     """The `direction` of calm entries, without noise; writes over ``moments``."""
     mean, square, s2 = moments
     if not rule.precondition:

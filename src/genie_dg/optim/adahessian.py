@@ -11,6 +11,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from genie_dg import _random, check
 
+from ._local import words_at
 from ._options import check_seed
 
 
@@ -20,13 +21,10 @@ def draw_signs(seed: int, step: int, index: int, like: Tensor) -> Tensor:
     >>> draw_signs(0, 1, 0, torch.empty(8))
     tensor([-1., -1.,  1.,  1.,  1., -1.,  1.,  1.])
     """
-    device, count = like.device, like.numel()
     base = _random.stream_base(seed, torch.tensor([index]), torch.tensor([0]))
     key = _random.stream_key(base, step).flatten().tolist()
-    rows = torch.arange(-(-count // _random.LANES), dtype=torch.int32, device=device)
-    row_words = _random.row_words(rows, *key)
-    words = _random.element_words(row_words.unsqueeze(1), _random.lane_words(device))
-    minus = _random.drop_mask(words.flatten()[:count], _random.drop_threshold(0.5))
+    words = words_at(torch.arange(like.numel(), dtype=torch.int32, device=like.device), *key)
+    minus = _random.drop_mask(words, _random.drop_threshold(0.5))
     return torch.where(minus, -1.0, 1.0).to(like.dtype).reshape(like.shape)
 
 

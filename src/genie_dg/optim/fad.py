@@ -8,7 +8,7 @@ from torch.optim.optimizer import Optimizer
 from genie_dg import check
 
 from ._options import OptionError
-from .passes import ClosureGradient, Passes, Vector, total
+from .passes import ClosureGradient, ParameterVector, Passes, weighted_sum
 
 
 class FAD(Passes):
@@ -79,13 +79,13 @@ class FAD(Passes):
         self.beta = check.number("beta", beta, 0, error=OptionError)
         super().__init__(base, model)
 
-    def combined(self, gradient: ClosureGradient) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> ParameterVector:
         """The gradient of the objective."""
         g0 = gradient.at()
         g1 = gradient.at(gradient.sphere(self.rho, g0))
-        h0 = total((1.0, g1), (-1.0, g0))
+        h0 = weighted_sum((1.0, g1), (-1.0, g0))
         offset = gradient.sphere(self.rho, h0)
         g2 = gradient.at(offset)
-        g3 = gradient.at(total((1.0, offset), (1.0, gradient.sphere(self.rho, g2))))
-        h1 = total((1.0, g3), (-1.0, g2))
-        return total((1.0, g0), (self.beta * self.alpha, h0), (self.beta * (1.0 - self.alpha), h1))
+        g3 = gradient.at(weighted_sum((1.0, offset), (1.0, gradient.sphere(self.rho, g2))))
+        h1 = weighted_sum((1.0, g3), (-1.0, g2))
+        return weighted_sum((1.0, g0), (self.beta * self.alpha, h0), (self.beta * (1.0 - self.alpha), h1))

@@ -9,7 +9,7 @@ from torch.optim.optimizer import Optimizer
 from genie_dg import check
 
 from ._options import OptionError
-from .passes import ClosureGradient, Passes, Vector, total
+from .passes import ClosureGradient, ParameterVector, Passes, weighted_sum
 
 
 class GAM(Passes):
@@ -78,15 +78,15 @@ class GAM(Passes):
         self.gamma = check.number("gamma", gamma, 0, error=OptionError)
         super().__init__(base, model)
 
-    def combined(self, gradient: ClosureGradient) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> ParameterVector:
         """The combination of the four gradients."""
         g0 = gradient.at()
         g1 = gradient.at(gradient.sphere(self.rho_prime, g0))
-        offset = gradient.sphere(self.rho, total((1.0, g1), (-1.0, g0)))
+        offset = gradient.sphere(self.rho, weighted_sum((1.0, g1), (-1.0, g0)))
         g2 = gradient.at(offset)
-        g3 = gradient.at(total((1.0, offset), (1.0, gradient.sphere(self.rho_prime, g2))))
-        a = total((self.beta1, g1), (1.0 - self.beta1, g3))
-        c = total((1.0, g0), (abs(1.0 - self.beta0), g2))
+        g3 = gradient.at(weighted_sum((1.0, offset), (1.0, gradient.sphere(self.rho_prime, g2))))
+        a = weighted_sum((self.beta1, g1), (1.0 - self.beta1, g3))
+        c = weighted_sum((1.0, g0), (abs(1.0 - self.beta0), g2))
         square = gradient.dot(a, a)
         along = torch.where(square == 0, 0.0, gradient.dot(c, a) / square)
-        return total((1.0 + self.gamma * along, a), (-self.gamma, c))
+        return weighted_sum((1.0 + self.gamma * along, a), (-self.gamma, c))

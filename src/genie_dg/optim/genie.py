@@ -11,6 +11,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from genie_dg import _random
 from genie_dg._moments import Scalar
+from genie_dg._options import UpdateRule
 
 from ._gauges import Alarm, gauges_of
 from ._local import local_gradients, local_parameters
@@ -22,8 +23,8 @@ from ._options import (
     shared_scalars,
 )
 from ._plan import GroupPlan, PlanInputs
-from ._scale import NAMES, Rescaled, Scratch, distance_of, gains_of, new_state, rescale, store
-from ._update import step_loop
+from ._scale import STATE_NAMES, Scratch, distance_of, new_state, rescale_all, store
+from ._update import Randomness, step_loop
 
 
 def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
@@ -146,23 +147,12 @@ class GENIE(Optimizer):
         seed: int = 0,
         **unknown: Any,
     ) -> None:
-        options = {
-            "lr": lr,
-            "beta": beta,
-            "dropout": dropout,
-            "noise": noise,
-            "precondition": precondition,
-            "scale_free": scale_free,
-            "formulation": formulation,
-            "noise_std": noise_std,
-            "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "fused": fused,
-            "capturable": capturable,
-            "seed": seed,
-        }
+        options: dict[str, Any] = {"lr": lr}
+        options |= {"beta": beta, "dropout": dropout, "noise": noise, "precondition": precondition}
+        options |= {"scale_free": scale_free, "formulation": formulation, "noise_std": noise_std}
+        options |= {"weight_decay": weight_decay, "decoupled_weight_decay": decoupled_weight_decay}
+        options |= {"maximize": maximize, "foreach": foreach, "fused": fused, "capturable": capturable}
+        options |= {"seed": seed}
         refuse_unknown(unknown, list(options))
         check_group(options)
         super().__init__(params, options)
@@ -223,7 +213,7 @@ class GENIE(Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32, device=where)
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(p, memory_format=torch.contiguous_format)
-            if group["scale_free"] and not all(name in state for name in NAMES):
+            if group["scale_free"] and not all(name in state for name in STATE_NAMES):
                 state.update(new_state(p))
             _check_state(p, grad, state)
             params.append(p)
@@ -232,7 +222,7 @@ class GENIE(Optimizer):
             exp_avg_sqs.append(state["exp_avg_sq"])
             state_steps.append(state["step"])
             if group["scale_free"] and scales is not None:
-                scales.append({name: state[name] for name in NAMES})
+                scales.append({name: state[name] for name in STATE_NAMES})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -272,46 +262,41 @@ class GENIE(Optimizer):
         self._init_group(group, params, grads, averages, squares, counts, scales)
         if not params:
             return
-        numbers = list(range(first, first + len(group["params"])))
-        if len(params) < len(numbers):
-            numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
+        numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
         on_device = group["capturable"] or torch.compiler.is_compiling()
         if on_device:
             torch._foreach_add_(counts, 1.0)
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
         if isinstance(distance, Tensor) and not on_device:
             distance = distance.item()
-        scalars = shared_scalars(group, steps, distance)
-        local_grads = local_gradients(params, grads)
-        rescaled: list[Rescaled] = []
-        gains: list[Tensor] = []
+        grads = local_gradients(params, grads)
+        news: list[dict[str, Tensor]] = []
         if scales:
             plain = group["foreach"] is not None or group["fused"] is not None or on_device
-            rescaled = [
-                rescale(p, g, own, group["beta"], t, None if plain else self._scratch)
-                for p, g, own, t in zip(params, local_grads, scales, steps, strict=True)
-            ]
-            local_grads = [one.grad for one in rescaled]
-            gains = gains_of(group, params, [one.back for one in rescaled], scales)
-        loop = (group["foreach"] is False and not group["fused"]) or group["formulation"] == "theorem"
-        if loop or torch.compiler.is_compiling():
+            grads, news = rescale_all(group, params, grads, scales, steps, None if plain else self._scratch)
+        rule, scalars = rule_of(group), shared_scalars(group, steps, distance)
+        readable = (group["foreach"] is False and not group["fused"]) or group["formulation"] == "theorem"
+        if readable or torch.compiler.is_compiling():
+            randomness = Randomness(group["seed"], _random.drop_threshold(group["dropout"]))
             parameters = local_parameters(params, averages, squares, numbers)
-            threshold = _random.drop_threshold(group["dropout"])
-            step_loop(rule_of(group), parameters, local_grads, scalars, steps, group["seed"], threshold)
+            step_loop(rule, parameters, grads, scalars, steps, randomness)
         else:
             inputs = PlanInputs.of(group, [*params, *averages, *squares], numbers, steps)
-            plan = self._plans.pop(first, None)
-            if plan is None or not plan.inputs.same_as(inputs):
-                plan = GroupPlan(group, rule_of(group), inputs)
-            plan.run(local_grads, scalars, steps)
-            if plan.reusable:
-                self._plans[first] = plan
+            self._plan(first, group, rule, inputs).run(grads, scalars, steps)
         if not on_device:  # counted last: a step that failed has not been taken
             torch._foreach_add_(counts, torch.ones(()), alpha=1.0)
-        for own, one, gain in zip(scales, rescaled, gains, strict=True):
-            for name, new in (("grad_size", one.size), ("gain", gain), ("distance", distance)):
-                if new is not None:
-                    store(own[name], new)
+        for own, new in zip(scales, news, strict=True):
+            for name, value in {**new, "distance": distance}.items():
+                store(own[name], value)
+
+    def _plan(self, first: int, group: dict[str, Any], rule: UpdateRule, inputs: PlanInputs) -> GroupPlan:
+        """The plan of a group, made anew where something has changed."""
+        plan = self._plans.pop(first, None)
+        if plan is None or not plan.inputs.same_as(inputs):
+            plan = GroupPlan(group, rule, inputs)
+        if plan.reusable:
+            self._plans[first] = plan
+        return plan
 
     def gauges(self) -> dict[str, float]:
         """What the optimizer is doing now, from its state alone: no randomness, nothing changes.

@@ -10,21 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from genie_dg import check
-from genie_dg._moments import Averaging, averaging
-
-
-def msvag_update(p: Tensor, g: Tensor, m: Tensor, v: Tensor, a: Averaging, lr: float, decay: float) -> None:
-    """Move ``p``, ``m`` and ``v`` by one step, in place; ``g`` is only read."""
-    if decay:
-        g = g.add(p, alpha=decay)
-    m.lerp_(g, 1 - float(a.beta))
-    v.mul_(a.beta).addcmul_(g, g, value=1 - float(a.beta))
-    mean = m * a.inverse_correction
-    square = mean * mean
-    s = ((v * a.inverse_correction - square) * a.inverse_freedom).clamp_(min=0)
-    total = square + s * a.rho
-    factor = torch.where(total > 0, square / total, 0.0)
-    p.addcmul_(mean, factor, value=-lr)
+from genie_dg._moments import averaging
 
 
 class MSVAG(Optimizer):
@@ -97,5 +83,14 @@ class MSVAG(Optimizer):
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
         state["step"] += 1
-        a = averaging(group["beta"], int(state["step"].item()))
-        msvag_update(p, p.grad, state["exp_avg"], state["exp_avg_sq"], a, group["lr"], group["weight_decay"])
+        m, v, beta, g = state["exp_avg"], state["exp_avg_sq"], group["beta"], p.grad
+        if group["weight_decay"]:
+            g = g.add(p, alpha=group["weight_decay"])
+        m.lerp_(g, 1 - beta)
+        v.mul_(beta).addcmul_(g, g, value=1 - beta)
+        a = averaging(beta, int(state["step"].item()))
+        mean = m * a.inverse_correction
+        square = mean * mean
+        s = ((v * a.inverse_correction - square) * a.inverse_freedom).clamp_(min=0)
+        total = square + s * a.rho
+        p.addcmul_(mean, torch.where(total > 0, square / total, 0.0), value=-group["lr"])

@@ -20,13 +20,13 @@ from ._local import SumOverRanks, is_sharded, local, local_gradient, shard_group
 from ._options import OptionError, check_parameter
 from ._update import compute_dtype
 
-Vector = list[Tensor | None]
+ParameterVector = list[Tensor | None]
 """One tensor for each parameter, float32 or wider; None where there is no gradient, which counts as zero."""
 
 
-def total(*terms: tuple[float | Tensor, Vector]) -> Vector:
+def weighted_sum(*terms: tuple[float | Tensor, ParameterVector]) -> ParameterVector:
     """The sum of factor times vector. A factor of 0 does not hide a NaN."""
-    result: Vector = []
+    result: ParameterVector = []
     for parts in zip(*(vector for _, vector in terms), strict=True):
         entry: Tensor | None = None
         for (factor, _), part in zip(terms, parts, strict=True):
@@ -37,7 +37,7 @@ def total(*terms: tuple[float | Tensor, Vector]) -> Vector:
     return result
 
 
-def times(a: Vector, b: Vector) -> Vector:
+def times(a: ParameterVector, b: ParameterVector) -> ParameterVector:
     """The product, entry by entry."""
     return [None if x is None or y is None else x * y for x, y in zip(a, b, strict=True)]
 
@@ -62,7 +62,7 @@ class ClosureGradient:
         self.loss: Any = None
         self._first = True
 
-    def at(self, offset: Vector | None = None) -> Vector:
+    def at(self, offset: ParameterVector | None = None) -> ParameterVector:
         """The gradient at weights + offset; the weights are back, bit for bit, when this returns or raises."""
         steady: AbstractContextManager[None] = nullcontext() if self._first else steady_statistics(self.norms)
         with shifted(self.params, offset), steady, torch.enable_grad():
@@ -79,25 +79,25 @@ class ClosureGradient:
         """What the loss, and so every gradient, is multiplied by; 1 without a scaler."""
         return 1.0 if self.scaler is None else self.scaler.get_scale()
 
-    def weights(self) -> Vector:
+    def weights(self) -> ParameterVector:
         """The weights themselves."""
         return [widened(local(p.detach())) for p in self.params]
 
-    def dot(self, a: Vector, b: Vector) -> Tensor:
+    def dot(self, a: ParameterVector, b: ParameterVector) -> Tensor:
         """The inner product over all parameters, and over all ranks that hold shards of them."""
         parts: dict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
         for p, x, y in zip(self.params, a, b, strict=True):
             if x is not None and y is not None:
                 parts[shard_groups(p)].append(torch.dot(x.reshape(-1), y.reshape(-1)))
-        products = [x for some in parts.values() for x in some]
+        products = [x for terms in parts.values() for x in terms]
         device = products[0].device if products else torch.device("cpu")
         dtype = torch.float64 if any(x.dtype == torch.float64 for x in products) else torch.float32
         result = torch.zeros((), dtype=dtype, device=device)
-        for groups, some in parts.items():
-            result = result + SumOverRanks(groups)(torch.stack([x.to(device, dtype) for x in some]).sum())
+        for groups, terms in parts.items():
+            result = result + SumOverRanks(groups)(torch.stack([x.to(device, dtype) for x in terms]).sum())
         return result
 
-    def sphere(self, radius: float, direction: Vector) -> Vector:
+    def sphere(self, radius: float, direction: ParameterVector) -> ParameterVector:
         """The vector of length radius along a direction; zero where the direction is zero or not finite."""
         length = self.dot(direction, direction).sqrt()
         usable = torch.isfinite(length) & (length > 0)
@@ -123,6 +123,25 @@ class ClosureGradient:
         return widened(local_gradient(p, g), copy=True)
 
 
+def gather_gradients(
+    optimizer: Optimizer, closure: Callable[[], Any], scaler: GradScaler | None = None
+) -> tuple[Any, Optimizer]:
+    """Call the closure as often as a step needs, and leave the gradient in ``p.grad`` without a step.
+
+    Args:
+        optimizer: any; of SAM and its kin all passes are made, for others the closure is called once.
+        closure: clears gradients, computes the loss, calls backward and returns the loss.
+        scaler: the one that scales the loss in the closure.
+
+    Returns:
+        The loss at the weights, and the optimizer whose ``step()`` takes the step: of SAM and its kin the base.
+    """
+    if isinstance(optimizer, Passes):
+        return optimizer.gather(closure, scaler), optimizer.base
+    with torch.enable_grad():
+        return closure(), optimizer
+
+
 def backward(loss: Tensor, optimizer: Optimizer, create_graph: bool) -> None:
     """Write the gradients of a loss to the parameters of an optimizer and, where it must be so, their graph.
 
@@ -144,7 +163,7 @@ def widened(x: Tensor, copy: bool = False) -> Tensor:
 
 
 @contextmanager
-def shifted(params: list[Tensor], offset: Vector | None) -> Iterator[None]:
+def shifted(params: list[Tensor], offset: ParameterVector | None) -> Iterator[None]:
     """Weights + offset inside, and afterwards the bits that were there before."""
     moved = [] if offset is None else [(p, e) for p, e in zip(params, offset, strict=True) if e is not None]
     before = [local(p.detach()).clone() for p, _ in moved]
@@ -222,7 +241,7 @@ class Passes(Optimizer):
         # torch's own __init__ would make groups and state; this makes the hooks alone
         self.__setstate__({"base": base, "norms": norms})
 
-    def combined(self, gradient: ClosureGradient) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> ParameterVector:
         """The gradient to step with."""
         raise NotImplementedError
 

@@ -27,26 +27,27 @@ from .genie import GENIE
 from .passes import backward
 from .registry import OPTIMIZERS, build_optimizer
 
-Loss: TypeAlias = "Callable[[nn.Module, Any], Tensor]"
-Factory: TypeAlias = "Callable[[Any, float], Optimizer]"
+_Loss: TypeAlias = "Callable[[nn.Module, Any], Tensor]"
+_Factory: TypeAlias = "Callable[[Any, float], Optimizer]"
 
-LOWEST, HIGHEST = 1e-9, 1e3
+_LOWEST, _HIGHEST = 1e-9, 1e3
 """The ends of the sweep."""
-GROWTH = 10 ** (1 / 6)
+_GROWTH = 10 ** (1 / 6)
 """From one step of the sweep to the next."""
-CALM = 10
+_SWEEP_STEPS = round(math.log(_HIGHEST / _LOWEST, _GROWTH)) + 1
+_CALM_STEPS = 10
 """First steps of the sweep, whose rates are too low to matter: they tell how much batches differ."""
-SPACING = 10 ** (1 / 3)
+_SPACING = 10 ** (1 / 3)
 """From the rate of one short training to the next."""
-RISEN, EXPLODED = 1.0, 10.0
+_RISEN, _EXPLODED = 1.0, 10.0
 """What ends the sweep, and what a short training does not come back from, in units of three first losses."""
-PATIENCE = 3
+_PATIENCE = 3
 """So many lower rates in a row that do worse end the search: high rates can be equally bad."""
-MOST = 24
+_MOST_TRAININGS = 24
 """Short trainings before the search gives up."""
-LAST = 0.25
+_LAST_PART = 0.25
 """The part of a short training whose mean loss is its result."""
-TIE, HIGHER = 0.05, 0.5
+_TIE, _HIGHER = 0.05, 0.5
 """Of what the best rate gains, and of its loss: where the next lower rate is so near, it is taken."""
 
 
@@ -80,9 +81,9 @@ class SuggestedRate:
 
 def suggest_lr(
     model: nn.Module,
-    loss: Loss,
+    loss: _Loss,
     batches: Iterable[Any],
-    optimizer: str | type[Optimizer] | Factory = GENIE,
+    optimizer: str | type[Optimizer] | _Factory = GENIE,
     *,
     settings: Mapping[str, Any] | None = None,
     steps: int = 100,
@@ -122,8 +123,8 @@ def suggest_lr(
     >>> model, batch = torch.nn.Linear(1, 1), (x, 3 * x)
     >>> def loss(model, batch):
     ...     return (model(batch[0]) - batch[1]).square().mean()
-    >>> found = suggest_lr(model, loss, [batch], torch.optim.SGD, steps=20)
-    >>> 0.1 < found.lr < 1, len(found.lrs)
+    >>> suggested = suggest_lr(model, loss, [batch], torch.optim.SGD, steps=20)
+    >>> 0.1 < suggested.lr < 1, len(suggested.lrs)
     (True, ...)
     """
     check.whole_number("steps", steps, 2)
@@ -132,8 +133,8 @@ def suggest_lr(
 
 
 def _factory(
-    optimizer: str | Factory, settings: Mapping[str, Any], create_graph: bool | None
-) -> tuple[Factory, bool]:
+    optimizer: str | _Factory, settings: Mapping[str, Any], create_graph: bool | None
+) -> tuple[_Factory, bool]:
     """How to build the optimizer, and whether it differentiates gradients."""
     if not isinstance(optimizer, str):
         if not callable(optimizer):
@@ -156,7 +157,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         weights = [(p, p.clone(), p.grad, p.requires_grad) for p in model.parameters()]
         holders = [(module, dict(module._buffers)) for module in model.modules()]
-        tensors = {id(b): (b, b.clone()) for _, held in holders for b in held.values() if b is not None}
+        copies = {id(b): (b, b.clone()) for _, buffers in holders for b in buffers.values() if b is not None}
     modes = [(module, module.training) for module in model.modules()]
     for p, *_ in weights:
         p.grad = None
@@ -168,11 +169,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 p.copy_(before)
                 p.grad = gradient
                 p.requires_grad_(trains)
-            for buffer, before in tensors.values():
+            for buffer, before in copies.values():
                 buffer.copy_(before)
-        for module, held in holders:
+        for module, buffers in holders:
             module._buffers.clear()
-            module._buffers.update(held)
+            module._buffers.update(buffers)
         for module, training in modes:
             module.training = training
 
@@ -180,42 +181,43 @@ def untouched(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _same_order(batches: Iterable[Any]) -> Iterator[None]:
     """A loader that shuffles by a generator of its own finds it afterwards where it was."""
-    loader = batches if isinstance(batches, DataLoader) else None
-    stream = None if loader is None else loader.generator
-    state = None if stream is None else stream.get_state()
+    stream = batches.generator if isinstance(batches, DataLoader) else None
+    if stream is None:
+        yield
+        return
+    state = stream.get_state()
     try:
         yield
     finally:
-        if stream is not None and state is not None:
-            stream.set_state(state)
+        stream.set_state(state)
 
 
 @dataclass
 class _RangeTest:
-    """One call of `suggest_lr`; ``results`` holds the loss of ``top * SPACING**power``, by the power."""
+    """One call of `suggest_lr`; ``results`` holds the loss of ``top * _SPACING**power``, by the power."""
 
     model: nn.Module
-    loss: Loss
+    loss: _Loss
     batches: Iterable[Any]
-    build: Factory
+    build: _Factory
     create_graph: bool
     steps: int
     report: Callable[[int], None] | None
     taken: int = 0
-    top: float = HIGHEST
+    top: float = _HIGHEST
     first: float = math.nan
     unit: float = math.nan
     results: dict[int, float] = field(default_factory=dict)
 
     def run(self) -> SuggestedRate:
         if isinstance(self.batches, Iterator):
-            self.batches = list(islice(self.batches, max(self.steps, _sweep_steps())))
+            self.batches = list(islice(self.batches, max(self.steps, _SWEEP_STEPS)))
         sweep = self._sweep()
-        rates = [LOWEST * GROWTH**k for k in range(len(sweep))]
+        rates = [_LOWEST * _GROWTH**k for k in range(len(sweep))]
         self._search()
         chosen = self._choose()
         lrs = {power: _rounded(self._rate(power)) for power in sorted(self.results)}
-        margin = SPACING**0.5 if self.results.get(chosen + 1) == math.inf else 1.0
+        margin = _SPACING**0.5 if self.results.get(chosen + 1) == math.inf else 1.0
         lr = _rounded(self._rate(chosen) / margin)
         return SuggestedRate(
             lr=lr,
@@ -229,7 +231,7 @@ class _RangeTest:
         )
 
     def _rate(self, power: int) -> float:
-        return float(self.top * SPACING**power)
+        return float(self.top * _SPACING**power)
 
     def _train(self, lr: float, steps: int, growth: float = 1.0) -> list[float]:
         """The losses before each step; ends at one that is not finite or above the limit."""
@@ -255,19 +257,19 @@ class _RangeTest:
             else:
                 if start and all(torch.equal(p, q) for p, q in zip(params, start, strict=True)):
                     raise RangeTestError(
-                        f"No weight moved at any rate up to {HIGHEST:g}, so all gradients are zero; give a "
+                        f"No weight moved at any rate up to {_HIGHEST:g}, so all gradients are zero; give a "
                         "loss that depends on the model."
                     )
         return losses
 
     def _limit(self, losses: list[float], sweep: bool) -> float:
         """The highest loss that is followed: above the first ones, and beyond what batches differ by."""
-        if sweep and len(losses) == CALM:
+        if sweep and len(losses) == _CALM_STEPS:
             self.first = fmean(losses)
             self.unit = max(2 * abs(self.first), 8 * stdev(losses))
-        if sweep and len(losses) <= CALM:
+        if sweep and len(losses) <= _CALM_STEPS:
             return math.inf
-        return self.first + (RISEN if sweep else EXPLODED) * self.unit
+        return self.first + (_RISEN if sweep else _EXPLODED) * self.unit
 
     def _step(self, optimizer: Optimizer, batch: Any) -> float:
         values: list[Tensor] = []
@@ -292,31 +294,32 @@ class _RangeTest:
         return float(values[0])
 
     def _sweep(self) -> list[float]:
-        losses = self._train(LOWEST, _sweep_steps(), GROWTH)
-        if len(losses) <= CALM:
+        losses = self._train(_LOWEST, _SWEEP_STEPS, _GROWTH)
+        if len(losses) <= _CALM_STEPS:
+            low = _LOWEST * _GROWTH**_CALM_STEPS
             raise RangeTestError(
-                f"The loss of batch {len(losses)} is {losses[-1]:g} at a rate of {LOWEST * GROWTH**CALM:.0e} "
-                "or less, so no rate can be found; look for what is not finite in the data or the loss."
+                f"The loss of batch {len(losses)} is {losses[-1]:g} at a rate of {low:.0e} or less, so no rate "
+                "can be found; look for what is not finite in the data or the loss."
             )
-        if len(losses) < _sweep_steps() or not math.isfinite(losses[-1]):
-            self.top = LOWEST * GROWTH ** (len(losses) - 2)  # the rate of the step before this loss
+        if len(losses) < _SWEEP_STEPS or not math.isfinite(losses[-1]):
+            self.top = _LOWEST * _GROWTH ** (len(losses) - 2)  # the rate of the step before this loss
         return losses
 
     def _result(self, power: int) -> float:
         losses = self._train(self._rate(power), self.steps)
         whole = len(losses) == self.steps and losses[-1] <= self._limit(losses, False)
-        last = max(1, round(LAST * self.steps))
+        last = max(1, round(_LAST_PART * self.steps))
         self.results[power] = fmean(losses[-last:]) if whole else math.inf
         return self.results[power]
 
     def _search(self) -> None:
         """Downwards from where the sweep ended, and upwards where the first rate was best."""
         power, worse = -1, 0
-        while len(self.results) < MOST and worse < PATIENCE:
+        while len(self.results) < _MOST_TRAININGS and worse < _PATIENCE:
             best = min(self.results.values(), default=math.inf)
             worse = worse + 1 if self._result(power) >= best and best < self.first else 0
             power -= 1
-        while self._best() == max(self.results) and self._rate(self._best()) < HIGHEST:
+        while self._best() == max(self.results) and self._rate(self._best()) < _HIGHEST:
             self._result(self._best() + 1)
         finite = [result for result in self.results.values() if math.isfinite(result)]
         if not finite:
@@ -335,7 +338,7 @@ class _RangeTest:
     def _choose(self) -> int:
         best = self._best()
         lowest = self.results[best]
-        enough = lowest + min(TIE * max(self.first - lowest, 0.0), HIGHER * abs(lowest))
+        enough = lowest + min(_TIE * max(self.first - lowest, 0.0), _HIGHER * abs(lowest))
         return best - 1 if self.results.get(best - 1, math.inf) <= enough else best
 
     def _reason(self, lr: float, chosen: int, lrs: Mapping[int, float]) -> str:
@@ -346,17 +349,13 @@ class _RangeTest:
         if chosen == best:
             why = f"{end}, the lowest of {tried}"
         else:
-            near = f"within {100 * TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g})"
+            near = f"within {100 * _TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g})"
             why = f"{end}, {near}, the best of {tried}; a longer training favours the lower rate"
         if at:
-            why = f"{why}; {lrs[chosen + 1]:g} explodes, so the rate is divided by {SPACING**0.5:.1f}"
+            why = f"{why}; {lrs[chosen + 1]:g} explodes, so the rate is divided by {_SPACING**0.5:.1f}"
         if result >= self.first:
             why = f"{why}; no rate lowers the loss, so more steps, or a look at the loss, may help"
         return f"lr={lr:g}: {why}; {self.taken} training steps were taken to find out."
-
-
-def _sweep_steps() -> int:
-    return round(math.log(HIGHEST / LOWEST, GROWTH)) + 1
 
 
 def _rounded(lr: float) -> float:

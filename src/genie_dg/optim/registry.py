@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import Optimizer, RMSprop
 
 from genie_dg import check
 from genie_dg._types import Group
 from genie_dg.registry import Registry, with_defaults
 from genie_dg.search_space import Choice, LogUniform, Rule, Setting, Space, Uniform, checked, defaults
 
-from . import _builders
-from ._builders import Groups
+from ._builders import SGD, Adam, AdamW, Groups, build_adahessian, library_builder, torch_builder
 from .fad import FAD
 from .gam import GAM
 from .genie import GENIE
@@ -57,26 +56,26 @@ class OptimizerRow:
     note: str = ""
 
 
-def published(default: Any, rule: Rule | None = None) -> Setting:
+def _published(default: Any, rule: Rule | None = None) -> Setting:
     """A setting as its paper, or the benchmark, has it."""
     return Setting(default, rule, "published")
 
 
-def ours(default: Any, rule: Rule | None = None) -> Setting:
+def _ours(default: Any, rule: Rule | None = None) -> Setting:
     """A setting that is chosen here."""
     return Setting(default, rule, "ours")
 
 
-DECAY = published(0.0, LogUniform(-6, -2))
-DOMAINBED = {"lr": published(5e-5, LogUniform(-5, -3.5)), "weight_decay": DECAY}
-LIKE_ADAM = {"lr": ours(5e-5, LogUniform(-5, -3.5)), "weight_decay": ours(0.0, LogUniform(-6, -2))}
-WITH_BASE = {
-    "base": ours("adam"),
-    "lr": ours(None, LogUniform(-5, -3.5)),  # None: the default of the base; the rule is Adam's
-    "weight_decay": DECAY,
-    "seed": ours(0),  # of a base that adds noise
+_DECAY = _published(0.0, LogUniform(-6, -2))
+_DOMAINBED = {"lr": _published(5e-5, LogUniform(-5, -3.5)), "weight_decay": _DECAY}
+_LIKE_ADAM = {"lr": _ours(5e-5, LogUniform(-5, -3.5)), "weight_decay": _ours(0.0, LogUniform(-6, -2))}
+_WITH_BASE = {
+    "base": _ours("adam"),
+    "lr": _ours(None, LogUniform(-5, -3.5)),  # None: the default of the base; the rule is Adam's
+    "weight_decay": _DECAY,
+    "seed": _ours(0),  # of a base that adds noise
 }
-BETAS = {"beta1": published(0.9), "beta2": published(0.999)}
+_BETAS = {"beta1": _published(0.9), "beta2": _published(0.999)}
 
 
 def build_optimizer(name: str, parameters_or_groups: Iterable[Tensor | Group], **settings: Any) -> Optimizer:
@@ -127,24 +126,23 @@ def _base_row(name: str) -> OptimizerRow:
     return row
 
 
-def _base(groups: Groups, name: str, lr: float | None, weight_decay: float, seed: int) -> Optimizer:
-    """That optimizer; what is not given has the default of its own row."""
-    row = _base_row(name)
-    given: dict[str, Any] = {} if lr is None else {"lr": lr}
-    if weight_decay:
-        given["weight_decay"] = weight_decay
-    if "seed" in row.space:
-        given["seed"] = seed
-    return row.build(groups, **with_defaults(row.name, defaults(row.space), given))
-
-
 def _around_base(wrapper: Callable[..., Passes]) -> Callable[..., Optimizer]:
-    """The ``build`` of SAM, GAM, FAD or SAGM, around the optimizer of the row ``base``."""
+    """The ``build`` of SAM, GAM, FAD or SAGM, around the optimizer of the row ``base``.
+
+    What is not given to that optimizer has the default of its own row.
+    """
 
     def build(
         groups: Groups, *, base: str, lr: float | None, weight_decay: float, seed: int, **settings: Any
     ) -> Optimizer:
-        return wrapper(_base(groups, base, lr, weight_decay, seed), **settings)
+        row = _base_row(base)
+        given: dict[str, Any] = {} if lr is None else {"lr": lr}
+        if weight_decay:
+            given["weight_decay"] = weight_decay
+        if "seed" in row.space:
+            given["seed"] = seed
+        options = with_defaults(row.name, defaults(row.space), given)
+        return wrapper(row.build(groups, **options), **settings)
 
     return build
 
@@ -152,45 +150,45 @@ def _around_base(wrapper: Callable[..., Passes]) -> Callable[..., Optimizer]:
 ROWS = (
     OptimizerRow(
         "sgd",
-        _builders.build_sgd,
+        torch_builder(SGD),
         "Robbins, Monro, A Stochastic Approximation Method, Annals of Mathematical Statistics, 1951",
         {
-            "lr": ours(1e-3, LogUniform(-4, -2)),
-            "weight_decay": DECAY,
-            "momentum": ours(0.9),
-            "nesterov": ours(False),
+            "lr": _ours(1e-3, LogUniform(-4, -2)),
+            "weight_decay": _DECAY,
+            "momentum": _ours(0.9),
+            "nesterov": _ours(False),
         },
         where="torch.optim",
         note="GENIE's authors ran it with lr 5e-5 and momentum 0, which trains little.",
     ),
     OptimizerRow(
         "adam",
-        _builders.build_adam,
+        torch_builder(Adam),
         "Kingma, Ba, Adam: A Method for Stochastic Optimization, ICLR, 2015",
-        {**DOMAINBED, **BETAS, "eps": published(1e-8)},
+        {**_DOMAINBED, **_BETAS, "eps": _published(1e-8)},
         where="torch.optim",
     ),
     OptimizerRow(
         "adamw",
-        _builders.build_adamw,
+        torch_builder(AdamW),
         "Loshchilov, Hutter, Decoupled Weight Decay Regularization, ICLR, 2019",
-        {**LIKE_ADAM, **BETAS, "eps": published(1e-8)},
+        {**_LIKE_ADAM, **_BETAS, "eps": _published(1e-8)},
         decay="decoupled",
         where="torch.optim",
     ),
     OptimizerRow(
         "rmsprop",
-        _builders.build_rmsprop,
+        torch_builder(RMSprop),
         "Tieleman, Hinton, RMSprop, Coursera: Neural Networks for Machine Learning, lecture 6, 2012",
-        {**LIKE_ADAM, "alpha": ours(0.99), "eps": ours(1e-8)},
+        {**_LIKE_ADAM, "alpha": _ours(0.99), "eps": _ours(1e-8)},
         where="torch.optim",
     ),
     OptimizerRow(
         "adabelief",
-        _builders.build_adabelief,
+        library_builder("AdaBelief"),
         "Zhuang et al., AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients, "
         "NeurIPS, 2020",
-        {**LIKE_ADAM, **BETAS, "eps": published(1e-16), "rectify": published(False)},
+        {**_LIKE_ADAM, **_BETAS, "eps": _published(1e-16), "rectify": _published(False)},
         decay="decoupled",
         where="pytorch_optimizer",
         extra="bench",
@@ -199,9 +197,9 @@ ROWS = (
     ),
     OptimizerRow(
         "yogi",
-        _builders.build_yogi,
+        library_builder("Yogi"),
         "Zaheer et al., Adaptive Methods for Nonconvex Optimization, NeurIPS, 2018",
-        {**LIKE_ADAM, **BETAS, "eps": published(1e-3), "initial": published(1e-6)},
+        {**_LIKE_ADAM, **_BETAS, "eps": _published(1e-3), "initial": _published(1e-6)},
         decay="decoupled",
         where="pytorch_optimizer",
         extra="bench",
@@ -210,16 +208,16 @@ ROWS = (
     ),
     OptimizerRow(
         "adahessian",
-        _builders.build_adahessian,
+        build_adahessian,
         "Yao et al., ADAHESSIAN: An Adaptive Second Order Optimizer for Machine Learning, AAAI, 2021",
         {
-            "lr": ours(1e-3, LogUniform(-4, -2)),
-            "weight_decay": ours(0.0, LogUniform(-6, -2)),
-            **BETAS,
-            "eps": published(1e-4),
-            "hessian_power": published(1.0),
-            "average": published(True),
-            "seed": ours(0),
+            "lr": _ours(1e-3, LogUniform(-4, -2)),
+            "weight_decay": _ours(0.0, LogUniform(-6, -2)),
+            **_BETAS,
+            "eps": _published(1e-4),
+            "hessian_power": _published(1.0),
+            "average": _published(True),
+            "seed": _ours(0),
         },
         create_graph=True,
         decay="decoupled",
@@ -229,14 +227,18 @@ ROWS = (
         "msvag",
         MSVAG,
         "Balles, Hennig, Dissecting Adam: The Sign, Magnitude and Variance of Stochastic Gradients, ICML, 2018",
-        {"lr": ours(0.015, LogUniform(-3, -1)), "weight_decay": DECAY, "beta": ours(0.9, Uniform(0.9, 0.999))},
+        {
+            "lr": _ours(0.015, LogUniform(-3, -1)),
+            "weight_decay": _DECAY,
+            "beta": _ours(0.9, Uniform(0.9, 0.999)),
+        },
         note="The range of lr is GENIE's, whose rule without mask and gate this is.",
     ),
     OptimizerRow(
         "sam",
         _around_base(SAM),
         "Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR, 2021",
-        {**WITH_BASE, "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
+        {**_WITH_BASE, "rho": _published(0.05, Choice((0.01, 0.02, 0.05, 0.1)))},
         needs_closure=True,
         passes=2,
         note="GENIE's authors ran SAM around SGD with momentum 0.9: base='sgd'.",
@@ -247,39 +249,39 @@ ROWS = (
         "Zhang et al., Gradient Norm Aware Minimization Seeks First-Order Flatness and Improves "
         "Generalization, CVPR, 2023",
         {
-            **WITH_BASE,
-            "rho": published(0.2),
-            "rho_prime": ours(0.02, Uniform(0.02, 0.03)),
-            "beta0": ours(0.1, Uniform(0.1, 0.5)),
-            "beta1": ours(0.1, Uniform(0.1, 0.6)),
-            "gamma": ours(0.03, Uniform(0.03, 0.05)),
+            **_WITH_BASE,
+            "rho": _published(0.2),
+            "rho_prime": _ours(0.02, Uniform(0.02, 0.03)),
+            "beta0": _ours(0.1, Uniform(0.1, 0.5)),
+            "beta1": _ours(0.1, Uniform(0.1, 0.6)),
+            "gamma": _ours(0.03, Uniform(0.03, 0.05)),
         },
         needs_closure=True,
         passes=4,
-        note="The ranges span the paper's settings for ResNets; that they are searched uniformly is ours.",
+        note="The ranges span the paper's settings for ResNets; that they are searched uniformly is _ours.",
     ),
     OptimizerRow(
         "fad",
         _around_base(FAD),
         "Zhang et al., Flatness-Aware Minimization for Domain Generalization, ICCV, 2023",
         {
-            **WITH_BASE,
-            "rho": ours(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
-            "alpha": ours(0.5, Uniform(0.0, 1.0)),
-            "beta": ours(0.1, LogUniform(-2, 0)),
+            **_WITH_BASE,
+            "rho": _ours(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
+            "alpha": _ours(0.5, Uniform(0.0, 1.0)),
+            "beta": _ours(0.1, LogUniform(-2, 0)),
         },
         needs_closure=True,
         passes=4,
-        note="Derived from the published objective; there is no public code.",
+        note="Derived from the _published objective; there is no public code.",
     ),
     OptimizerRow(
         "sagm",
         _around_base(SAGM),
         "Wang et al., Sharpness-Aware Gradient Matching for Domain Generalization, CVPR, 2023",
         {
-            **WITH_BASE,
-            "rho": published(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
-            "alpha": published(0.001, Choice((0.0005, 0.001))),
+            **_WITH_BASE,
+            "rho": _published(0.05, Choice((0.01, 0.02, 0.05, 0.1))),
+            "alpha": _published(0.001, Choice((0.0005, 0.001))),
         },
         needs_closure=True,
         passes=2,
@@ -292,17 +294,17 @@ ROWS = (
         "Cho, Kim, Kim, One-Step Generalization Ratio Guided Optimization for Domain Generalization, "
         "ICML, 2025",
         {
-            "lr": published(0.015, LogUniform(-3, -1)),
-            "weight_decay": DECAY,
-            "beta": published(0.95, Uniform(0.9, 0.999)),
-            "dropout": published(0.4, Uniform(0.1, 0.8)),
-            "noise": published(True),
-            "precondition": published(True),
-            "formulation": published("released"),
-            "noise_std": ours(0.1),
-            "decoupled_weight_decay": published(False),
-            "seed": ours(0),
-            "scale_free": ours(False),
+            "lr": _published(0.015, LogUniform(-3, -1)),
+            "weight_decay": _DECAY,
+            "beta": _published(0.95, Uniform(0.9, 0.999)),
+            "dropout": _published(0.4, Uniform(0.1, 0.8)),
+            "noise": _published(True),
+            "precondition": _published(True),
+            "formulation": _published("released"),
+            "noise_std": _ours(0.1),
+            "decoupled_weight_decay": _published(False),
+            "seed": _ours(0),
+            "scale_free": _ours(False),
         },
         note="In the authors' runs weight_decay, and a setting `momentum` that is not here, had no effect; "
         "here weight_decay has one.",

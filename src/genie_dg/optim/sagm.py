@@ -9,7 +9,7 @@ from torch.optim.optimizer import Optimizer
 from genie_dg import check
 
 from ._options import OptionError
-from .passes import ClosureGradient, Passes, Vector, total
+from .passes import ClosureGradient, ParameterVector, Passes, weighted_sum
 
 
 class SAGM(Passes):
@@ -69,13 +69,13 @@ class SAGM(Passes):
         self.alpha = check.number("alpha", alpha, 0, error=OptionError)
         super().__init__(base, model)
 
-    def combined(self, gradient: ClosureGradient) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> ParameterVector:
         """The mean of the gradients at w and at w + epsilon."""
         g = gradient.at()
         length = gradient.dot(g, g).sqrt()
         usable = torch.isfinite(length) & (length > 0)
         by = self.rho / length - self.alpha / gradient.scale
-        offset: Vector = [
+        offset: ParameterVector = [
             None if x is None else torch.where(usable.to(x.device), x * by.to(x.device), 0.0) for x in g
         ]
-        return total((0.5, g), (0.5, gradient.at(offset)))
+        return weighted_sum((0.5, g), (0.5, gradient.at(offset)))

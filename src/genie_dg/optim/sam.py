@@ -8,7 +8,7 @@ from torch.optim.optimizer import Optimizer
 from genie_dg import check
 
 from ._options import OptionError
-from .passes import ClosureGradient, Passes, Vector, times
+from .passes import ClosureGradient, ParameterVector, Passes, times
 
 
 class SAM(Passes):
@@ -67,7 +67,7 @@ class SAM(Passes):
         self.adaptive = bool(adaptive)
         super().__init__(base, model)
 
-    def combined(self, gradient: ClosureGradient) -> Vector:
+    def combined(self, gradient: ClosureGradient) -> ParameterVector:
         """The gradient at w + epsilon."""
         g = gradient.at()
         if self.adaptive:

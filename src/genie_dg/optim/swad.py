@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from genie_dg import check
 from genie_dg.check import InputError
 
-Weights = Mapping[str, Tensor]
+_Weights = Mapping[str, Tensor]
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Segment:
     loss: float = math.nan
 
     @torch.no_grad()
-    def add(self, weights: Weights) -> None:
+    def add(self, weights: _Weights) -> None:
         """Count one more iterate: ``mean <- mean + (weights - mean) / n``."""
         self.count += 1
         means, news = [], []
@@ -38,7 +38,7 @@ class Segment:
                 means.append(mean)
                 news.append(new.to(mean.dtype))
             else:  # the first iterate, or an entry that has no mean, such as a count
-                self.mean[name] = wide(new).clone()
+                self.mean[name] = _wide(new).clone()
         if means:
             torch._foreach_lerp_(means, news, 1 / self.count)
 
@@ -56,13 +56,13 @@ class Segment:
         return Segment({name: x.cpu() for name, x in self.mean.items()}, self.count, self.loss)
 
 
-def wide(x: Tensor) -> Tensor:
+def _wide(x: Tensor) -> Tensor:
     """Without graph; half precision in float32."""
     x = x.detach()
     return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
 
 
-def weights_of(source: nn.Module | Weights) -> Weights:
+def _weights_of(source: nn.Module | _Weights) -> _Weights:
     """The state dict of a module, or the mapping itself."""
     return source.state_dict() if isinstance(source, nn.Module) else source
 
@@ -115,7 +115,7 @@ class SWAD:
 
     def __init__(
         self,
-        module: nn.Module | Weights,
+        module: nn.Module | _Weights,
         n_converge: int = 3,
         n_tolerance: int = 6,
         tolerance_ratio: float = 0.3,
@@ -123,7 +123,7 @@ class SWAD:
         self.n_converge = check.whole_number("n_converge", n_converge)
         self.n_tolerance = check.whole_number("n_tolerance", n_tolerance)
         self.tolerance_ratio = check.number("tolerance_ratio", tolerance_ratio, 0)
-        self._like = {name: (x.dtype, x.shape) for name, x in weights_of(module).items()}
+        self._like = {name: (x.dtype, x.shape) for name, x in _weights_of(module).items()}
         self._open = Segment({})
         self._recent: list[Segment] = []  # before the beginning: the last N_s; after it: the last N_e
         self._kept: Segment | None = None  # what surely belongs to the average
@@ -140,11 +140,11 @@ class SWAD:
         """Whether the average has begun."""
         return not math.isnan(self._threshold)
 
-    def update(self, module: nn.Module | Weights) -> None:
+    def update(self, module: nn.Module | _Weights) -> None:
         """Count the weights after one step."""
         if self._finished:
             return
-        weights = weights_of(module)
+        weights = _weights_of(module)
         shapes = {name: x.shape for name, x in weights.items()}
         if shapes != {name: shape for name, (_, shape) in self._like.items()}:
             raise InputError(

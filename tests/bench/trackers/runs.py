@@ -44,7 +44,7 @@ def stop_at(steps: int) -> Report:
 
 
 def train_in_two_attempts(job: Job) -> None:
-    """Stop right after the record of step 3 was saved, before it is tracked; then go on to the end."""
+    """Stop right after the record of step 3, then go on to the end."""
     with pytest.raises(Interrupted):
         run_job(job, OPENED, stop_at(4))
     run_job(job, OPENED)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.trackers.mlflow import allowed, original
+from genie_dg.bench.trackers.mlflow import allowed
 from genie_dg.cli.main import main
 
 from .runs import Point, expected, job_in, train_in_two_attempts
@@ -43,18 +43,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
-    words = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
+    words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--workers", "1"]
     words += ["--backend-store-uri", f"sqlite:///{place / 'mlflow.db'}", "--gunicorn-opts", "--threads 4"]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environment = {**os.environ, **quiet, "HOME": str(place)}
@@ -115,11 +105,10 @@ def test_the_server_has_every_point_of_a_run_in_two_attempts_once(
 
 
 @pytest.mark.parametrize("name", ["loss", "unseen/75 degrees/out", "seen/a+b: *c*/out", "seen/日本/in"])
-def test_names_of_curves_come_back(name: str) -> None:
+def test_names_of_curves_are_those_that_mlflow_takes(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name
 
     _validate_metric_name(allowed(name))
-    assert original(allowed(name)) == name
 
 
 def test_without_an_address_nothing_starts(
@@ -130,50 +119,3 @@ def test_without_an_address_nothing_starts(
     assert main(["train", "digits", "--test-domain", "0", "--track", "mlflow", "-o", str(out)]) == 2
     assert "set MLFLOW_TRACKING_URI to it" in capsys.readouterr().err
     assert not out.exists()
-
-
-SWEEP = """
-name = "killed"
-protocol = "domainbed"
-datasets = ["digits"]
-algorithms = ["ERM"]
-optimizers = ["adam", "genie"]
-test_domains = [["75 degrees"]]
-hparams = 1
-trials = 2
-
-[overrides]
-steps = 401
-checkpoint_every = 20
-backbone = "mlp"
-batch_size = 8
-"""
-
-
-@pytest.mark.slow
-def test_the_server_has_every_point_of_a_killed_sweep_once(
-    client: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file, out = tmp_path / "sweep.toml", tmp_path / "runs"
-    file.write_text(SWEEP)
-    words = ["sweep", str(file), "-o", str(out), "--device", "cpu", "--track", "mlflow"]
-    command = [sys.executable, "-m", "genie_dg", *words]
-    for kill in range(2):
-        before = [*out.glob("*/records.jsonl")]
-        lines = sum(len(path.read_text().splitlines()) for path in before)
-        process = subprocess.Popen(command, start_new_session=True)
-        until = time.monotonic() + 600
-        while sum(len(path.read_text().splitlines()) for path in out.glob("*/records.jsonl")) < lines + 8:
-            assert process.poll() is None, "the sweep ended before it could be killed"
-            assert time.monotonic() < until, f"no records before kill {kill}"
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert main(words) == 0
-    runs = runs_of(client, "killed")
-    assert len(runs) == 4
-    for run_id, run in runs.items():
-        assert points_of(client, run) == expected(out / run_id)
-        assert len({step for _, step, _ in points_of(client, run)}) == 21
-        assert run.info.status == "FINISHED"
-    assert "does not track" not in capfd.readouterr().err

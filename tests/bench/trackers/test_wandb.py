@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.wandb import keeps_files
 
-from .runs import OPENED, Point, expected, job_in, train_in_two_attempts
+from .runs import Point, expected, job_in, train_in_two_attempts
 
 pytest.importorskip("wandb", reason="W&B is not installed: the extra wandb brings it")
 
@@ -64,25 +61,6 @@ def test_a_run_in_two_attempts_has_every_point_once(tmp_path: Path) -> None:
     assert "version.torch" in settings
     codes = [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"]
     assert codes == [1, 0]
-
-
-KILLED = """
-import os, signal, sys
-from genie_dg.bench.jobs import OpenSets, run_job
-from genie_dg.bench.options import job_from
-
-run_job(job_from(sys.argv[1]), OpenSets(), lambda done, _: done == 8 and os.killpg(0, signal.SIGKILL))
-"""
-
-
-@pytest.mark.slow
-def test_what_a_killed_process_had_not_written_is_written_by_the_next(tmp_path: Path) -> None:
-    job = job_in(tmp_path, "wandb")
-    command = [sys.executable, "-c", KILLED, job.to_json()]
-    assert subprocess.run(command, start_new_session=True, timeout=600, check=False).returncode == -9
-    assert not (job.folder / "done").exists()
-    run_job(job, OPENED)
-    assert history(list(written(job.folder))) == expected(job.folder)
 
 
 def test_files_stay_in_the_folder_of_the_run_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.domains import DataError, FileDomain
-from genie_dg.data.published.spawrious import CHALLENGES, EACH
+from genie_dg.data.published.spawrious import CHALLENGES
 from genie_dg.data.registry import SETS, open_data
 from tests.data.published.layouts import BREEDS, spawrious
 
@@ -41,10 +41,10 @@ def test_one_to_one_takes_the_published_numbers_from_each_place() -> None:
         (1, "beach", "dachshund", 412),
     ]
     assert easy.picks(0)[4:] == [
-        (1, "dirt", "bulldog", EACH),
-        (1, "snow", "dachshund", EACH),
-        (1, "desert", "labrador", EACH),
-        (1, "jungle", "corgi", EACH),
+        (1, "dirt", "bulldog", 3168),
+        (1, "snow", "dachshund", 3168),
+        (1, "desert", "labrador", 3168),
+        (1, "jungle", "corgi", 3168),
     ]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 from genie_dg.data.domains import DataError
 from genie_dg.data.published import terra
 from genie_dg.data.published.catalog import PUBLISHED
-from genie_dg.data.published.terra import FIVE, annotation_files, build, join, read_annotations
+from genie_dg.data.published.terra import ANNOTATION_FILES, annotation_files, arrange, join, read_annotations
 
 CLASSES = PUBLISHED["TerraIncognita"].classes
 NAMES = [*CLASSES, "car", "deer"]
@@ -65,32 +63,18 @@ def test_the_join_gives_the_places_of_the_slow_twin_each_once(data: dict[str, li
     assert len(set(places)) == len(places)
 
 
-def test_the_join_is_linear() -> None:
-    """A set of the size of the true one, which the loop over all pairs would need hours for."""
-    rng = random.Random(0)
-    images = [
-        {"id": k, "location": rng.choice([38, 46, 100, 43, 7]), "file_name": f"{k}.jpg"} for k in range(60_000)
-    ]
-    rows = [{"image_id": k, "category_id": rng.randrange(12)} for k in range(60_000)]
-    categories = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
-    started = time.perf_counter()
-    places = join({"images": images, "annotations": rows, "categories": categories})
-    assert time.perf_counter() - started < 5
-    assert 0.6 < len(places) / 60_000 < 0.72  # four of five locations, ten of twelve categories
-
-
 def write(folder: Path, data: dict[str, list[dict[str, Any]]]) -> list[Path]:
     """The annotations dealt out to five files, as they are published; all of them have the categories."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for k, name in enumerate(FIVE):
+    for k, name in enumerate(ANNOTATION_FILES):
         part = {"info": {}, **{key: data[key][k::5] for key in ("images", "annotations")}}
         (folder / name).write_text(json.dumps({**part, "categories": data["categories"]}))
         paths.append(folder / name)
     return paths
 
 
-def example(folder: Path) -> tuple[Path, list[Path]]:
+def example(folder: Path) -> tuple[Path, Path]:
     """Four images, one of them with two categories, one outside, one kept by no category."""
     images = folder / "images"
     images.mkdir()
@@ -102,7 +86,8 @@ def example(folder: Path) -> tuple[Path, list[Path]]:
             rows["images"].append({"id": name, "location": location, "file_name": f"{name}.jpg"})
         rows["annotations"].append({"image_id": name, "category_id": NAMES.index(category)})
     rows["categories"] = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
-    return images, write(folder / "annotations", rows)
+    write(folder / "annotations", rows)
+    return images, folder / "annotations"
 
 
 PLACED = {
@@ -129,57 +114,39 @@ def link(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 def test_images_go_to_every_kept_category(tmp_path: Path, link: bool) -> None:
-    images, files = example(tmp_path)
-    seen: list[tuple[int, int | None]] = []
-    report = build(images, files, tmp_path / "set", progress=lambda *at: seen.append(at))
+    images, annotated = example(tmp_path)
+    assert arrange(images, annotated, tmp_path / "set") == 0
     assert tree(tmp_path / "set") == PLACED
-    assert report.counts == {"location_100": 1, "location_38": 2, "location_43": 0, "location_46": 0}
-    assert (report.written, report.missing, report.variant) == (3, (), "")
-    assert seen == [(1, 3), (2, 3), (3, 3)]
     placed = tmp_path / "set" / "location_38" / "dog" / "a.jpg"
     assert placed.samefile(images / "a.jpg") == link
-    assert "3 images (location_100 1, location_38 2" in report.sentence()
-    assert "neither published variant" in report.sentence()
 
 
 @pytest.mark.usefixtures("link")
 def test_a_second_call_writes_only_what_is_not_there(tmp_path: Path) -> None:
-    images, files = example(tmp_path)
-    build(images, files, tmp_path / "set")
+    images, annotated = example(tmp_path)
+    arrange(images, annotated, tmp_path / "set")
     for category in ("dog", "cat"):
         (tmp_path / "set" / "location_38" / category / "a.jpg").unlink()
     (tmp_path / "set" / "location_38" / "dog" / "a.jpg").write_bytes(b"half")
-    (tmp_path / "set" / "location_38" / "cat" / ".a.jpg.part").write_bytes(b"left by a killed process")
     untouched = (tmp_path / "set" / "location_100" / "empty" / "b.jpg").stat().st_mtime_ns
-    report = build(images, files, tmp_path / "set")
-    assert report.written == 2
+    arrange(images, annotated, tmp_path / "set")
     assert tree(tmp_path / "set") == PLACED
     assert (tmp_path / "set" / "location_100" / "empty" / "b.jpg").stat().st_mtime_ns == untouched
 
 
 def test_missing_images_are_reported_and_the_rest_is_built(tmp_path: Path) -> None:
-    images, files = example(tmp_path)
+    images, annotated = example(tmp_path)
     (images / "a.jpg").unlink()
-    report = build(images, files, tmp_path / "set")
-    assert report.missing == ("a.jpg",)
-    assert report.counts["location_38"] == 0
-    assert "1 named files are missing, a.jpg first" in report.sentence()
+    assert arrange(images, annotated, tmp_path / "set") == 1
+    assert list(tree(tmp_path / "set")) == ["location_100/empty/b.jpg"]
     (images / "b.jpg").unlink()
     with pytest.raises(DataError, match="has none of the 3 images"):
-        build(images, files, tmp_path / "other")
-    with pytest.raises(DataError, match="No such file"):
-        build(tmp_path / "nowhere", files, tmp_path / "other")
-
-
-def test_both_published_variants_are_known_by_their_counts() -> None:
-    new = dict(zip(terra.TERRA.domains, (4741, 9736, 3970, 5883), strict=True))
-    assert terra.TERRA.variant_of(new) == "24,330 images (2021 JSON)"
-    assert terra.TERRA.variant_of({**new, "location_38": 9735, "location_43": 3971}) == ""
-    assert terra.TERRA.variant_of({**new, "location_38": 9736 + 458}) == "24,788 images (2018 annotations)"
+        arrange(images, annotated, tmp_path / "other")
 
 
 def test_the_five_files_or_the_single_one_are_found(tmp_path: Path) -> None:
-    _, files = example(tmp_path)
+    _, annotated = example(tmp_path)
+    files = list(annotated.glob("*.json"))
     assert sorted(annotation_files(tmp_path)) == sorted(files)
     merged = read_annotations(files)
     (tmp_path / "one").mkdir()

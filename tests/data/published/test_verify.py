@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +13,31 @@ import pytest
 from PIL import Image
 
 from genie_dg.cli.main import main
+from genie_dg.data.image_folders import open_folder
 from genie_dg.data.published.catalog import PUBLISHED, PublishedSet
-from genie_dg.data.published.verify import verify
+from genie_dg.data.published.verify import Verification, verify
+from genie_dg.data.registry import published_variant
 from tests.data.pictures import folder
 
 FACTS = PublishedSet("Mini", ("Mini",), ("ink", "oil"), ("I", "O"), 2, ("cat", "dog"), {"16 images": (8, 8)})
 
 
+def report_of(root: Path, facts: PublishedSet | None = None, deep: bool = True) -> Verification:
+    """Open a folder as its name would, and look at it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = open_folder(root)
+    variant = published_variant(facts, data) if facts else ""
+    return verify(replace(data, variant=variant), facts, root, deep=deep)
+
+
 def test_a_good_set(tmp_path: Path) -> None:
-    report = verify(folder(tmp_path / "Mini"), FACTS)
-    assert report.good
-    assert not report.problems
-    assert (report.variant, report.counts) == ("16 images", {"ink": 8, "oil": 8})
+    root = folder(tmp_path / "Mini")
+    report = report_of(root, FACTS)
+    assert (report.good, report.published_splits, report.problems) == (True, True, {})
+    assert report.counts == {"ink": 8, "oil": 8}
+    own = report_of(root)
+    assert (own.good, own.published_splits) == (True, None)
 
 
 def remove_domain(root: Path) -> None:
@@ -47,8 +63,8 @@ BREAKS: dict[str, tuple[Any, str, str, bool]] = {
     "undecodable": (lambda r: (r / "ink/cat/001.png").write_bytes(b"junk"), "undecodable", "001.png", False),
     "stray file": (lambda r: (r / "ink/cat/notes ü.txt").write_text("x"), "stray", "notes ü.txt", False),
     "stray folder": (lambda r: (r / "ink/.ipynb_checkpoints").mkdir(), "stray", ".ipynb_checkpoints", False),
-    "extra domain": (lambda r: (r / "wax").mkdir(), "extra domain", "wax", True),
-    "extra class": (lambda r: (r / "ink/cow").mkdir(), "extra class folder", "cow", True),
+    "extra domain": (lambda r: shutil.copytree(r / "ink", r / "wax"), "extra domain", "wax", True),
+    "extra class": (lambda r: shutil.copytree(r / "ink/cat", r / "ink/cow"), "extra class", "cow", True),
     "missing domain": (remove_domain, "missing domain", "oil", True),
 }
 
@@ -58,21 +74,17 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     root = folder(tmp_path / "Mini")
     change, kind, text, differ = BREAKS[name]
     change(root)
-    report = verify(root, FACTS)
+    report = report_of(root, FACTS)
     assert any(text in thing for thing in report.problems[kind]), report.problems
-    assert report.splits_differ is differ
+    assert report.published_splits is not differ
     assert report.good is (kind == "stray")
-
-
-def test_a_users_own_folder_has_no_published_splits(tmp_path: Path) -> None:
-    report = verify(folder(tmp_path / "mine"))
-    assert report.good
-    assert not report.splits_differ
+    quick = report_of(root, FACTS, deep=False)
+    assert ("undecodable" in quick.problems, quick.good) == (False, kind in ("stray", "undecodable"))
 
 
 def test_a_total_can_name_a_variant(tmp_path: Path) -> None:
     facts = PublishedSet("T", ("T",), ("ink", "oil"), ("I", "O"), 2, ("cat", "dog"), {"old": 16, "new": (9, 9)})
-    assert verify(folder(tmp_path / "T"), facts).variant == "old"
+    assert report_of(folder(tmp_path / "T"), facts).published_splits
 
 
 def test_the_facts_add_up() -> None:
@@ -116,9 +128,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with Image.open(sheet) as picture:
         assert np.asarray(picture).std() > 10
     (root / "ink" / "cat" / "000.png").write_bytes(b"junk")
+    (root / "notes.txt").touch()
     code, out, _ = run(capsys, "verify", str(root))
     assert code == 1
     assert "undecodable: " in out
+    assert f"stray: {root / 'notes.txt'}\n" in out
     code, _, err = run(capsys, "cache", str(root), "--cache", str(tmp_path / "c"))
     assert code == 2
     assert "000.png cannot be decoded" in err
@@ -156,23 +170,20 @@ def test_a_folder_of_classes_without_domains_is_refused(
     flat = folder(tmp_path / "set") / "ink"
     code, out, err = run(capsys, "verify", str(flat))
     assert (code, out) == (2, "")
-    assert f"{flat / 'cat'} holds pictures itself" in err
-    assert f"expected {flat}/<domain>/<class>/<picture>" in err
+    assert "holds no picture below a class folder" in err
+    assert f"{flat.name}/<domain>/<class>/<picture>" in err
 
 
-def test_a_folder_without_pictures_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_or_domain_without_pictures_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("empty", "empty/domain", "empty/domain/class"):
         (tmp_path / name).mkdir()
         code, out, err = run(capsys, "verify", str(tmp_path / "empty"))
         assert (code, out) == (2, "")
-        assert "holds no picture; expected" in err
-
-
-def test_a_domain_without_pictures_is_not_as_it_should_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+        assert "<domain>/<class>/<picture>" in err
     root = folder(tmp_path / "set")
     (root / "wax").mkdir()
-    code, out, _ = run(capsys, "verify", str(root))
-    assert code == 1
-    assert f"empty domain: {root / 'wax'}" in out
+    code, _, err = run(capsys, "verify", str(root))
+    assert code == 2
+    assert f"{root / 'wax'} holds no picture" in err

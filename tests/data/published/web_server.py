@@ -16,17 +16,12 @@ class Served:
 
     data: bytes
     etag: str | None = '"v1"'
-    modified: str | None = None
     ranges: bool = True
-    checks_if_range: bool = True
     content_type: str = "application/octet-stream"
     says_length: bool = True
     statuses: list[int] = field(default_factory=list)
     break_after: list[int] = field(default_factory=list)
     pause: float = 0.0
-    shift: int = 0  # a partial answer begins this many bytes too early, and says so
-    headers: dict[str, str] = field(default_factory=dict)
-    redirect: str | None = None
 
 
 class Web(ThreadingHTTPServer):
@@ -65,33 +60,21 @@ class _Handler(BaseHTTPRequestHandler):
         if file is None or file.statuses:
             self.send_error(file.statuses.pop(0) if file else 404)
             return
-        if file.redirect:
-            self.send_response(302)
-            self.send_header("Location", file.redirect)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
         self._send(file)
 
     def _send(self, file: Served) -> None:
         wanted, unless = self.headers.get("Range"), self.headers.get("If-Range")
         start = 0
-        if wanted and file.ranges and (not file.checks_if_range or unless in (file.etag, file.modified)):
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) - file.shift
-            if start >= len(file.data):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(file.data)}")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
+        if wanted and file.ranges and unless == file.etag:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {start}-{len(file.data) - 1}/{len(file.data)}")
         else:
             self.send_response(200)
-        headers = {"ETag": file.etag, "Last-Modified": file.modified, "Content-Type": file.content_type}
+        headers = {"ETag": file.etag, "Content-Type": file.content_type}
         if file.says_length:
             headers["Content-Length"] = str(len(file.data) - start)
-        for name, value in {**headers, **file.headers}.items():
+        for name, value in headers.items():
             if value is not None:
                 self.send_header(name, value)
         self.end_headers()

@@ -15,7 +15,7 @@ from genie_dg.check import GenieError
 from genie_dg.data.columns import Columns
 from genie_dg.data.registry import is_table, row_of
 
-from ..assemble import check_identity
+from ..checks import check_identity
 from ..options import Job, job_from
 from ._ray_cluster import room_on, why
 from ._ray_copies import SMALL, Copies, Copy, copy_of, is_here, job_here, size_of

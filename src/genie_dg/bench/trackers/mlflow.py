@@ -1,8 +1,8 @@
 """MLflow: the server that ``MLFLOW_TRACKING_URI`` names holds the curves.
 
 The experiment is that of ``MLFLOW_EXPERIMENT_NAME``, else the name of the sweep, else ``genie-dg``. A run there
-carries the id of ours as its name and as a tag, by which it is found again; which points it holds is asked of
-the server, so nothing that a crash could lose is remembered here.
+carries the id of ours as its name and as a tag, by which it is found again. The server is asked for the last
+step that it holds, so no point is there twice.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
 
-from .tracker import State, TrackedRun, Tracker
+from genie_dg.runs.outcome import Ending
 
-RUN, SWEEP = "genie_dg.run", "genie_dg.sweep"
-STATES: dict[State, str] = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
-LONGEST = 500
+from .tracker import TrackedRun, Tracker
+
+_RUN, _SWEEP = "genie_dg.run", "genie_dg.sweep"
+_STATUS = {Ending.finished: "FINISHED", Ending.stopped: "KILLED"}
+"""For the server, which calls all others FAILED."""
+_LONGEST = 500
 """Characters of a parameter's value, which every version of the server takes."""
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """A run does not wait minutes for a server that is away, as MLflow does by itself."""
-QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+_QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 def problem() -> str:
@@ -38,58 +40,55 @@ class MlflowTracker(Tracker):
     """A run of an MLflow experiment."""
 
     def __init__(self, run: TrackedRun) -> None:
-        for name, value in {**PATIENCE, **QUIET}.items():
+        for name, value in {**_PATIENCE, **_QUIET}.items():
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient()
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.group or "genie-dg")
-        known = self._client.search_runs([experiment], f"tags.`{RUN}` = '{run.name}'", max_results=1)
-        tags = {RUN: run.name, SWEEP: run.group}
+        known = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{run.name}'", max_results=1)
+        tags = {_RUN: run.name, _SWEEP: run.group}
         self._run = known[0] if known else self._client.create_run(experiment, tags=tags, run_name=run.name)
         self._id = self._run.info.run_id
         if self._run.info.status != "RUNNING":
             self._client.update_run(self._id, status="RUNNING")
-        self._tell(run.parameters)
+        history = self._client.get_metric_history(self._id, "validation_loss")  # of every record
+        self._last = max((point.step for point in history), default=-1)
+        self._send_parameters(run.parameters)
 
     def _experiment(self, name: str) -> str:
         """Its id; two processes may make it at once."""
         from mlflow.exceptions import MlflowException
 
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return str(self._client.create_experiment(name))
-            except MlflowException:
-                found = self._client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        return str(found.experiment_id)
+        if known := self._client.get_experiment_by_name(name):
+            return str(known.experiment_id)
+        try:
+            return str(self._client.create_experiment(name))
+        except MlflowException:
+            if known := self._client.get_experiment_by_name(name):
+                return str(known.experiment_id)
+            raise
 
-    def _tell(self, parameters: Mapping[str, object]) -> None:
-        """Those that are not there: MLflow lets nobody change one."""
+    def _send_parameters(self, parameters: Mapping[str, object]) -> None:
+        """Send those that are not there: MLflow lets nobody change one."""
         from mlflow.entities import Param
 
         missing = {key: value for key, value in parameters.items() if allowed(key) not in self._run.data.params}
         if missing:
-            params = [Param(allowed(key), str(value)[:LONGEST]) for key, value in missing.items()]
+            params = [Param(allowed(key), str(value)[:_LONGEST]) for key, value in missing.items()]
             self._client.log_batch(self._id, params=params)
-
-    def held(self) -> set[tuple[str, int]]:
-        histories: dict[str, list[Any]] = {
-            name: self._client.get_metric_history(self._id, name) for name in self._run.data.metrics
-        }
-        return {(original(name), point.step) for name, points in histories.items() for point in points}
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
+        if step <= self._last:
+            return
         now = int(time.time() * 1000)
         points = [Metric(allowed(name), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=points)
 
-    def end(self, state: State) -> None:
-        self._client.set_terminated(self._id, STATES[state])
+    def end(self, ending: Ending) -> None:
+        self._client.set_terminated(self._id, _STATUS.get(ending, "FAILED"))
 
 
 def allowed(name: str) -> str:
@@ -98,13 +97,4 @@ def allowed(name: str) -> str:
     >>> allowed("unseen/75 degrees/out"), allowed("seen/a+b/out")
     ('unseen/75 degrees/out', 'seen/a:2b:b/out')
     """
-    return re.sub(r"[^/\w.\- ]", lambda found: f":{ord(found[0]):x}:", name)
-
-
-def original(name: str) -> str:
-    """What `allowed` was given.
-
-    >>> original(allowed("seen/a+b:c/out"))
-    'seen/a+b:c/out'
-    """
-    return re.sub(r":([0-9a-f]+):", lambda found: chr(int(found[1], 16)), name)
+    return re.sub(r"[^/\w.\- ]", lambda match: f":{ord(match[0]):x}:", name)

@@ -1,8 +1,8 @@
 """What a tracker is, and the registry of trackers.
 
 A tracker holds one run of its own for each run here. It is opened while the run trains, also when the run goes
-on after it was stopped, and says which points it holds already; `genie_dg.bench.tracking` sends it the others.
-It may fail at any moment: an exception is told once, and training goes on.
+on after it was stopped; `genie_dg.bench.tracking` sends it the points of every record. It may fail at any
+moment: the user is warned once, and training goes on.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from genie_dg.check import InputError, MissingPackage
 from genie_dg.registry import Registry
-
-State = Literal["finished", "failed", "stopped"]
-"""How a run ended: complete, by an error, or by the user's Ctrl-C."""
+from genie_dg.runs.outcome import Ending
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run when it is opened.
+    """What a tracker gets to know of a run when it is opened.
 
     Args:
         name: the run's id, which is the same whenever and wherever the run goes on.
@@ -43,15 +41,15 @@ class Tracker(ABC):
     """One run in a tracker, opened to be written to."""
 
     @abstractmethod
-    def held(self) -> set[tuple[str, int]]:
-        """The points that are there already, each as (name of the curve, step); asked for once, at first."""
-
-    @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Add points to curves, all of one step; none of them is held."""
+        """Add points to curves, all of one step.
+
+        A run that goes on from the checkpoint before a damaged one makes a record again: a step that was sent
+        before then comes once more, with the same values.
+        """
 
     @abstractmethod
-    def end(self, state: State) -> None:
+    def end(self, ending: Ending) -> None:
         """Mark the run as ended, and let go of everything; a run that is opened again is not ended any more."""
 
 

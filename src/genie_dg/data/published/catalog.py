@@ -19,13 +19,9 @@ class SourceFile:
 
     file: str  # what it is called on disk
     mirrors: tuple[str, ...]  # http addresses, or drive:<id> for Google Drive; best first
-    unpacks_to: tuple[
-        str, ...
-    ] = ()  # wanted folders of the archive, one of which is there; empty: a plain file
-    becomes: str = ""  # what that folder is called below the folder of the set; empty: the set itself
+    becomes: str = ""  # the folder of the archive that is one of the set; empty: it has all domains in it
     by_hand: tuple[str, ...] = ()  # names of files that may be put in its place
     sha256: str | None = None
-    size: int | None = None  # bytes
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class PublishedSet:
     files: tuple[SourceFile, ...] = ()  # all of them are needed
     elsewhere: tuple[str, ...] = ()  # copies in another layout and dead links: named to the user, never fetched
     camera_traps: bool = False  # whether the files are pictures and annotations that say where each one goes
-    duplicates: str = ""  # the file that lists pictures to remove; empty for none
+    duplicates: str = ""  # the one of the files that lists pictures to remove; empty for none
 
     def variant_of(self, counts: Mapping[str, int]) -> str:
         """The variant with these numbers of images by domain (or this total), or an empty string."""

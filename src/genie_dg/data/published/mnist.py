@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..coloured_digits import coloured_mnist, deal
-from ..digits import ANGLES, check_angles
+from ..coloured_digits import coloured_mnist
+from ..digits import ANGLES, check_angles, deal
 from ..domains import DataError, DomainSet, TensorDomain
 
 DIGITS: tuple[str, ...] = tuple(str(digit) for digit in range(10))
@@ -30,7 +30,7 @@ FASHION = (
 )
 """The classes of FashionMNIST, in order."""
 
-LARGEST = 2**30
+_LARGEST = 2**30
 """No idx file may claim more bytes than this; MNIST has 47 million."""
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -48,8 +48,8 @@ def _parse(file: Any, path: Path, dimensions: int) -> Bytes:
         raise DataError(f"{path} ends inside its header; download it again.")
     shape = struct.unpack(f">{dimensions}I", sizes)
     claimed = math.prod(shape)
-    if claimed > LARGEST:
-        raise DataError(f"{path} claims the shape {shape}, over {LARGEST:,} bytes; it is not a file of MNIST.")
+    if claimed > _LARGEST:
+        raise DataError(f"{path} claims the shape {shape}, over {_LARGEST:,} bytes; it is not a file of MNIST.")
     # One byte more than claimed shows a file that is too long; a packed file is never unpacked further.
     content = file.read(claimed + 1)
     if len(content) != claimed:
@@ -162,6 +162,6 @@ def rotated_mnist(
     return DomainSet(name, tuple(classes), tuple(domains))
 
 
-def coloured_mnist_from(root: str | Path, seed: int = 0, *, subsample: int = 1) -> DomainSet:
+def coloured_mnist_from(root: str | Path, seed: int = 0) -> DomainSet:
     """ColoredMNIST from the idx files of a folder (see `load_mnist`); `coloured_mnist` has the definition."""
-    return coloured_mnist(*load_mnist(root), seed, subsample=subsample)
+    return coloured_mnist(*load_mnist(root), seed)

@@ -22,14 +22,14 @@ import numpy as np
 
 from ..domains import DataError, DomainSet, FileDomain
 
-CLASSES = ("bulldog", "corgi", "dachshund", "labrador")
+_CLASSES = ("bulldog", "corgi", "dachshund", "labrador")
 """In the order of their numbers."""
-BREEDS = ("bulldog", "dachshund", "labrador", "corgi")
+_BREEDS = ("bulldog", "dachshund", "labrador", "corgi")
 """In the order in which places are listed below and pictures are counted."""
-DOMAINS = ("Test", "SC_group_1", "SC_group_2")
-EACH = 3168
+_DOMAINS = ("Test", "SC_group_1", "SC_group_2")
+_EACH = 3168
 """Pictures of a breed in a place and part."""
-OWN = (int(0.97 * EACH), int(0.87 * EACH))
+_OWN = (int(0.97 * _EACH), int(0.87 * _EACH))
 """How many of them the two groups of O2O take from a breed's own place."""
 
 Pick: TypeAlias = tuple[int, str, str, int]
@@ -41,13 +41,13 @@ class Challenge:
     """One of the six sets.
 
     Args:
-        group: the places of `BREEDS` in training.
+        group: the places of `_BREEDS` in training, as words.
         test: the same in testing.
         shared: the place of all breeds of the other pictures; empty for M2M.
     """
 
-    group: tuple[str, str, str, str]
-    test: tuple[str, str, str, str]
+    group: str
+    test: str
     shared: str = ""
 
     def picks(self, domain: int) -> list[Pick]:
@@ -60,55 +60,47 @@ class Challenge:
     def _test(self, half: int) -> Iterator[Pick]:
         if not self.shared:
             return self._many_to_many(self.test, half)
-        return ((half, place, breed, EACH) for breed, place in zip(BREEDS, self.test, strict=True))
+        return ((half, place, breed, _EACH) for breed, place in zip(_BREEDS, self.test.split(), strict=True))
 
     def _one_to_one(self, group: int) -> Iterator[Pick]:
-        for breed, place in zip(BREEDS, self.group, strict=True):
-            yield group, place, breed, OWN[group]
-        for breed in BREEDS:
-            yield group, self.shared, breed, EACH - OWN[group]
+        for breed, place in zip(_BREEDS, self.group.split(), strict=True):
+            yield group, place, breed, _OWN[group]
+        for breed in _BREEDS:
+            yield group, self.shared, breed, _EACH - _OWN[group]
 
-    def _many_to_many(self, places: tuple[str, ...], group: int) -> Iterator[Pick]:
-        a, b, c, d = places
-        changed = places if group == 0 else (b, a, d, c)
-        return ((0, place, breed, EACH) for breed, place in zip(BREEDS, changed, strict=True))
+    def _many_to_many(self, words: str, group: int) -> Iterator[Pick]:
+        a, b, c, d = words.split()
+        changed = (a, b, c, d) if group == 0 else (b, a, d, c)
+        return ((0, place, breed, _EACH) for breed, place in zip(_BREEDS, changed, strict=True))
 
 
 CHALLENGES = {
-    "SpawriousO2O_easy": Challenge(
-        ("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), "beach"
-    ),
-    "SpawriousO2O_medium": Challenge(
-        ("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), "desert"
-    ),
-    "SpawriousO2O_hard": Challenge(
-        ("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), "beach"
-    ),
-    "SpawriousM2M_easy": Challenge(
-        ("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")
-    ),
-    "SpawriousM2M_medium": Challenge(
-        ("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")
-    ),
-    "SpawriousM2M_hard": Challenge(("dirt", "jungle", "snow", "beach"), ("snow", "beach", "dirt", "jungle")),
+    "SpawriousO2O_easy": Challenge("desert jungle dirt snow", "dirt snow desert jungle", "beach"),
+    "SpawriousO2O_medium": Challenge("mountain beach dirt jungle", "jungle dirt beach snow", "desert"),
+    "SpawriousO2O_hard": Challenge("jungle mountain snow desert", "mountain snow desert jungle", "beach"),
+    "SpawriousM2M_easy": Challenge("desert mountain dirt jungle", "dirt jungle mountain desert"),
+    "SpawriousM2M_medium": Challenge("beach snow mountain desert", "desert mountain beach snow"),
+    "SpawriousM2M_hard": Challenge("dirt jungle snow beach", "snow beach dirt jungle"),
 }
 """By name, as DomainBed has them."""
 
 
-def spawrious(name: str, root: Path) -> DomainSet:
+def spawrious(root: Path, name: str) -> DomainSet:
     """One of `CHALLENGES` from the folder that holds the parts 0 and 1."""
     challenge = CHALLENGES[name]
     domains = []
-    for number, domain in enumerate(DOMAINS):
+    for number, domain in enumerate(_DOMAINS):
         paths: list[str] = []
         labels: list[int] = []
         for part, place, breed, most in challenge.picks(number):
             some = _pictures(root, f"{part}/{place}/{breed}")[:most]
             paths += some
-            labels += [CLASSES.index(breed)] * len(some)
+            labels += [_CLASSES.index(breed)] * len(some)
         domains.append(FileDomain(domain, root, paths, np.array(labels, dtype=np.int64)))
     full = all(len(domain) == sum(most for *_, most in challenge.picks(k)) for k, domain in enumerate(domains))
-    return DomainSet(name, CLASSES, tuple(domains), f"{EACH:,} pictures of a breed in a place" if full else "")
+    return DomainSet(
+        name, _CLASSES, tuple(domains), f"{_EACH:,} pictures of a breed in a place" if full else ""
+    )
 
 
 def _pictures(root: Path, inside: str) -> list[str]:

@@ -21,14 +21,14 @@ from genie_dg.check import folder
 from ..domains import DataError, DomainSet, FileDomain
 from ..image_folders import DataWarning
 
-FEWEST = 5
+_FEWEST = 5
 """Pictures of a domain at least: a fifth is held back."""
-OTHER = "Other"
+_OTHER = "Other"
 """The region of a country that FMoW's table of countries does not name."""
 # Public projects that read the released files report these totals, and they agree with the official splits as
 # such projects list them. Camelyon17: train 302,436, id_val 33,560, val 34,904, test 85,054. iWildCam v2.0:
 # train 129,809, id_test 8,154, val 14,961, test 42,791, which leaves 7,314 for id_val. The paper is not cited.
-PUBLISHED_COUNTS = {"WILDSCamelyon": 455_954, "WILDSiWildCam": 203_029}
+_PUBLISHED_COUNTS = {"WILDSCamelyon": 455_954, "WILDSiWildCam": 203_029}
 """Pictures in all, where that is known."""
 
 
@@ -53,7 +53,7 @@ def fmow(root: Path) -> DomainSet:
     rows = _metadata(root / "rgb_metadata.csv", ("split", "category", "country_code"))
     countries = _metadata(root / "country_code_mapping.csv", ("alpha-3", "region"))
     region_of = dict(countries.drop_nulls().select("alpha-3", "region").iter_rows())
-    regions = [region_of.get(code, OTHER) for code in rows["country_code"]]
+    regions = [region_of.get(code, _OTHER) for code in rows["country_code"]]
     kept = np.flatnonzero((rows["split"] != "seq").to_numpy())
     classes = sorted(rows["category"].unique().to_list())
     numbers = {name: k for k, name in enumerate(classes)}
@@ -73,10 +73,10 @@ def iwildcam(root: Path) -> DomainSet:
     rows = _metadata(root / "metadata.csv", ("location_remapped", "y", "filename"))
     labels, traps = _whole(rows["y"], root), _whole(rows["location_remapped"], root)
     domains = [(f"location_{k}", np.flatnonzero(traps == k)) for k in np.unique(traps)]
-    kept = [(name, some) for name, some in domains if len(some) >= FEWEST]
+    kept = [(name, some) for name, some in domains if len(some) >= _FEWEST]
     if len(kept) < len(domains):
         warnings.warn(
-            f"{len(domains) - len(kept)} of {len(domains)} locations of {root} have fewer than {FEWEST} "
+            f"{len(domains) - len(kept)} of {len(domains)} locations of {root} have fewer than {_FEWEST} "
             "pictures and are left out.",
             DataWarning,
             stacklevel=4,
@@ -132,6 +132,6 @@ def _assembled(
 ) -> DomainSet:
     """Domains of the rows of each."""
     sets = tuple(FileDomain(one, root, [paths[int(i)] for i in rows], labels[rows]) for one, rows in domains)
-    count = PUBLISHED_COUNTS.get(name)
+    count = _PUBLISHED_COUNTS.get(name)
     variant = f"{count:,} pictures" if count == len(paths) else ""
     return DomainSet(name, tuple(classes), sets, variant)

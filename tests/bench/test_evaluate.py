@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from genie_dg.bench import outcome as outcome_module
-from genie_dg.bench.outcome import chance, has_stalled, problem_of
+from genie_dg.bench import evaluate
+from genie_dg.bench.evaluate import chance, has_stalled, problem_of
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
@@ -36,7 +36,7 @@ def run(
 
 
 def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(outcome_module)
+    failed, tried = doctest.testmod(evaluate)
     assert tried > 0
     assert failed == 0
 

@@ -1,4 +1,4 @@
-"""Label smoothing and weights of classes: their twin, and which algorithms have them."""
+"""What is built from a configuration: streams of noise, label smoothing and weights of classes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from genie_dg._types import DomainBatch, Objective, StepContext
-from genie_dg.algorithms.algorithm import Algorithm, AlgorithmRow
+from genie_dg._types import StepContext
 from genie_dg.algorithms.erm import ERM
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench import targets as targets_module
+from genie_dg.bench import build
 from genie_dg.bench.assemble import assemble
+from genie_dg.bench.build import balanced_weights
+from genie_dg.bench.checks import try_out
 from genie_dg.bench.step import batch_of
-from genie_dg.bench.targets import balanced_weights
-from genie_dg.bench.trial import try_out
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
@@ -37,7 +36,7 @@ def digits() -> DomainSet:
 
 
 def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(targets_module)
+    failed, tried = doctest.testmod(build)
     assert tried > 0
     assert failed == 0
 
@@ -105,21 +104,3 @@ def test_every_algorithm_has_them_or_refuses(name: str, digits: DomainSet) -> No
         objectives = [o for context in contexts for o in parts.algorithm.objectives(batch, context)]
         losses[smoothing] = [float(o.loss().detach()) for o in objectives]
     assert losses[0.0] != losses[0.5]
-
-
-class Own(Algorithm):
-    """Somebody's algorithm, which knows of neither."""
-
-    def objectives(self, batch: DomainBatch, context: StepContext):  # type: ignore[no-untyped-def]
-        loss = nn.functional.cross_entropy
-        yield Objective("main", lambda: loss(self.network(batch.all_images), batch.all_labels))
-
-
-def test_an_algorithm_that_would_ignore_them_is_refused(
-    digits: DomainSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ALGORITHMS, "_rows", dict(ALGORITHMS._rows))
-    ALGORITHMS.register(AlgorithmRow("Own", Own, "none"))
-    with pytest.raises(InputError, match=r"does not use Algorithm\.classification_loss"):
-        try_out([replace(CONFIG, algorithm="Own")], {"digits": digits})
-    try_out([RunConfig("digits", (5,), algorithm="Own")], {"digits": digits})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench.trial import try_out
+from genie_dg.bench import checks
+from genie_dg.bench.checks import try_out
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
@@ -68,16 +69,28 @@ def test_what_can_run_is_not_refused(digits: DomainSet, backbone: str) -> None:
     try_out(configs, {"digits": digits})
 
 
-def test_draws_cost_little(digits: DomainSet) -> None:
-    settings = [{"irm_lambda": 1.0 + k, "irm_penalty_anneal_iters": k} for k in range(300)]
-    configs = [
-        RunConfig("digits", (k,), algorithm="IRM", algorithm_settings=one, optimizer_settings={"lr": 0.1 + j})
-        for k in range(3)
-        for j, one in enumerate(settings)
-    ]
-    began = time.perf_counter()
-    try_out(configs, {"digits": digits})
-    assert time.perf_counter() - began < 10  # about half a second where nothing else runs
+def test_draws_share_one_network_and_one_first_loss(digits: DomainSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"_network": 0, "_try_loss": 0, "_try_algorithm": 0}
+
+    def count(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            counts[name] += 1
+            return work(*arguments)
+
+        return counted
+
+    for name in counts:
+        monkeypatch.setattr(checks, name, count(name, getattr(checks, name)))
+    draws = [{"irm_lambda": 1.0 + k, "irm_penalty_anneal_iters": k} for k in range(5)]
+    try_out(
+        [
+            RunConfig("digits", (k,), algorithm="IRM", algorithm_settings=one, optimizer_settings={"lr": 0.1})
+            for k in range(3)
+            for one in draws
+        ],
+        {"digits": digits},
+    )
+    assert counts == {"_network": 1, "_try_loss": 1, "_try_algorithm": 5}
 
 
 def test_domains_that_are_too_small_are_refused(digits: DomainSet) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench import more as more_module
+from genie_dg.bench import checkpoint
 from genie_dg.bench.assemble import assemble
-from genie_dg.bench.more import go_on
+from genie_dg.bench.checkpoint import go_on
 from genie_dg.bench.train import train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
@@ -43,7 +43,7 @@ def steps_of_timings(folder: Path) -> list[int]:
 
 
 def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(more_module)
+    failed, tried = doctest.testmod(checkpoint)
     assert tried > 0
     assert failed == 0
 
@@ -58,7 +58,7 @@ def test_a_longer_run_goes_on_and_ends_as_one_that_was_undisturbed(
     shorter = trained(replace(longer, steps=fewer), digits, tmp_path / "parts", keep)
     before = contents(shorter)
     folder = tmp_path / "parts" / longer.run_id
-    assert go_on(longer, folder, 6, keep) == (
+    assert go_on(longer, folder, keep) == (
         f"{shorter} holds {fewer} steps of this run; it goes on from step {start}."
     )
     steps = []
@@ -67,7 +67,7 @@ def test_a_longer_run_goes_on_and_ends_as_one_that_was_undisturbed(
     assert contents(folder) == contents(whole)
     assert steps_of_timings(folder) == [0, 4, 8, 10]
     assert contents(shorter) == before
-    assert go_on(longer, folder, 6, keep) == ""  # done
+    assert go_on(longer, folder, keep) == ""  # done
 
 
 def test_the_longest_is_chosen_and_a_third_goes_on_from_the_second(digits: DomainSet, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_longest_is_chosen_and_a_third_goes_on_from_the_second(digits: Domai
         trained(replace(BASE, steps=steps), digits, tmp_path)
     for steps, start in ((11, 5), (14, 9)):
         config = replace(BASE, steps=steps)
-        assert go_on(config, tmp_path / config.run_id, 6, "best").endswith(f"goes on from step {start}.")
+        assert go_on(config, tmp_path / config.run_id, "best").endswith(f"goes on from step {start}.")
         trained(config, digits, tmp_path)
     assert contents(tmp_path / config.run_id) == contents(trained(config, digits, tmp_path / "whole"))
 
@@ -94,7 +94,7 @@ def test_where_the_number_of_steps_decides_a_run_starts_anew(
     shorter = trained(replace(BASE, steps=5, **changes), digits, tmp_path)
     assert not list(shorter.glob("continue*"))
     longer = replace(BASE, **changes)
-    sentence = go_on(longer, tmp_path / longer.run_id, 6, "best")
+    sentence = go_on(longer, tmp_path / longer.run_id, "best")
     assert sentence == f"{shorter} holds 5 steps of this run, but {reason}, so it starts anew."
 
 
@@ -102,12 +102,12 @@ def test_what_a_shorter_run_did_not_keep_makes_it_start_anew(digits: DomainSet, 
     folder = tmp_path / BASE.run_id
     shorter = trained(replace(BASE, steps=5), digits, tmp_path, more=False)
     assert not (shorter / "continue.pt").exists()
-    assert "but it kept no checkpoint, so it starts anew" in go_on(BASE, folder, 6, "best")
+    assert "but it kept no checkpoint, so it starts anew" in go_on(BASE, folder, "best")
     other = trained(replace(BASE, steps=6), digits, tmp_path, keep="last")
-    assert "but it kept no model.pt, so it starts anew" in go_on(BASE, folder, 6, "best")
-    checkpoint = other / "continue.pt"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
-    assert "cannot be read" in go_on(BASE, folder, 6, "last")
+    assert "but it kept no model.pt, so it starts anew" in go_on(BASE, folder, "best")
+    path = other / "continue.pt"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert "cannot be read" in go_on(BASE, folder, "last")
     assert not (folder / "checkpoint.pt").exists()
 
 
@@ -116,4 +116,4 @@ def test_unfinished_runs_and_other_runs_are_left_alone(digits: DomainSet, tmp_pa
     unfinished = replace(BASE, steps=7)
     with pytest.raises(Stop):
         train(assemble(unfinished, digits), tmp_path / unfinished.run_id, stop_after(6), more=True)
-    assert go_on(BASE, tmp_path / BASE.run_id, 6, "best") == ""
+    assert go_on(BASE, tmp_path / BASE.run_id, "best") == ""
