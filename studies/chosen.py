@@ -18,7 +18,7 @@ from genie_dg.bench.engines.local import launch
 from genie_dg.bench.engines.queue import Event
 from genie_dg.bench.jobs import OpenSets
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.paper.study import chosen_draws, read_study
+from paper.study import chosen_draws, read_study
 from genie_dg.runs.config import from_mapping
 from genie_dg.runtime import cores
 

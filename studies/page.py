@@ -24,7 +24,7 @@ import jinja2
 import polars as pl
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from genie_dg.paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
+from paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Comparison, Comparisons, compare_all
 from genie_dg.results.draws import Candidate

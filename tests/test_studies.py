@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from genie_dg.bench.train import NotFinite
-from genie_dg.paper.study import read_study, study_judgements
+from paper.study import read_study, study_judgements
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.toml_file import read_toml
 from genie_dg.runs.archive import NAME, pack

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from genie_dg.cli.paper import Times
-from genie_dg.paper.fig_landscape import STEPS
-from genie_dg.paper.kept_ledgers import kept_ledger
-from genie_dg.paper.ledger import CLAIMS
-from genie_dg.paper.published import PRINTED
-from genie_dg.paper.registry import PAPER
-from genie_dg.paper.sourced import MEASURED
-from genie_dg.paper.verdict import FAILS, HOLDS, NOT_MEASURED, judge
+from paper.fig_landscape import STEPS
+from paper.kept_ledgers import kept_ledger
+from paper.ledger import CLAIMS
+from paper.published import PRINTED
+from paper.registry import PAPER
+from paper.sourced import MEASURED
+from paper.verdict import FAILS, HOLDS, NOT_MEASURED, judge
 
 FIGURES = ("sensitivity", "osgr", "heatmap", "landscape", "umap")
 

@@ -9,10 +9,10 @@ import pytest
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.published.catalog import PUBLISHED as SETS
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.paper.as_done import as_done, committed_as_done
-from genie_dg.paper.experiments import EXPERIMENTS
-from genie_dg.paper.logged import committed
-from genie_dg.paper.published import PUBLISHED
+from paper.as_done import as_done, committed_as_done
+from paper.experiments import EXPERIMENTS
+from paper.logged import committed
+from paper.published import PUBLISHED
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
 from genie_dg.runs.config import RunConfig

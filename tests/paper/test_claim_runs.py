@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.registry import open_data
-from genie_dg.paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
-from genie_dg.paper.figure_setup import SMALL
-from genie_dg.paper.measures import FOUR, genie_against
+from paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
+from paper.figure_setup import SMALL
+from paper.measures import FOUR, genie_against
 from genie_dg.runs.config import RunConfig
 
 

@@ -11,11 +11,11 @@ from scipy import stats
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.train import train
 from genie_dg.data.registry import open_data
-from genie_dg.paper.claim_runs import SIZES, ClaimRuns
-from genie_dg.paper.figure_setup import SMALL
-from genie_dg.paper.ledger import CLAIMS, entries, make_claims, markdown
-from genie_dg.paper.request import PaperError, Request
-from genie_dg.paper.verdict import (
+from paper.claim_runs import SIZES, ClaimRuns
+from paper.figure_setup import SMALL
+from paper.ledger import CLAIMS, entries, make_claims, markdown
+from paper.request import PaperError, Request
+from paper.verdict import (
     FAILS,
     HOLDS,
     NOT_MEASURED,

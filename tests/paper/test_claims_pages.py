@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.claims_pages import KEPT, LEDGER, main, pages, put, with_numbers
-from genie_dg.paper.kept_ledgers import read_kept, study_ledger
-from genie_dg.paper.request import PaperError
+from paper.claims_pages import KEPT, LEDGER, main, pages, put, with_numbers
+from paper.kept_ledgers import read_kept, study_ledger
+from paper.request import PaperError
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from genie_dg.cli.main import main
-from genie_dg.paper.claims import CLAIMS
-from genie_dg.paper.coverage import HEADER, ITEMS, Item, commands, page, resolve, rows, states, verdicts
-from genie_dg.paper.coverage_settings import SETTINGS
-from genie_dg.paper.kept_ledgers import study_ledger
-from genie_dg.paper.measured import Measured, carried, read_measured, text_of
-from genie_dg.paper.published import PUBLISHED
-from genie_dg.paper.registry import PAPER
-from genie_dg.paper.request import PaperError
+from paper.claims import CLAIMS
+from paper.coverage import HEADER, ITEMS, Item, commands, page, resolve, rows, states, verdicts
+from paper.coverage_settings import SETTINGS
+from paper.kept_ledgers import study_ledger
+from paper.measured import Measured, carried, read_measured, text_of
+from paper.published import PUBLISHED
+from paper.registry import PAPER
+from paper.request import PaperError
 
 from .test_latex import SOURCE
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from genie_dg.paper.event_files import scalars
-from genie_dg.paper.request import PaperError
+from paper.event_files import scalars
+from paper.request import PaperError
 
 
 def write(folder: Path, **series: list[float]) -> Path:

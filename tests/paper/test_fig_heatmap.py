@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.fig_heatmap import HeatmapsData, Layer, heatmaps_data, heights, layers_of
-from genie_dg.paper.figure_setup import figure_setup
-from genie_dg.paper.request import Request
+from paper.fig_heatmap import HeatmapsData, Layer, heatmaps_data, heights, layers_of
+from paper.figure_setup import figure_setup
+from paper.request import Request
 from genie_dg.report.figures import heatmap_data
 
 SIZES = {

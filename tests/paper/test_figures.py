@@ -12,14 +12,14 @@ import torch
 from genie_dg.cli.main import main
 from genie_dg.data.domains import TensorDomain
 from genie_dg.data.registry import open_data
-from genie_dg.paper import fig_landscape
-from genie_dg.paper.fig_landscape import Patch, landscape_data, landscape_set
-from genie_dg.paper.fig_osgr import pooled
-from genie_dg.paper.fig_umap import embedding, nearest_source, umap
-from genie_dg.paper.figure_setup import OptimizerSetup, figure_setup, halves, samples
-from genie_dg.paper.registry import FIGURES
-from genie_dg.paper.request import PaperError, Request
-from genie_dg.paper.runs import train_in_memory
+from paper import fig_landscape
+from paper.fig_landscape import Patch, landscape_data, landscape_set
+from paper.fig_osgr import pooled
+from paper.fig_umap import embedding, nearest_source, umap
+from paper.figure_setup import OptimizerSetup, figure_setup, halves, samples
+from paper.registry import FIGURES
+from paper.request import PaperError, Request
+from paper.runs import train_in_memory
 
 
 def quiet(line: str) -> None:
@@ -38,7 +38,7 @@ def test_the_papers_scale_asks_for_data(row, tmp_path: Path) -> None:
 
 
 def test_the_method_is_named_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genie_dg.paper.fig_umap.find_spec", lambda name: None)
+    monkeypatch.setattr("paper.fig_umap.find_spec", lambda name: None)
     method, _ = embedding("cpu")
     assert "t-SNE" in method
     assert "not installed" in method

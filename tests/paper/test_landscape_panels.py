@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from genie_dg.paper.fig_landscape import LandscapeData, Path2D
-from genie_dg.paper.figure_setup import panels
-from genie_dg.paper.landscape_panels import contour_levels, plot_landscape
+from paper.fig_landscape import LandscapeData, Path2D
+from paper.figure_setup import panels
+from paper.landscape_panels import contour_levels, plot_landscape
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from genie_dg.paper.log_averages import LoggedAverage, averages
-from genie_dg.paper.log_files import read_log
+from paper.log_averages import LoggedAverage, averages
+from paper.log_files import read_log
 
 from .log_trees import Record, write_log
 

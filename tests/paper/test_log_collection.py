@@ -10,10 +10,10 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from genie_dg.cli.main import main
-from genie_dg.paper.log_collection import collect
-from genie_dg.paper.log_files import read_log
-from genie_dg.paper.logged import FOLDER, NAMES
-from genie_dg.paper.request import PaperError
+from paper.log_collection import collect
+from paper.log_files import read_log
+from paper.logged import FOLDER, NAMES
+from paper.request import PaperError
 
 from .log_trees import Record, commit, write_log
 

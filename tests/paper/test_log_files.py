@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.log_files import LoggedRun, read_log
-from genie_dg.paper.request import PaperError
+from paper.log_files import LoggedRun, read_log
+from paper.request import PaperError
 
 from .log_trees import Record, write_log
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from genie_dg.cli.main import main
-from genie_dg.paper.ledger import make_claims
-from genie_dg.paper.request import PaperError, Request
-from genie_dg.paper.study import read_study, study_judgements
-from genie_dg.paper.verdict import FAILS, HOLDS
+from paper.ledger import make_claims
+from paper.request import PaperError, Request
+from paper.study import read_study, study_judgements
+from paper.verdict import FAILS, HOLDS
 
 from ..test_studies import ROWS, small_study
 

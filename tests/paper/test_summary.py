@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from genie_dg.cli.main import main
-from genie_dg.paper.claims import CLAIMS
-from genie_dg.paper.logged import committed
-from genie_dg.paper.measured import Measured, carried
-from genie_dg.paper.summary import FIRST, accuracy_in_short, answers, counts, summary
+from paper.claims import CLAIMS
+from paper.logged import committed
+from paper.measured import Measured, carried
+from paper.summary import FIRST, accuracy_in_short, answers, counts, summary
 
 
 def one(

@@ -14,11 +14,11 @@ from genie_dg.bench.status import remember
 from genie_dg.check import InputError
 from genie_dg.cli import paper
 from genie_dg.cli.main import main
-from genie_dg.paper.ledger import make_claims
-from genie_dg.paper.registry import PAPER
-from genie_dg.paper.request import Request
-from genie_dg.paper.sweep_claims import FROM_SWEEPS, sweep_numbers
-from genie_dg.paper.verdict import FAILS, HOLDS
+from paper.ledger import make_claims
+from paper.registry import PAPER
+from paper.request import Request
+from paper.sweep_claims import FROM_SWEEPS, sweep_numbers
+from paper.verdict import FAILS, HOLDS
 
 from ..results.build import record, run, write
 

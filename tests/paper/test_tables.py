@@ -16,12 +16,12 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.status import remember
 from genie_dg.data.published.catalog import PUBLISHED as SETS
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
-from genie_dg.paper.registry import TABLES
-from genie_dg.paper.request import PaperError, Request, Result
-from genie_dg.paper.runs import accuracies, read_experiment, seconds_until, until
-from genie_dg.paper.sourced import LOGGED, MEASURED, QUOTED, SourcedNumber, markdown, numbers_csv
-from genie_dg.paper.tables import make_table
+from paper.experiments import EXPERIMENTS, committed, runs_of, sweeps
+from paper.registry import TABLES
+from paper.request import PaperError, Request, Result
+from paper.runs import accuracies, read_experiment, seconds_until, until
+from paper.sourced import LOGGED, MEASURED, QUOTED, SourcedNumber, markdown, numbers_csv
+from paper.tables import make_table
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
 from genie_dg.results.frame import load

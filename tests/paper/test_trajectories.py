@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from genie_dg import GENIE
 from genie_dg.data.registry import open_data
 from genie_dg.diagnostics import measure_osgr, preconditioner
-from genie_dg.diagnostics.pac_bayes import kl_divergence
+from paper.pac_bayes import kl_divergence
 from genie_dg.diagnostics.rules import GradientHistory, flatten
 from genie_dg.diagnostics.same_weights import Half, SampleMoments
-from genie_dg.paper.claim_runs import SIZES, ClaimRuns
-from genie_dg.paper.figure_setup import SMALL, cross_entropy
-from genie_dg.paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
-from genie_dg.paper.trajectory_ends import risk_bounds
-from genie_dg.paper.trajectory_points import balance_of_moves, from_moments, measure_point
+from paper.claim_runs import SIZES, ClaimRuns
+from paper.figure_setup import SMALL, cross_entropy
+from paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
+from paper.trajectory_ends import risk_bounds
+from paper.trajectory_points import balance_of_moves, from_moments, measure_point
 from genie_dg.runs.config import RunConfig
 from tests.diagnostics.test_updates import brute_gini
 from tests.oracle import gradients as oracle
