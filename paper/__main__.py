@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -24,9 +24,6 @@ from genie_dg.files import write_json
 from .claims_pages import write_pages
 from .registry import PAPER, PaperRow
 from .request import SCALES, NeedsData, Request
-
-REPORT_SECONDS = 60.0
-"""Between two lines about how far a part is."""
 
 
 def parser_of_paper() -> argparse.ArgumentParser:
@@ -135,7 +132,7 @@ def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
     print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
     request = Request(
         arguments.scale, arguments.out / arguments.scale / row.name, data, arguments.root, arguments.workers,
-        _say, _progress(), tuple(arguments.only), arguments.study,
+        _say, tuple(arguments.only), arguments.study,
     )  # fmt: skip
     try:
         result = row.make(request)
@@ -149,19 +146,6 @@ def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _progress() -> Callable[[float, float, str], None]:
-    """A function that now and then prints how far a part is."""
-    last = time.monotonic()
-
-    def tick(done: float, total: float, what: str) -> None:
-        nonlocal last
-        if time.monotonic() - last > REPORT_SECONDS:
-            last = time.monotonic()
-            _say(f"{what}: {done / total:.0%}")
-
-    return tick
 
 
 def main(words: Sequence[str] | None = None) -> int:

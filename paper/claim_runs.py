@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -76,10 +76,8 @@ class ClaimRuns:
         choices: the record of each that counts.
         rates: the chosen learning rates, by `rate_name`.
         at_edge: the names of those that were the first or the last that was tried.
-        given: learning rates by label that are taken for all algorithms and not tuned.
         tables: of what was measured along training, by name.
         notes: sentences that belong under the ledger.
-        progress: called with the share that is done of what is measured at present.
     """
 
     data: DomainSet
@@ -93,10 +91,8 @@ class ClaimRuns:
     choices: dict[str, Choice] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     at_edge: set[str] = field(default_factory=set)
-    given: Mapping[str, float] = field(default_factory=dict)
     tables: dict[str, NumbersTable] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    progress: Callable[[float], None] = lambda share: None
 
     @property
     def seeds(self) -> range:
@@ -152,8 +148,6 @@ class ClaimRuns:
         A task costs factors x trials runs for each optimizer: at scale cpu 5 x 6, on pictures 3 x 1.
         """
         setup, name = self.setup(label), rate_name(label, algorithm, one_source)
-        if label in self.given:
-            return setup.having(lr=self.given[label])
         if len(self.sizes.lr_factors) == 1:
             return setup
         if name not in self.rates:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .coverage import coverage_page
-from .kept_ledgers import KEPT, KeptLedger, all_ledgers, measured_claims
+from .kept_ledgers import KeptLedger, all_ledgers, measured_claims
 from .logged import committed
 from .request import PaperError
 from .summary import accuracy_in_short, summary
@@ -59,7 +59,7 @@ def pages(root: Path) -> dict[Path, str]:
     readme = put(readme, summary(claims, logged), "summary of claims", "end of summary", README)
     readme = put(readme, accuracy_in_short(claims, logged), "accuracy in short", "end of accuracy", README)
     return {
-        Path("docs", "coverage.md"): coverage_page(claims, root / KEPT) + "\n",
+        Path("docs", "coverage.md"): coverage_page(claims) + "\n",
         LEDGER: with_numbers((root / LEDGER).read_text(encoding="utf-8"), ledgers),
         README: readme,
     }

@@ -219,9 +219,9 @@ def _records(text: str, year: int) -> Iterator[LoggedRecord]:
         elif head and len(words) == len(head) and words[0][0].isdigit():
             numbers = dict(zip(head, map(float, words), strict=True))
             time = datetime.strptime(f"{year} {before.split(maxsplit=1)[1]}", "%Y %m/%d %H:%M:%S")
-            accuracies = (100 * numbers[part] for part in ("train_out", "test_in", "test_out"))
+            validation, test, test_out = (100 * numbers[part] for part in ("train_out", "test_in", "test_out"))
             seconds = numbers["step_time"], numbers["eval_time"]
-            yield LoggedRecord(int(numbers["step"]), *accuracies, *seconds, time)
+            yield LoggedRecord(int(numbers["step"]), validation, test, test_out, *seconds, time)
 
 
 @dataclass(frozen=True)
@@ -331,9 +331,11 @@ def osgr_lines(run: LoggedRun, root: Path) -> Iterator[list[object]]:
     files = sorted((root / run.folder).glob("events.out.tfevents.*"))
     if run.dataset != "VLCS" or run.steps != LONG or run.network != "resnet50" or not files:
         return
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+        EventAccumulator,
+    )
 
-    events = EventAccumulator(str(files[-1]), size_guidance={"scalars": 0}).Reload()  # type: ignore[no-untyped-call]
+    events = EventAccumulator(str(files[-1]), size_guidance={"scalars": 0}).Reload()
     tags = {tag.rpartition("/")[2]: tag for tag in events.Tags()["scalars"]}
     ratios = {one.step: one.value for one in events.Scalars(tags["GSNR"])}
     values = [(one.step, one.value) for one in events.Scalars(tags["OSGR"])]

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LogNorm
 from torch import nn
 
-from genie_dg.diagnostics.updates import GradientChanges, UpdateRecorder
-from genie_dg.report.figures import HeatmapData, Row, heatmap_data
+from genie_dg.diagnostics.updates import GradientChanges, Heatmap, UpdateRecorder
 
-from .figure_setup import FigureSetup, OptimizerSetup, figure_setup, panels, save
+from .figure_setup import FigureSetup, OptimizerSetup, Table, figure_setup, panels, save
 from .request import Request, Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
 
 KINDS = {"weights": "weight changes", "gradients": "as published: changes of raw gradients"}
 """What is drawn, by the name in the CSV."""
@@ -46,20 +44,20 @@ class Layer:
 class HeatmapsData:
     """A heatmap for each kind and optimizer, and the mean Gini coefficient of its rows by weight."""
 
-    maps: dict[tuple[str, str], HeatmapData]
+    maps: dict[tuple[str, str], Heatmap]
     gini: dict[tuple[str, str], float]
     layers: tuple[Layer, ...]
     note: str
 
-    def table(self) -> tuple[list[str], list[Row]]:
+    def table(self) -> Table:
         """One row for each cell of each heatmap, to four digits."""
         names = {first: layer.name for layer in self.layers for first in layer.edges[:-1]}
-        rows: list[Row] = []
-        for key, one in self.maps.items():
-            rows += [
-                [*key, step, names[int(first)], first, last, float(f"{value:.4g}")]
-                for step, first, last, value in one.table()[1]
-            ]
+        rows = [
+            [*key, step, names[first], first, after - 1, float(f"{value:.4g}")]
+            for key, one in self.maps.items()
+            for step, row in zip(one.steps, one.values, strict=True)
+            for (first, after), value in zip(pairwise(one.edges), row, strict=True)
+        ]
         return ["kind", "optimizer", "step", "layer", "first_id", "last_id", "share_of_largest"], rows
 
 
@@ -91,31 +89,26 @@ def layers_of(sizes: Mapping[str, int], groups: int = GROUPS, most: int = 24) ->
     layers, first = [], 0
     for name, size in spans:
         count = min(groups, size)
+        words = [word.lstrip("_") for word in name.split(".") if word not in ("featurizer", "network")]
+        readable = " ".join(words) or name
         edges = tuple(first + k * size // count for k in range(count + 1))
-        layers.append(Layer(_readable(name), edges))
+        layers.append(Layer(readable, edges))
         first += size
     return tuple(layers)
 
 
-def _readable(name: str) -> str:
-    """Without the words that every network of this package has, and without marks of private attributes."""
-    words = [word.lstrip("_") for word in name.split(".") if word not in ("featurizer", "network")]
-    return " ".join(words) or name
-
-
 def heatmaps_data(setup: FigureSetup, points: int = 50) -> HeatmapsData:
     """Train with each optimizer; every ``steps / points`` steps record what moved since the last time."""
-    maps: dict[tuple[str, str], HeatmapData] = {}
-    mean_ginis: dict[tuple[str, str], float] = {}
-    layers: tuple[Layer, ...] = ()
+    maps: dict[tuple[str, str], Heatmap] = {}
+    ginis: dict[tuple[str, str], float] = {}
+    every = max(1, setup.config.steps // points)
     for optimizer in setup.optimizers:
-        layers, recorders, ginis = _record(setup, optimizer, max(1, setup.config.steps // points))
+        layers, recorders, measured = _record(setup, optimizer, every)
         for kind, recorder in recorders.items():
-            heat, key = recorder.heatmap(), (kind, optimizer.label)
-            maps[key] = heatmap_data(heat.steps, heat.values, heat.edges, heat.boundaries, start=0)
-            mean_ginis[key] = fmean(ginis[kind])
-    ordered = sorted(maps, key=lambda key: list(KINDS).index(key[0]))
-    return HeatmapsData({key: maps[key] for key in ordered}, mean_ginis, layers, setup.note)
+            maps[kind, optimizer.label] = recorder.heatmap().normalised()
+            ginis[kind, optimizer.label] = fmean(measured[kind])
+    ordered = {(kind, one.label): maps[kind, one.label] for kind in KINDS for one in setup.optimizers}
+    return HeatmapsData(ordered, ginis, layers, setup.note)
 
 
 def _record(
@@ -156,12 +149,10 @@ def heights(layers: Sequence[Layer]) -> list[float]:
 
 def plot_heatmap(data: HeatmapsData, kind: str, label: str, ax: Axes) -> QuadMesh:
     """Draw one optimizer's heatmap; the caller adds the bar of colours, which all share."""
-    from matplotlib.colors import LogNorm
-
     one = data.maps[kind, label]
     columns = [[max(value, FAINTEST) for value in column] for column in zip(*one.values, strict=True)]
     mesh: QuadMesh = ax.pcolormesh(
-        [one.start, *one.steps], heights(data.layers), columns, cmap="viridis", norm=LogNorm(FAINTEST, 1),
+        [0, *one.steps], heights(data.layers), columns, cmap="viridis", norm=LogNorm(FAINTEST, 1),
         rasterized=True,
     )  # fmt: skip
     for k in range(1, len(data.layers)):
@@ -186,7 +177,7 @@ def draw_heatmaps(data: HeatmapsData, folder: Path) -> tuple[Path, ...]:
         ax.set_xlabel("step")
     figure.colorbar(mesh, ax=axes, label="mean of a group / largest of the step", extend="min", aspect=50)
     figure.suptitle(data.note, fontsize="medium")
-    files = save(figure, folder, "heatmap", data)
+    files = save(figure, folder, "heatmap", data.table())
     figure, axes = panels(2, 2, 8.3, 11, sharex=True, sharey=True)
     for label, ax in zip(labels, axes, strict=True):
         mesh = plot_heatmap(data, "weights", label, ax)

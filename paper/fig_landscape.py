@@ -26,12 +26,11 @@ from torch.nn import functional as F
 
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.published.mnist import FASHION, rotated_mnist
-from genie_dg.data.registry import folder_of
+from genie_dg.data.registry import folder_of, open_data
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer
-from genie_dg.report.figures import Row
 
-from .figure_setup import OptimizerSetup, open_set, samples
+from .figure_setup import OptimizerSetup, Table, samples
 from .landscape_panels import contour_levels, draw_landscape
 from .request import NeedsData, PaperError, Request, Result
 
@@ -77,9 +76,9 @@ class LandscapeData:
         """Of the contours, by loss: the same for every optimizer."""
         return {"source": contour_levels(self.source), "unseen": contour_levels(self.unseen)}
 
-    def table(self) -> tuple[list[str], list[Row]]:
+    def table(self) -> Table:
         """The points of the trajectories, the corners, the levels of the contours, then the grid."""
-        rows: list[Row] = [
+        rows: list[list[object]] = [
             [path.label, step, *place, path.source[step], path.unseen[step]]
             for path in self.paths
             for step, place in enumerate(path.places)
@@ -210,7 +209,7 @@ def landscape_set(request: Request) -> DomainSet:
             "--root, or choose the scale cpu."
         )
     if not published and request.data.lower().replace("-", "").replace("_", "") != "fashionmnist":
-        return open_set(request, "digits")
+        return open_data(request.data or "digits", request.root)
     folder = folder_of("FashionMNIST", request.root, ("FashionMNIST", "fashion-mnist"))
     angles = (0, 15, 30, 45, 60)
     return rotated_mnist(folder, angles=angles, name="RotatedFashionMNIST", classes=FASHION)

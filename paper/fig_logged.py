@@ -10,39 +10,19 @@ gradients, which follows from what was logged (`extract_logs.gradient_size`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from genie_dg.report.figures import COLOURS, Curve, CurveData, Row, plot_curves
+from matplotlib.axes import Axes
+
+from genie_dg.report.figures import COLOURS, Curve, CurveData, plot_curves
 
 from .figure_setup import panels, save
 from .logged import Logged, LoggedCurve
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 OPTIMIZERS = ("SGD", "Adam", "GENIE", "SAM")
 """In the order, and so in the colours, of the measured curves."""
 AS_PLOTTED = "LabelMe"
 """The domain left out in the panel that the authors' plotting script names."""
-
-
-@dataclass(frozen=True)
-class LoggedOsgr:
-    """The curves of a figure."""
-
-    curves: tuple[LoggedCurve, ...]
-
-    def table(self) -> tuple[list[str], list[Row]]:
-        """One row for each point."""
-        header = ["domain", "optimizer", "batch", "pictures", "step", "osgr", "gradient_rms"]
-        rows: list[Row] = [
-            [curve.domain, curve.optimizer, curve.batch, curve.pictures, *point]
-            for curve in self.curves
-            for point in zip(curve.steps, curve.values, curve.sizes, strict=True)
-        ]
-        return header, rows
 
 
 def curves_of(logged: Logged, domain: str) -> list[LoggedCurve]:
@@ -61,19 +41,14 @@ def plot_logged_osgr(curves: Sequence[LoggedCurve], ax: Axes) -> None:
 
 
 def _data(name: str, curves: Sequence[LoggedCurve], sizes: bool) -> CurveData:
-    return CurveData(
-        name,
-        [
-            Curve(
-                f"{curve.optimizer}, {curve.batch} a domain",
-                [round(step + 0.5) for step in curve.steps],
-                list(curve.sizes if sizes else curve.values),
-                [],
-                [],
-            )
-            for curve in curves
-        ],
-    )
+    lines = [
+        Curve(
+            f"{curve.optimizer}, {curve.batch} a domain", [round(step + 0.5) for step in curve.steps],
+            list(curve.sizes if sizes else curve.values), [], [],
+        )
+        for curve in curves
+    ]  # fmt: skip
+    return CurveData(name, lines)
 
 
 def draw_logged_osgr(logged: Logged, folder: Path) -> tuple[Path, ...]:
@@ -95,4 +70,10 @@ def draw_logged_osgr(logged: Logged, folder: Path) -> tuple[Path, ...]:
             lower.set_ylabel("root mean square of a gradient's entries")
     title = f"logged: VLCS, {logged.place}, ResNet-50, one run each; means and medians of 200 steps"
     figure.suptitle(title, fontsize="medium")
-    return save(figure, folder, "osgr-logged", LoggedOsgr(logged.curves))
+    header = ["domain", "optimizer", "batch", "pictures", "step", "osgr", "gradient_rms"]
+    rows = [
+        [curve.domain, curve.optimizer, curve.batch, curve.pictures, *point]
+        for curve in logged.curves
+        for point in zip(curve.steps, curve.values, curve.sizes, strict=True)
+    ]
+    return save(figure, folder, "osgr-logged", (header, rows))

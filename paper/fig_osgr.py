@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from genie_dg.bench.assemble import Parts
@@ -29,18 +29,15 @@ from genie_dg.diagnostics.per_sample import gradient_moments
 from genie_dg.diagnostics.preconditioners import preconditioner
 from genie_dg.optim.passes import Passes
 from genie_dg.plugins import MAIN
-from genie_dg.report.figures import CurveData, Record, Row, curve_data, plot_curves
+from genie_dg.report.figures import CurveData, Record, curve_data, plot_curves
 from genie_dg.statistics import t_quantile
 
 from .fig_logged import AS_PLOTTED, curves_of, plot_logged_osgr
-from .figure_setup import FigureSetup, cross_entropy, figure_setup, halves, panels, samples, save
+from .figure_setup import FigureSetup, Table, cross_entropy, figure_setup, halves, panels, samples, save
 from .logged import committed
 from .request import Request, Result
 from .runs import train_in_memory
 from .verdict import LEVEL
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FORMS = {
     "osgr": "by the definition (loss changes)",
@@ -83,11 +80,9 @@ class OsgrData:
     trials: int
     window: int
 
-    def table(self) -> tuple[list[str], list[Row]]:
+    def table(self) -> Table:
         """One row for each point of each form."""
-        rows: list[Row] = []
-        for form, data in self.curves.items():
-            rows += [[form, *row] for row in data.table()[1]]
+        rows = [[form, *row] for form, data in self.curves.items() for row in data.table()[1]]
         return ["form", "optimizer", "step", "osgr", "low", "high"], rows
 
 
@@ -125,7 +120,6 @@ def osgr_data(setup: FigureSetup, size: Size) -> OsgrData:
             rows: list[Record] = []
             config = replace(optimizer.on(c), trial_seed=trial)
             for step, parts in train_in_memory(config, training, setup.device):
-                setup.progress(optimizer, int((trial * c.steps + step) / size.trials))
                 if step:
                     rows.append({"step": step, **_measure(step, parts, pool, n, size)})
             trials.append(windows(rows, size.window))
@@ -212,7 +206,7 @@ def draw_osgr(data: OsgrData, folder: Path) -> tuple[Path, ...]:
     )
     logged = f"lower right, logged: VLCS, {AS_PLOTTED} left out, {committed().place}, windows of 200 steps"
     figure.suptitle(f"{measured}\n{logged}", fontsize="medium")
-    return save(figure, folder, "osgr", data)
+    return save(figure, folder, "osgr", data.table())
 
 
 def make_osgr(request: Request) -> Result:

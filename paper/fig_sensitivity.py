@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from genie_dg.report.figures import COLOURS, DASHES
 
@@ -18,9 +20,6 @@ from .figure_setup import panels, save
 from .logged import committed
 from .request import Request
 from .sourced import LOGGED, MEASURED, Numbers, logged
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 GRID_SET = "OfficeHome"
 """The data set of the figure of p and beta, by the logs; the paper does not say it."""
@@ -48,7 +47,7 @@ def averages_of(numbers: Numbers, origin: str) -> dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Grid:
+class SensitivityGrid:
     """Averages and errors by p (rows) and beta (columns); ``None`` where nothing was run."""
 
     p: list[float]
@@ -56,21 +55,21 @@ class Grid:
     cells: list[list[tuple[float, float] | None]]
 
 
-def grid_of(averages: Averages) -> Grid:
+def grid_of(averages: Averages) -> SensitivityGrid:
     """GENIE by p and beta, from the rows of both lines and of what lies off them.
 
     >>> rows = {"GENIE p=0.0": (61.0, 1.0), "GENIE beta=0.9": (62.0, 0.5), "GENIE p=0.0 beta=0.9": (63.0, 0.0)}
     >>> grid_of({**rows, "SGD": (60.0, 2.0), "GENIE p=0.4": (64.0, 1.5)})  # doctest: +NORMALIZE_WHITESPACE
-    Grid(p=[0.0, 0.4], beta=[0.9, 0.95],
+    SensitivityGrid(p=[0.0, 0.4], beta=[0.9, 0.95],
          cells=[[(63.0, 0.0), (61.0, 1.0)], [(62.0, 0.5), (64.0, 1.5)]])
     """
-    found: dict[tuple[float, float], tuple[float, float]] = {}
+    cells: dict[tuple[float, float], tuple[float, float]] = {}
     for row, value in averages.items():
         if row.startswith("GENIE "):
             at = {**DEFAULTS, **{name: float(x) for name, x in re.findall(r"(p|beta)=([\d.]+)", row)}}
-            found[at["p"], at["beta"]] = value
-    ps, betas = sorted({p for p, _ in found}), sorted({beta for _, beta in found})
-    return Grid(ps, betas, [[found.get((p, beta)) for beta in betas] for p in ps])
+            cells[at["p"], at["beta"]] = value
+    ps, betas = sorted({p for p, _ in cells}), sorted({beta for _, beta in cells})
+    return SensitivityGrid(ps, betas, [[cells.get((p, beta)) for beta in betas] for p in ps])
 
 
 def draw_sensitivity(measured: Numbers, request: Request) -> tuple[Path, ...]:
@@ -118,10 +117,8 @@ def plot_line(averages: Averages, name: str, ax: Axes) -> None:
     ax.grid(axis="y", alpha=0.25)
 
 
-def plot_grid(grid: Grid, ax: Axes) -> None:
+def plot_grid(grid: SensitivityGrid, ax: Axes) -> None:
     """Averages as colours and numbers, with errors where there are some; a frame around the defaults."""
-    from matplotlib.patches import Rectangle
-
     known = [cell[0] for row in grid.cells for cell in row if cell is not None]
     values = [[float("nan") if cell is None else cell[0] for cell in row] for row in grid.cells]
     image = ax.imshow(values, cmap="viridis", aspect="auto", origin="lower")
@@ -135,8 +132,7 @@ def plot_grid(grid: Grid, ax: Axes) -> None:
             ax.text(j, i, text, ha="center", va="center", color=colour, fontsize="small")
     if DEFAULTS["p"] in grid.p and DEFAULTS["beta"] in grid.beta:
         corner = grid.beta.index(DEFAULTS["beta"]) - 0.5, grid.p.index(DEFAULTS["p"]) - 0.5
-        frame: dict[str, Any] = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 2.5}
-        ax.add_patch(Rectangle(corner, 1, 1, **frame))
+        ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=2.5))
     ax.set_xticks(range(len(grid.beta)), [f"{x:g}" for x in grid.beta])
     ax.set_yticks(range(len(grid.p)), [f"{x:g}" for x in grid.p])
     ax.set(xlabel="beta", ylabel="p")

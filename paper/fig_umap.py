@@ -12,21 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
 from genie_dg.bench.assemble import Parts
-from genie_dg.report.figures import COLOURS, Row
+from genie_dg.report.figures import COLOURS
 
-from .figure_setup import FigureSetup, figure_setup, panels, samples, save
+from .figure_setup import FigureSetup, Table, figure_setup, panels, samples, save
 from .request import Request, Result, Scale
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 MOST = 105
 """Samples of each domain that are drawn, at most: more cannot be told apart."""
@@ -59,9 +56,9 @@ class FeaturesData:
     method: str
     note: str
 
-    def table(self) -> tuple[list[str], list[Row]]:
+    def table(self) -> Table:
         """One row for each point of each panel; the share that its title shows is the same in all its rows."""
-        rows: list[Row] = [
+        rows = [
             [panel.title, domain, int(target), self.classes[label], *point, round(panel.nearest, 4)]
             for panel in self.panels
             for point, label, domain, target in zip(
@@ -172,7 +169,7 @@ def draw_features(data: FeaturesData, folder: Path) -> tuple[Path, ...]:
         plot_features(data, index, ax)
     figure.legend(handles=_legend(data), loc="outside lower center", ncols=5, frameon=False)
     figure.suptitle(f"{data.method}; {data.note}", fontsize="medium")
-    return save(figure, folder, "umap", data)
+    return save(figure, folder, "umap", data.table())
 
 
 def make_umap(request: Request) -> Result:
@@ -192,15 +189,12 @@ def make_umap(request: Request) -> Result:
 
 
 def _legend(data: FeaturesData) -> list[Line2D]:
-    from matplotlib.lines import Line2D
-
     unseen = sorted({name for name, target in zip(data.domains, data.targets, strict=True) if target})
-    classes = [
-        Line2D([], [], marker="s", linestyle="", color=COLOURS[k], label=name)
-        for k, name in enumerate(data.classes)
-    ]
+    marks = [("s", COLOURS[k], name) for k, name in enumerate(data.classes)]
+    marks += [("o", "0.4", "source domains"), ("x", "0.2", f"unseen: {', '.join(unseen)}")]
     return [
-        *classes,
-        Line2D([], [], marker="o", linestyle="", color="0.4", markersize=4, label="source domains"),
-        Line2D([], [], marker="x", linestyle="", color="0.2", label=f"unseen: {', '.join(unseen)}"),
+        Line2D(
+            [], [], marker=mark, linestyle="", color=colour, label=name, markersize=4 if mark == "o" else None
+        )
+        for mark, colour, name in marks
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,16 +17,15 @@ from genie_dg.bench.assemble import Parts
 from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.data.registry import open_data
-from genie_dg.report.figures import Numbers, write_csv
+from genie_dg.results.render import csv_text
 from genie_dg.runs.config import RunConfig
 
 from .experiments import DIGITS_RATES
 from .request import NeedsData, PaperError, Request
 from .runs import train_in_memory
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Names of columns and rows."""
 
 Settings = Mapping[str, Any]
 
@@ -70,18 +70,10 @@ class FigureSetup:
     config: RunConfig
     optimizers: tuple[OptimizerSetup, ...]
     device: str = "cpu"
-    tick: Callable[[float, float, str], None] = lambda done, total, what: None
 
     def train(self, setup: OptimizerSetup) -> Iterator[tuple[int, Parts]]:
         """Train with an optimizer, in memory; yields the number of steps done, from 0, and the run's parts."""
-        for step, parts in train_in_memory(setup.on(self.config), self.data, self.device):
-            self.progress(setup, step)
-            yield step, parts
-
-    def progress(self, setup: OptimizerSetup, step: int) -> None:
-        """Report that this many steps with an optimizer are done."""
-        before = self.optimizers.index(setup) * self.config.steps
-        self.tick(before + step, len(self.optimizers) * self.config.steps, setup.label)
+        yield from train_in_memory(setup.on(self.config), self.data, self.device)
 
     @property
     def note(self) -> str:
@@ -91,11 +83,6 @@ class FigureSetup:
         return (
             f"{self.data.name}, {left_out} left out, {c.backbone}, {c.steps} steps of {c.batch_size} a domain"
         )
-
-
-def open_set(request: Request, embedded: str) -> DomainSet:
-    """The set that was asked for, or the embedded one."""
-    return open_data(request.data or embedded, request.root)
 
 
 def figure_setup(
@@ -128,7 +115,8 @@ def figure_setup(
             f"The paper's scale needs {paper}; name the folder that holds it with --root, or choose the scale "
             "cpu."
         )
-    data = open_set(request, {"smoke": "digits", "cpu": cpu, "paper": paper}[request.scale])
+    embedded = {"smoke": "digits", "cpu": cpu, "paper": paper}[request.scale]
+    data = open_data(request.data or embedded, request.root)
     test = (range(len(data.domains))[test_domain],)
     if request.scale == "paper":
         config = RunConfig(
@@ -136,7 +124,7 @@ def figure_setup(
             checkpoint_every=200, protocol="genie-paper",
         )  # fmt: skip
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return FigureSetup(data, config, AS_PUBLISHED, device, request.tick)
+        return FigureSetup(data, config, AS_PUBLISHED, device)
     sample = data.domains[0].read(0)
     tiny = isinstance(sample, Tensor) and sample.shape[-1] < 16
     if pretrained and request.scale == "cpu" and not tiny:
@@ -144,32 +132,30 @@ def figure_setup(
             data.name, test, backbone="efficientnet_lite0", pretrained=True, freeze_statistics=True,
             batch_size=8, image_size=64, steps=pretrained_steps or cpu_steps, protocol="paper-cpu",
         )  # fmt: skip
-        return FigureSetup(data, config, FINE_TUNED, tick=request.tick)
+        return FigureSetup(data, config, FINE_TUNED)
     config = RunConfig(
         data.name, test, backbone="mlp" if tiny else "cnn", batch_size=4, image_size=32,
         steps=20 if request.scale == "smoke" else cpu_steps, protocol=f"paper-{request.scale}",
     )  # fmt: skip
-    return FigureSetup(data, config, SMALL, tick=request.tick)
+    return FigureSetup(data, config, SMALL)
 
 
 def halves(data: DomainSet) -> tuple[DomainSet, DomainSet]:
     """Every second sample of each domain, and the others: one set to train on, one to measure on."""
-    return _every_second(data, 0), _every_second(data, 1)
+    first, second = (replace(data, domains=tuple(_every_second(d, k) for d in data.domains)) for k in (0, 1))
+    return first, second
 
 
-def _every_second(data: DomainSet, first: int) -> DomainSet:
-    domains: list[TensorDomain | FileDomain] = []
-    for d in data.domains:
-        if isinstance(d, TensorDomain):
-            domains.append(TensorDomain(d.name, d.images[first::2], d.labels[first::2]))
-        elif isinstance(d, FileDomain):
-            domains.append(FileDomain(d.name, d.root, list(d.paths)[first::2], d.labels[first::2]))
-        else:
-            raise PaperError(
-                f"The domain {d.name} is a {type(d).__name__}, which cannot be halved; give pictures in files "
-                "or tensors in memory."
-            )
-    return replace(data, domains=tuple(domains))
+def _every_second(domain: Any, first: int) -> TensorDomain | FileDomain:
+    labels = domain.labels[first::2]
+    if isinstance(domain, TensorDomain):
+        return TensorDomain(domain.name, domain.images[first::2], labels)
+    if isinstance(domain, FileDomain):
+        return FileDomain(domain.name, domain.root, list(domain.paths)[first::2], labels)
+    raise PaperError(
+        f"The domain {domain.name} is a {type(domain).__name__}, which cannot be halved; give pictures in "
+        "files or tensors in memory."
+    )
 
 
 def samples(data: DomainSet, domains: Sequence[int], size: int, most: int = 10**9) -> tuple[Tensor, Tensor]:
@@ -189,17 +175,17 @@ def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Any]]:
     """A figure outside pyplot, so that nothing stays open, and its axes row by row."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
-    return figure, [ax for row in axes for ax in row]
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def save(figure: Figure, folder: Path, name: str, data: Numbers | None = None) -> tuple[Path, ...]:
+def save(figure: Figure, folder: Path, name: str, table: Table | None = None) -> tuple[Path, ...]:
     """The picture as PNG and PDF, always with the same bytes, and its numbers as CSV beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    png, pdf, csv = (folder / f"{name}.{form}" for form in ("png", "pdf", "csv"))
     figure.savefig(png)
     figure.savefig(pdf, metadata={"CreationDate": None})
-    return (png, pdf) if data is None else (png, pdf, write_csv(png, data))
+    if table is None:
+        return png, pdf
+    csv.write_text(csv_text(*table), encoding="utf-8")
+    return png, pdf, csv

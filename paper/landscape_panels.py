@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm
 
 from genie_dg.report.figures import COLOURS
 
 from .figure_setup import panels, save
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colorbar import Colorbar
-
     from .fig_landscape import LandscapeData, Path2D
 
 LEVELS = 16
@@ -51,8 +50,6 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes, only: str = "") ->
     Returns:
         The filled contours, for a bar of colours.
     """
-    from matplotlib.colors import BoundaryNorm
-
     levels = data.levels[which]
     grid = np.array(data.source if which == "source" else data.unseen)
     norm = BoundaryNorm(levels, 256, extend="both")
@@ -81,33 +78,21 @@ def _plot_path(path: Path2D, colour: str, marker: str, ax: Axes) -> None:
     xs, ys = zip(*path.places, strict=True)
     ax.plot(xs, ys, "-", color="white", linewidth=3.6, zorder=3)
     ax.plot(xs, ys, "-", color=colour, linewidth=1.5, marker=".", markersize=4.5, zorder=4)
-    style: dict[str, Any] = {
-        "color": colour,
-        "markersize": 10,
-        "markeredgecolor": "black",
-        "zorder": 6,
-        "linestyle": "-",
-    }
-    ax.plot(xs[-1], ys[-1], marker=marker, label=path.label, **style)
+    ax.plot(
+        xs[-1], ys[-1], "-", marker=marker, label=path.label, color=colour, markersize=10,
+        markeredgecolor="black", zorder=6,
+    )  # fmt: skip
 
 
-def name_of(data: LandscapeData, which: str) -> str:
-    """What a panel shows."""
-    return (
-        "mean loss of the source domains"
-        if which == "source"
-        else f"loss of the unseen domain, {data.unseen_name}"
-    )
-
-
-def _add_bar(filled: Any, axes: Axes | list[Axes], name: str) -> Colorbar:
+def _add_bar(filled: Any, axes: Axes | list[Axes], data: LandscapeData, which: str) -> None:
     """The colours of the levels; every third level has its number."""
     figure = (axes[0] if isinstance(axes, list) else axes).figure
+    unseen = f"loss of the unseen domain, {data.unseen_name}"
+    name = "mean loss of the source domains" if which == "source" else unseen
     levels = list(filled.levels)
     bar = figure.colorbar(filled, ax=axes, location="bottom", label=name, ticks=levels[::3], aspect=35)
     bar.ax.set_xticklabels([f"{level:.3g}" for level in levels[::3]])
     bar.ax.minorticks_off()
-    return bar
 
 
 def draw_landscape(data: LandscapeData, folder: Path) -> tuple[Path, ...]:
@@ -116,12 +101,12 @@ def draw_landscape(data: LandscapeData, folder: Path) -> tuple[Path, ...]:
     title = f"{data.note}\n{stars}; markers: after the last step"
     figure, axes = panels(1, 2, 12, 7.4, sharey=True)
     for which, ax in zip(SURFACES, axes, strict=True):
-        _add_bar(plot_landscape(data, which, ax), ax, name_of(data, which))
+        _add_bar(plot_landscape(data, which, ax), ax, data, which)
     axes[1].set_ylabel("")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(title, fontsize="medium")
-    files = save(figure, folder, "landscape", data)
+    files = save(figure, folder, "landscape", data.table())
     return (*files, *_draw_large(data, title, folder))
 
 
@@ -137,6 +122,6 @@ def _draw_large(data: LandscapeData, title: str, folder: Path) -> tuple[Path, ..
             ax.set_ylabel("" if k else "y")
             ax.set_xlabel("x" if n == len(data.paths) - 1 else "")
             if n == len(data.paths) - 1:
-                _add_bar(filled, axes[k::2], name_of(data, which))
+                _add_bar(filled, axes[k::2], data, which)
     figure.suptitle(title, fontsize="medium")
     return save(figure, folder, "landscape-large")

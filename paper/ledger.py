@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from .figure_setup import figure_setup
 from .measures import MEASURES
 from .request import PaperError, Request, Result
 from .study import WOULD_CHANGE, Study, read_study, runs_of_study, study_judgements, study_note
-from .sweep_claims import sweep_numbers, to_do
 from .verdict import Judgement, judge
 
 
@@ -83,34 +81,23 @@ def markdown(ledger: list[LedgerEntry]) -> str:
 def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
     """The numbers of every claim; runs that are on the disk are not repeated."""
     numbers: dict[str, ClaimNumbers] = {}
-    for at, (names, function) in enumerate(MEASURES):
+    for names, function in MEASURES:
         if runs.sizes.only and not set(names) & set(runs.sizes.only):
             continue
         title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         request.say(f"claims: {title}")
-        runs.progress = partial(_tick, request, at, title)
-        runs.progress(0.0)
         numbers |= dict(zip(names, function(runs), strict=True))
     return numbers
 
 
-def _tick(request: Request, at: int, title: str, share: float) -> None:
-    request.tick(at + share, len(MEASURES), title)
-
-
-def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> Result:
-    """Measure every claim and write the ledger; at the paper's scale read finished sweeps back into it.
-
-    Args:
-        request: what was asked for.
-        rates: learning rates by label (SGD, Adam, SAM, GENIE) that are taken as they are and not tuned.
-    """
+def make_claims(request: Request) -> Result:
+    """Measure every claim and write the ledger; at the paper's scale say what would measure each."""
     for name in request.only:
         one_of("--only", name, [c.name for c in CLAIMS])
     if request.study is not None:
         return read_from_study(request, request.study)
     if request.scale == "paper":
-        return read_back(request)
+        return commands_of_claims(request)
     sizes = SIZES[request.scale]
     setup = figure_setup(request, "digits", sizes.steps, "PACS", pretrained=True)
     if setup.config.pretrained:
@@ -121,7 +108,7 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     config = replace(setup.config, steps=sizes.steps, checkpoint_every=every, data_digest=setup.data.digest())
     runs = ClaimRuns(
         setup.data, config, sizes, request.out / "runs", {one.label: one for one in setup.optimizers},
-        (request.data or "digits", request.root), request.workers, given=dict(rates or {}),
+        (request.data or "digits", request.root), request.workers,
     )  # fmt: skip
     ledger = entries(measure(runs, request))
     blocks = [
@@ -134,23 +121,12 @@ def make_claims(request: Request, rates: Mapping[str, float] | None = None) -> R
     return Result(text, _write(request, text, ledger, runs))
 
 
-def read_back(request: Request) -> Result:
-    """The ledger at the paper's scale, from finished sweeps; with none, what would make them."""
-    found = sweep_numbers(request)
-    ledger = [e for e in entries(found.numbers) if not request.only or e.claim.name in request.only]
-    missing = [e.claim for e in ledger if not e.judged.parts]
-    blocks = ["\n".join(found.notes)] if found.notes else []
-    if len(missing) < len(ledger):
-        blocks.append(markdown(ledger))
-    if missing:
-        todo = "\n\n".join(f"# {c.says} ({c.where})\n{to_do(c, request)}" for c in missing)
-        how = "What would measure what is missing (repeat trainings for every test domain and trial):"
-        blocks.append(f"{how}\n\n```\n{todo}\n```")
-    text = "\n\n".join(blocks)
-    if len(missing) == len(ledger):
-        return Result(text)
-    whole = {"pretrained": True, "seeds": found.trials, "claims": ledger, "runs": found.runs}
-    return Result(text, write_ledger(request, text, whole))
+def commands_of_claims(request: Request) -> Result:
+    """What would measure each claim at the paper's scale; ``--study`` reads the runs of a study instead."""
+    chosen = [claim for claim in CLAIMS if not request.only or claim.name in request.only]
+    commands = "\n\n".join(f"# {claim.says} ({claim.where})\n{claim.paper}" for claim in chosen)
+    how = "What would measure the claims (repeat trainings for every test domain and trial):"
+    return Result(f"{how}\n\n```\n{commands}\n```")
 
 
 def study_entries(study: Study) -> list[LedgerEntry]:
@@ -177,9 +153,7 @@ def read_from_study(request: Request, folder: Path) -> Result:
 def _note(runs: ClaimRuns) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
-    if runs.given:
-        rates = f"as given: {', '.join(f'{label} {rate:g}' for label, rate in runs.given.items())}"
-    elif len(sizes.lr_factors) > 1:
+    if len(sizes.lr_factors) > 1:
         chosen = ", ".join(
             f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")
             for label, rate in runs.rates.items()

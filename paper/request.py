@@ -37,7 +37,6 @@ class Request:
         root: for published sets, the folder that holds them.
         workers: runs at a time.
         say: called with lines about what happens.
-        tick: called with how much is done, of how much, and what is being done.
         only: names of claims, for the ledger; all when empty.
         study: a folder as `paper.study` reads it, whose runs the claims are read from.
     """
@@ -48,7 +47,6 @@ class Request:
     root: Path | None = None
     workers: int = 1
     say: Callable[[str], None] = print
-    tick: Callable[[float, float, str], None] = lambda done, total, what: None
     only: tuple[str, ...] = ()
     study: Path | None = None
 

@@ -112,14 +112,10 @@ def run_experiment(experiment: Experiment, request: Request) -> ExperimentRuns:
 def _run_jobs(jobs: Sequence[Job], title: str, request: Request) -> list[str]:
     """Train the jobs of a sweep that are not done; returns a sentence for each that failed."""
     request.say(f"{title}: {sum(not job.done for job in jobs)} of {len(jobs)} runs to do")
-    total = sum(job.config.steps for job in jobs)
-    steps_done = {job.config.run_id: job.config.steps for job in jobs if job.done}
 
     def report(event: Event) -> None:
         if event.kind in ("retry", "failed"):
             request.say(f"{event.kind}: {event.run}: {event.reason}")
-        steps_done[event.run] = max(steps_done.get(event.run, 0), event.done)
-        request.tick(sum(steps_done.values()), total, title)
 
     if request.workers == 1:
         outcome = launch_here(jobs, report=report)

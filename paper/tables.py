@@ -8,14 +8,12 @@ from pathlib import Path
 from genie_dg import __version__
 from genie_dg.check import one_of
 
-from .as_done import FOLDER as AS_DONE
-from .as_done import committed_as_done
 from .experiments import EXPERIMENTS, Experiment, runs_of, sweeps
 from .fig_sensitivity import GRID_SET, draw_sensitivity, logged_sensitivity
 from .iteration_tables import iteration_tables
 from .logged import committed
 from .published import PRINTED, PUBLISHED
-from .request import SCALES, PaperError, Request, Result
+from .request import ROOT, SCALES, PaperError, Request, Result
 from .runs import ExperimentRuns, GridRuns, accuracies, read_experiment, run_experiment
 from .sourced import (
     LOGGED,
@@ -49,10 +47,7 @@ def make_table(name: str, request: Request) -> Result:
     build = {"iterations": iteration_tables, "sensitivity": sensitivity_tables}.get(name, accuracy_tables)
     tables = build(experiment, runs.grids, request)
     text = "\n".join([head(experiment, runs, request), *(markdown(title, rows) for title, rows in tables)])
-    request.out.mkdir(parents=True, exist_ok=True)
-    page, numbers = request.out / f"{name}.md", request.out / f"{name}.csv"
-    page.write_text(text, encoding="utf-8")
-    numbers.write_text(numbers_csv(tables), encoding="utf-8")
+    page, numbers = request.write(f"{name}.md", text), request.write(f"{name}.csv", numbers_csv(tables))
     pictures = draw_sensitivity(tables[0][1] if runs.grids else [], request) if name == "sensitivity" else ()
     return Result(text, (page, numbers, *runs.files, *pictures))
 
@@ -70,11 +65,9 @@ def head(experiment: Experiment, runs: ExperimentRuns, request: Request) -> str:
         lines += [f"- `{command}`: {count:,} runs" for command, count in counts.items()]
         total = sum(counts.values())
         lines.append(f"- {total:,} runs in all; this command starts none of them, it shows those that are done")
-        differs = len(committed_as_done(experiment.name))
-        if differs:
-            lines.append(
-                f"- as the authors did it: `experiments/{AS_DONE}/{experiment.name}-*.toml`, {differs} sweeps"
-            )
+        as_done = f"experiments/as-done/{experiment.name}-*.toml"
+        if differs := len(list(ROOT.glob(as_done))):
+            lines.append(f"- as the authors did it: `{as_done}`, {differs} sweeps")
     else:
         lines.append("- a miniature: its numbers compare with one another, not with the published ones")
     for part in runs.grids:

@@ -217,45 +217,6 @@ def genie_osgr(gsnr: Tensor, n: float) -> float:
     return 1 - 1 / (1 + n * gsnr.to(torch.float64).mean().item())
 
 
-def highest_osgr(gsnr: Tensor, n: float) -> float:
-    r"""The supremum of R over all preconditioners, :math:`n r_{max} / (n r_{max} + 1)`.
-
-    R is an average of :math:`n r_j / (n r_j + 1)` with weights :math:`W_j`, and a preconditioner can choose the
-    weights freely. So the maximiser moves the parameter with the largest GSNR alone.
-
-    Args: as for `genie_osgr`.
-
-    Example:
-        >>> gsnr = torch.tensor([4.0, 0.5])
-        >>> round(highest_osgr(gsnr, 2), 4), round(genie_osgr(gsnr, 2), 4)
-        (0.8889, 0.8182)
-
-    Differs from the paper in: the appendix concludes that GENIE has the highest ratio among preconditioning
-    methods. That holds among those with uniform :math:`W_j` only; GENIE reaches the maximum only when all
-    :math:`r_j` are equal.
-    """
-    return 1 - 1 / (1 + n * gsnr.to(torch.float64).max().item())
-
-
-def uniform_weights_hold(
-    mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float, tolerance: float = 1e-9
-) -> bool:
-    r"""The first assumption of the proof of :math:`R_{GENIE} \ge R_p`: :math:`W_j = 1/|J|` for all j.
-
-    It is sufficient for every n, by Jensen's inequality for :math:`1 / (r_j + 1/n)`.
-
-    Args: as for `osgr`, and
-        tolerance: how far :math:`|J| W_j` may be from 1.
-
-    Example:
-        >>> mean = torch.tensor([2.0, 1.0])  # the second moments are 5 and 5 with n = 1, 4.5 and 3 with n = 2
-        >>> [uniform_weights_hold(mean, torch.tensor([1.0, 4.0]), PRECONDITIONERS["sgd"], n) for n in (1, 2)]
-        [True, False]
-    """
-    w = weights(mean, variance, preconditioner, n)[second_moment(mean, variance, n) > 0]
-    return bool(((w * w.numel() - 1).abs() <= tolerance).all())
-
-
 def dominance_holds(
     mean: Tensor, variance: Tensor, preconditioner: PreconditionerFormula, n: float, *, drop: bool = True
 ) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
@@ -71,7 +71,7 @@ def summarise(label: str, seed: int, points: Sequence[PointNumbers], end: Mappin
     return RunNumbers(label, seed, {**numbers, **end}, undefined)
 
 
-def run_numbers(runs: ClaimRuns, setups: Sequence[OptimizerSetup]) -> Iterator[RunNumbers]:
+def run_numbers(runs: ClaimRuns, setups: Sequence[OptimizerSetup]) -> list[RunNumbers]:
     """Train with each setup in each trial, and measure; what is on the disk is not repeated.
 
     With several workers runs are measured side by side; each has one thread, so their numbers are the same.
@@ -86,23 +86,20 @@ def run_numbers(runs: ClaimRuns, setups: Sequence[OptimizerSetup]) -> Iterator[R
         for one, path in zip(planned, kept, strict=True)
         if not path.exists()
     ]
-    for count, _ in enumerate(_measured(missing, runs.workers), 1):
-        runs.progress(count / len(missing))
-    yield from map(kept_numbers, kept)
+    _measure_runs(missing, runs.workers)
+    return [kept_numbers(path) for path in kept]
 
 
-def _measured(missing: Sequence[tuple[Any, ...]], workers: int) -> Iterator[None]:
+def _measure_runs(missing: Sequence[tuple[Any, ...]], workers: int) -> None:
     """Measure runs, in processes of their own where there are workers; after an error none is begun."""
     if workers == 1 or len(missing) < 2:
         for one in missing:
             _measure_run(*one)
-            yield
         return
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
         for done in [pool.submit(_measure_run, *one) for one in missing]:
             done.result()
-            yield
     finally:
         pool.shutdown(cancel_futures=True)
 
