@@ -1,7 +1,7 @@
 """The sweeps behind each table of the paper, at each scale, as data.
 
 A file ``experiments/<name>.toml`` is `to_toml` of a sweep at scale ``paper``: what should be done to measure
-what the table is about. ``experiments/as-done`` has what the authors did instead, by their logs, where that differs:
+what the table is about. ``experiments/as-done`` has what the authors did instead, by their logs:
 
 - the table of times: GENIE had, for each domain left out, the draw that was best, with its batch;
 - the ablation: the variants of GENIE were run once, with those same draws;

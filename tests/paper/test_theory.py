@@ -13,8 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from genie_dg.diagnostics import MeasurementError, claims, theory
-from paper.theory import PRECONDITIONERS, genie_osgr, osgr, signal_to_noise, weights
+from paper import theory
+from paper.request import PaperError
+from paper.theory import COMPONENTS, PRECONDITIONERS, genie_osgr, osgr, signal_to_noise, weights
 
 SGD, ADAM, SVAG, GENIE = (PRECONDITIONERS[name] for name in ("sgd", "adam", "svag", "genie"))
 
@@ -29,10 +30,10 @@ class Toy:
     variance: Tensor
     n: float
 
-    def osgr(self, preconditioner: theory.Preconditioner) -> float:
+    def osgr(self, preconditioner: theory.PreconditionerFormula) -> float:
         return osgr(self.mean, self.variance, preconditioner, self.n)
 
-    def weights(self, preconditioner: theory.Preconditioner) -> Tensor:
+    def weights(self, preconditioner: theory.PreconditionerFormula) -> Tensor:
         return weights(self.mean, self.variance, preconditioner, self.n)
 
     @property
@@ -54,7 +55,7 @@ def toys(draw: st.DrawFn, most: int = 6) -> Toy:
     return Toy(tensor(mean) * tensor(sign), tensor(variance), draw(st.floats(0.5, 1e4)))
 
 
-def fixed(p: list[float]) -> theory.Preconditioner:
+def fixed(p: list[float]) -> theory.PreconditionerFormula:
     return lambda mean, variance, n: tensor(p)
 
 
@@ -145,37 +146,19 @@ def test_genie_makes_the_shares_of_the_gap_uniform_and_not_the_weights(toy: Toy)
 def test_uniform_weights_are_sufficient_by_jensen(toy: Toy) -> None:
     """1 / E[g_D^2] makes the weights uniform, so the theorem's ratio is at least its ratio."""
     balanced = fixed((1 / theory.second_moment(toy.mean, toy.variance, toy.n)).tolist())
-    assert claims.uniform_weights_hold(toy.mean, toy.variance, balanced, toy.n)
+    shares = toy.weights(balanced)
+    torch.testing.assert_close(shares, torch.full_like(shares, 1 / len(shares)))
     assert toy.osgr(GENIE) >= toy.osgr(balanced) - 1e-12
-    x = toy.gsnr + 1 / toy.n
-    assert (1 / x).mean() >= 1 / x.mean() - 1e-12
-
-
-@fair
-@given(toys(), st.floats(0.05, 0.95))
-def test_sgd_with_uniform_weights_is_never_above_genie(toy: Toy, share: float) -> None:
-    """One second moment for all; each parameter has its own share of signal in it."""
-    size = toy.mean.numel()
-    parts = torch.linspace(share / size, share, size, dtype=torch.float64)
-    even = Toy(parts.sqrt(), toy.n * (1 - parts), toy.n)
-    assert claims.uniform_weights_hold(even.mean, even.variance, SGD, even.n)
-    assert even.osgr(GENIE) >= even.osgr(SGD) - 1e-12
 
 
 @fair
 @given(toys())
-def test_the_sign_of_the_excess_decides_and_for_sgd_it_is_a_covariance(toy: Toy) -> None:
-    for p in (SGD, ADAM, SVAG):
-        excess = claims.gsnr_excess(toy.mean, toy.variance, p, toy.n)
-        average = toy.gsnr.mean().item() + excess
-        assert toy.osgr(p) == pytest.approx(toy.n * average / (toy.n * average + 1), rel=1e-9)
-        margin = toy.osgr(GENIE) - toy.osgr(p)
-        assert abs(margin) < 1e-12 or (margin > 0) == (excess < 0)
+def test_the_sign_of_a_covariance_decides_for_sgd(toy: Toy) -> None:
     covariance = (toy.gsnr * toy.variance).mean() - toy.gsnr.mean() * toy.variance.mean()
-    sgd = claims.gsnr_excess(toy.mean, toy.variance, SGD, toy.n)
-    assert sgd == pytest.approx(
-        (covariance / toy.variance.mean()).item(), rel=1e-6, abs=1e-9 * toy.gsnr.max().item()
-    )
+    average = (toy.gsnr.mean() + covariance / toy.variance.mean()).item()
+    assert toy.osgr(SGD) == pytest.approx(toy.n * average / (toy.n * average + 1), rel=1e-6)
+    margin = toy.osgr(GENIE) - toy.osgr(SGD)
+    assert abs(margin) < 1e-12 or (margin > 0) == (covariance < 0)
 
 
 @fair
@@ -189,23 +172,8 @@ def test_the_implemented_factor_needs_no_assumption(toy: Toy) -> None:
     assert printed >= toy.osgr(GENIE) - 1e-12
 
 
-@fair
-@given(toys())
-def test_no_preconditioner_beats_the_one_that_moves_the_best_parameter_alone(toy: Toy) -> None:
-    highest = theory.highest_osgr(toy.gsnr, toy.n)
-    best = torch.zeros_like(toy.mean)
-    best[toy.gsnr.argmax()] = 1.0
-    assert toy.osgr(fixed(best.tolist())) == pytest.approx(highest, rel=1e-9)
-    assert all(toy.osgr(p) <= highest + 1e-12 for p in PRECONDITIONERS.values())
-
-
-def test_genie_is_below_the_maximum_unless_all_gsnr_are_equal() -> None:
-    assert theory.highest_osgr(tensor([4.0, 0.5]), 2) - genie_osgr(tensor([4.0, 0.5]), 2) > 0.07
-    assert theory.highest_osgr(tensor([4.0, 4.0]), 2) == genie_osgr(tensor([4.0, 4.0]), 2)
-
-
 def test_the_counterexample_in_exact_numbers() -> None:
-    example = claims.counterexample()
+    example = theory.counterexample()
     toy = Toy(example.mean, example.variance, example.n)
     assert example.sgd == pytest.approx(float(Fraction(65, 74)), rel=1e-14)
     assert example.genie == pytest.approx(float(Fraction(9, 11)), rel=1e-14)
@@ -213,23 +181,20 @@ def test_the_counterexample_in_exact_numbers() -> None:
     assert example.sgd > toy.osgr(ADAM) > example.genie
     torch.testing.assert_close(toy.weights(SGD), tensor([36 / 37, 1 / 37]))
     torch.testing.assert_close(toy.weights(GENIE), tensor([9 / 11, 2 / 11]))
-    assert not claims.uniform_weights_hold(toy.mean, toy.variance, SGD, toy.n)
-    assert not claims.dominance_holds(toy.mean, toy.variance, SGD, toy.n)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        example.sgd = 0.0  # type: ignore[misc]
+    assert not theory.dominance_holds(toy.mean, toy.variance, SGD, toy.n)
 
 
 @fair
 @given(st.floats(1e-2, 1e6))
 def test_the_condition_as_printed_is_not_sufficient_for_any_n(n: float) -> None:
-    example = claims.dropped_term_counterexample(n)
-    assert claims.dominance_holds(example.mean, example.variance, SGD, n)
-    assert not claims.dominance_holds(example.mean, example.variance, SGD, n, drop=False)
+    example = theory.dropped_term_counterexample(n)
+    assert theory.dominance_holds(example.mean, example.variance, SGD, n)
+    assert not theory.dominance_holds(example.mean, example.variance, SGD, n, drop=False)
     assert example.sgd > example.genie
 
 
 def test_the_gap_of_the_dropped_term_does_not_shrink_faster_than_the_ratios_approach_one() -> None:
-    example = claims.dropped_term_counterexample(1e6)
+    example = theory.dropped_term_counterexample(1e6)
     assert 1e6 * (example.sgd - example.genie) == pytest.approx(15 / 16, rel=1e-3)
 
 
@@ -249,7 +214,7 @@ def dominated(draw: st.DrawFn) -> tuple[Toy, list[float]]:
 def test_with_one_over_n_the_condition_is_sufficient(case: tuple[Toy, list[float]]) -> None:
     toy, p = case
     for preconditioner in (SGD, ADAM, fixed(p)):
-        if claims.dominance_holds(toy.mean, toy.variance, preconditioner, toy.n, drop=False):
+        if theory.dominance_holds(toy.mean, toy.variance, preconditioner, toy.n, drop=False):
             assert toy.osgr(GENIE) >= toy.osgr(preconditioner) - 1e-12
 
 
@@ -270,35 +235,24 @@ def test_dominance_in_hand_made_cases() -> None:
 
     def holds(r: float, second: float, drop: bool) -> bool:
         mean, variance = tensor([math.sqrt(r), math.sqrt(second)]), tensor([1.0, 1.0])
-        return claims.dominance_holds(mean, variance, fixed([1 / (r + 1), 3 / (second + 1)]), 1, drop=drop)
+        return theory.dominance_holds(mean, variance, fixed([1 / (r + 1), 3 / (second + 1)]), 1, drop=drop)
 
     assert holds(8.0, 2.9, True)
     assert not holds(8.0, 3.1, True)
     assert holds(8.0, 2.3, False)
     assert not holds(8.0, 2.4, False)
-    assert claims.dominance_holds(
+    assert theory.dominance_holds(
         tensor([1.0]), tensor([1.0]), SGD, 1, drop=False
     )  # alone: the ratios are equal
     for p in (SGD, GENIE):  # without noise GENIE's ratio is 1
-        assert claims.dominance_holds(tensor([1.0, 1.0]), tensor([0.0, 1.0]), p, 1)
+        assert theory.dominance_holds(tensor([1.0, 1.0]), tensor([0.0, 1.0]), p, 1)
 
 
 def test_dominance_uses_the_weight_of_the_largest_gsnr_wherever_it_stands() -> None:
     """GSNR (2, 8) with n = 1 and W = (3/4, 1/4), then W = (1/4, 3/4): 0.75 * 8 >= 2 * 2 > 0.25 * 8."""
     mean, variance = tensor([math.sqrt(2.0), math.sqrt(8.0)]), tensor([1.0, 1.0])
-    assert claims.dominance_holds(mean, variance, fixed([3 / 3, 1 / 9]), 1)
-    assert not claims.dominance_holds(mean, variance, fixed([1 / 3, 3 / 9]), 1)
-
-
-@pytest.mark.parametrize(("tolerance", "answer"), [(0.19, False), (0.21, True)])
-def test_uniformity_has_a_tolerance_in_units_of_the_uniform_weight(tolerance: float, answer: bool) -> None:
-    mean, variance = tensor([1.0, 1.0, 0.0]), tensor([1.0, 2.0, 0.0])  # W is (0.4, 0.6); the third is absent
-    assert claims.uniform_weights_hold(mean, variance, SGD, 1, tolerance) is answer
-
-
-def test_every_weight_has_to_be_uniform() -> None:
-    mean, variance = tensor([1.0, 1.0, 0.5]), tensor([1.0, 2.0, 0.75])  # W is (1/3, 1/2, 1/6)
-    assert not claims.uniform_weights_hold(mean, variance, SGD, 1)
+    assert theory.dominance_holds(mean, variance, fixed([3 / 3, 1 / 9]), 1)
+    assert not theory.dominance_holds(mean, variance, fixed([1 / 3, 3 / 9]), 1)
 
 
 def test_what_the_preconditioner_says_of_an_absent_parameter_is_ignored() -> None:
@@ -320,96 +274,36 @@ def test_without_noise_the_limit_is_taken_and_without_a_gradient_a_parameter_is_
         assert with_absent == osgr(tensor([2.0, 1.0]), tensor([1.0, 5.0]), p, 2)
 
 
-def test_any_shape_and_dtype_gives_the_same_numbers() -> None:
-    mean, variance = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[4.0, 3.0], [2.0, 1.0]])
-    flat = tensor([1.0, 2.0, 3.0, 4.0]), tensor([4.0, 3.0, 2.0, 1.0])
-    for p in PRECONDITIONERS.values():
-        assert osgr(mean, variance, p, 3) == pytest.approx(osgr(*flat, p, 3), rel=1e-14)
-        assert weights(mean.half(), variance.half(), p, 3).shape == (2, 2)
-        assert claims.dominance_holds(mean, variance, p, 3) == claims.dominance_holds(*flat, p, 3)
+@fair
+@given(toys())
+def test_the_parts_of_table_1_multiply_to_the_preconditioner(toy: Toy) -> None:
+    moments = toy.mean, toy.variance, toy.n
+    for name, parts in COMPONENTS.items():
+        product = parts.convergence(*moments) * parts.alignment(*moments)
+        torch.testing.assert_close(product, PRECONDITIONERS[name](*moments), rtol=1e-9, atol=0)
+        assert parts.product is PRECONDITIONERS[name]
 
 
-ONE = torch.ones(2)
-REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "n": (
-        lambda: osgr(ONE, ONE, SGD, 0),
-        "got n=0; expected a number above 0.",
-    ),
-    "infinite n": (
-        lambda: genie_osgr(ONE, math.inf),
-        "got n=inf; expected a number above 0.",
-    ),
-    "n of the predicate": (
-        lambda: claims.dominance_holds(ONE, ONE, SGD, 0, drop=False),
-        "got n=0; expected a number above 0.",
-    ),
-    "n of the example": (
-        lambda: claims.dropped_term_counterexample(-1.0),
-        "got n=-1.0; expected a number above 0.",
-    ),
-    "shapes": (
-        lambda: theory.second_moment(torch.ones(2), torch.ones(3), 1),
-        "mean has shape (2,) and variance (3,); give two tensors of one shape with at least one entry.",
-    ),
-    "nothing": (
-        lambda: signal_to_noise(torch.ones(0), torch.ones(0)),
-        "mean has shape (0,) and variance (0,); give two tensors of one shape with at least one entry.",
-    ),
-    "negative variance": (
-        lambda: osgr(ONE, -0.1 * ONE, SGD, 1),
-        "mean^2 + variance/n is not finite, or a variance is negative; give finite means and finite variances "
-        "of at least 0.",
-    ),
-    "overflow": (
-        lambda: osgr(1e200 * ONE.double(), ONE, SGD, 1),
-        "mean^2 + variance/n is not finite, or a variance is negative; give finite means and finite variances "
-        "of at least 0.",
-    ),
-    "all zero": (
-        lambda: osgr(0 * ONE, 0 * ONE, SGD, 1),
-        "All gradients are 0, so that the ratio is 0/0; give a mean or a variance above 0.",
-    ),
-    "no step": (
-        lambda: osgr(0 * ONE, ONE, SVAG, 1),
-        "The preconditioner is 0 wherever there is a gradient, so that no step is taken and the ratio is 0/0; "
-        "give one that moves a parameter.",
-    ),
-    "negative factor": (
-        lambda: osgr(ONE, ONE, fixed([1.0, -1.0]), 1),
-        "The preconditioner returned shape (2,) for gradients of shape (2,), or an entry that is NaN or below "
-        "0; return one number of at least 0 for each gradient.",
-    ),
-    "factor that is no number": (
-        lambda: osgr(ONE, ONE, fixed([1.0, math.nan]), 1),
-        "The preconditioner returned shape (2,) for gradients of shape (2,), or an entry that is NaN or below "
-        "0; return one number of at least 0 for each gradient.",
-    ),
-    "shape of the factors": (
-        lambda: weights(ONE, ONE, fixed([1.0]), 1),
-        "The preconditioner returned shape (1,) for gradients of shape (2,), or an entry that is NaN or below "
-        "0; return one number of at least 0 for each gradient.",
-    ),
-    "gsnr": (
-        lambda: genie_osgr(torch.tensor([1.0, math.nan]), 1),
-        "gsnr is empty or has an entry that is NaN or below 0; give one ratio of at least 0 for each parameter "
-        "and leave out parameters without a gradient.",
-    ),
-    "negative gsnr": (
-        lambda: theory.highest_osgr(-ONE, 1),
-        "gsnr is empty or has an entry that is NaN or below 0; give one ratio of at least 0 for each parameter "
-        "and leave out parameters without a gradient.",
-    ),
-    "excess": (
-        lambda: claims.gsnr_excess(ONE, torch.tensor([0.0, 1.0]), SGD, 1),
-        "A parameter has variance 0; leave out parameters without noise, because their GSNR has no finite "
-        "mean.",
-    ),
-}
+@pytest.mark.parametrize(
+    ("name", "convergence", "alignment"),
+    [
+        ("sgd", 1.0, 1.0),
+        ("adam", 1 / 3, math.sqrt(1 / (1 / (4 * 4.5) + 1))),
+        ("svag", 1.0, 18 / 19),
+        ("genie", 1 / 9.5, 4.75),
+    ],
+)
+def test_the_parts_by_hand(name: str, convergence: float, alignment: float) -> None:
+    """Mean -3, variance 2, n = 4: the second moment is 9.5 and the GSNR 4.5."""
+    moments = torch.tensor([-3.0]), torch.tensor([2.0]), 4
+    assert COMPONENTS[name].convergence(*moments).item() == pytest.approx(convergence)
+    assert COMPONENTS[name].alignment(*moments).item() == pytest.approx(alignment)
+    assert COMPONENTS["adam"].convergence(torch.zeros(1), torch.ones(1), 4).item() == 0  # the table has 1/0
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_computed_is_refused_in_one_sentence(case: str) -> None:
-    call, sentence = REFUSED[case]
-    with pytest.raises(MeasurementError) as caught:
-        call()
-    assert str(caught.value) == sentence
+@pytest.mark.parametrize(
+    ("mean", "variance", "n"), [([1.0], [1.0], 0), ([1.0], [-0.1], 1), ([1e200], [1.0], 1), ([0.0], [0.0], 1)]
+)
+def test_what_cannot_be_computed_is_refused(mean: list[float], variance: list[float], n: float) -> None:
+    with pytest.raises(PaperError):
+        osgr(tensor(mean), tensor(variance), SGD, n)

@@ -74,7 +74,6 @@ def names() -> dict[str, list[str]]:
         "--engine": list(ENGINES),
         "--select": list(METHODS),
         "--format": list(FORMATS),
-        "--scale": list(SCALES),
         "--choice": list(CHOICES),
         "--device": ["cpu", "cuda", "mps"],
         "data": list(SETS),
