@@ -74,11 +74,11 @@ matrix-%:
 	[ $$state = passed ]
 
 study: $(STAMP) ## make the pages of the studies anew from their records (under a minute)
-	$(BIN)/python studies/page.py $(patsubst %/runs.tar.xz,%,$(wildcard studies/*/runs.tar.xz))
-	$(BIN)/python -m genie_dg.paper.claims_pages .
+	$(BIN)/python -m studies.page $(patsubst %/runs.tar.xz,%,$(wildcard studies/*/runs.tar.xz))
+	$(BIN)/python -m paper pages
 
 claims-page: $(STAMP) ## make the pages of the claims anew from the numbers that were kept (seconds)
-	$(BIN)/python -m genie_dg.paper.claims_pages .
+	$(BIN)/python -m paper pages
 
 bench: $(STAMP) ## measure the time of an optimizer step, of measuring and of a training step
 	$(BIN)/python benchmarks/step_time.py

@@ -1,6 +1,6 @@
 """Train the chosen draws of a study again, watched more often, for its curves of OSGR and balance.
 
-    python studies/chosen.py studies/pacs --root FOLDER --out runs/pacs-chosen --cache runs/pacs-cache
+    python -m studies.chosen studies/pacs --root FOLDER --out runs/pacs-chosen --cache runs/pacs-cache
     genie-dg pack runs/pacs-chosen -o studies/pacs/chosen
 
 Of every complete row the draw that validation chose in one trial, each domain left out; the same weights and
@@ -18,9 +18,9 @@ from genie_dg.bench.engines.local import launch
 from genie_dg.bench.engines.queue import Event
 from genie_dg.bench.jobs import OpenSets
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.paper.study import chosen_draws, read_study
 from genie_dg.runs.config import from_mapping
 from genie_dg.runtime import cores
+from paper.study import chosen_draws, read_study
 
 RECORDS = 5
 

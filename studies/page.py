@@ -1,6 +1,6 @@
 """Make the page of a study from its records: tables, pictures, verdict, from the repository alone.
 
-    python studies/page.py studies/pacs
+    python -m studies.page studies/pacs
 
 Reads ``runs.tar.xz``, ``protocol.toml``, ``sweep.toml`` and the text ``page.md.j2`` of the study, which fills
 the blocks of ``study.md.j2``, and writes its ``README.md``, the pictures and numbers in ``figures/``, and the
@@ -24,7 +24,6 @@ import jinja2
 import polars as pl
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from genie_dg.paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
 from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Comparison, Comparisons, compare_all
 from genie_dg.results.draws import Candidate
@@ -34,6 +33,7 @@ from genie_dg.results.select import METHODS
 from genie_dg.results.sensitivity import Width, rate_of, width
 from genie_dg.results.tables import tables
 from genie_dg.runs.read import watched
+from paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
 
 HERE = Path(__file__).parent
 BASELINES = ("adam", "msvag")

@@ -95,7 +95,7 @@ def check_written(case: Case, corpus: Path) -> None:
 def spacing(case: Case) -> Callable[[str], str]:
     """What is left out of a comparison: the padding of tables whose columns have got other widths since."""
     corrected = any("one trial" in reason for _, _, reason in corrections_of(f"{case['name']}#stdout"))
-    return squeezed if case["argv"][0] == "paper" or corrected else str
+    return squeezed if corrected else str
 
 
 def squeezed(text: str) -> str:

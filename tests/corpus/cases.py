@@ -62,9 +62,6 @@ BY_HAND = {
 }
 """Runs by hand; ``~`` stands for a space inside of a word."""
 
-PAPER = ("iterations", "optimizers", "single-source")
-"""Tables of the paper, at the scale of seconds."""
-
 SWEEPS_AGAIN = (
     "domainbed",
     "genie-paper",
@@ -188,8 +185,6 @@ def _imports() -> Iterator[Case]:
 def _again() -> Iterator[Case]:
     for name in BY_HAND:
         yield f"train {name} again", train_words(name)
-    for name in PAPER:
-        yield f"paper {name} again", ["paper", name, "--out", "paper"]
     yield "train wrong domain", ["train", "digits", "--test-domain", "31 degrees", "--out", "by-hand"]
     yield (
         "train wrong setting",

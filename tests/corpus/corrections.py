@@ -153,10 +153,6 @@ REPLACED = {
         ("sweep domainbed again", "sweep genie-paper again", "sweep swad again"),
         "small pictures have no dropout, although one is drawn, so the sweep has other runs than the corpus",
     ),
-    **dict.fromkeys(
-        ("paper iterations again", "paper optimizers again", "paper single-source again"),
-        "the authors' logged numbers stand in the tables as well; tests/paper/test_tables.py holds the rest",
-    ),
     "train swad again": "the last line names the record of the averaged weights, as tables do",
 }
 """Cases whose answer is a different one now, and why; they are not asked again."""

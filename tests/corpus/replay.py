@@ -66,7 +66,7 @@ def cases() -> list[dict[str, Any]]:
 
 def writes(argv: Sequence[str]) -> bool:
     """Whether a command changes files."""
-    return argv[0] in ("demo", "import", "paper", "report", "sweep", "train") or "-o" in argv
+    return argv[0] in ("demo", "import", "report", "sweep", "train") or "-o" in argv
 
 
 def bring(argv: Sequence[str], source: Path, target: Path) -> None:

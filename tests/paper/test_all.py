@@ -1,4 +1,4 @@
-"""``genie-dg paper all --scale smoke``, as a user types it: every table, every figure and the ledger."""
+"""``python -m paper all --scale smoke``, as a user types it: every table, every figure and the ledger."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import pytest
+from paper.fig_landscape import STEPS
+from paper.kept_ledgers import kept_ledger
+from paper.ledger import CLAIMS
+from paper.published import PRINTED
+from paper.registry import PAPER
+from paper.sourced import MEASURED
+from paper.verdict import FAILS, HOLDS, NOT_MEASURED, judge
 
-from genie_dg.cli.paper import Times
-from genie_dg.paper.fig_landscape import STEPS
-from genie_dg.paper.kept_ledgers import kept_ledger
-from genie_dg.paper.ledger import CLAIMS
-from genie_dg.paper.published import PRINTED
-from genie_dg.paper.registry import PAPER
-from genie_dg.paper.sourced import MEASURED
-from genie_dg.paper.verdict import FAILS, HOLDS, NOT_MEASURED, judge
-
+ROOT = Path(__file__).parents[2]
 FIGURES = ("sensitivity", "osgr", "heatmap", "landscape", "umap")
 
 
@@ -43,41 +40,9 @@ def test_paper_all(tmp_path: Path) -> None:
         check(out)
 
 
-def test_times_are_saved_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that is killed runs nothing at its end."""
-    monkeypatch.setattr("genie_dg.cli.paper.SAVED", 0.01)
-    times = Times(tmp_path / "times.json")
-    with times.of("osgr"):
-        while not times.read().get("osgr"):
-            time.sleep(0.005)
-        under_way = times.read()["osgr"]
-    assert times.read()["osgr"] >= under_way > 0
-
-
-def test_times_add_up_over_calls_that_were_stopped(tmp_path: Path) -> None:
-    times = Times(tmp_path / "cpu" / "times.json")
-
-    def stopped() -> None:
-        with times.of("osgr"):
-            time.sleep(0.02)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
-    first = times.read()["osgr"]
-    with times.of("osgr"):
-        time.sleep(0.02)
-    with times.of("umap"):
-        pass
-    assert times.read()["osgr"] >= first + 0.02 >= 0.04
-    assert times.table().splitlines()[1:] == [*(f"{n:15} 0 seconds" for n in ("osgr", "umap", "all"))]
-    (tmp_path / "cpu" / "times.json").write_text("[")
-    assert times.read() == {}
-
-
 def command(name: str, out: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "genie_dg.cli.main", "paper", name, "--scale", "smoke", "--out", str(out)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
+    words = [sys.executable, "-m", "paper", name, "--scale", "smoke", "--out", str(out)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=900, cwd=ROOT)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -93,7 +58,7 @@ def measured(out: Path, name: str) -> dict[tuple[str, str], str]:
 def tables(out: Path) -> None:
     for name in ("optimizers", "iterations", "single-source", "integration", "ablation", "sensitivity"):
         page = (out / name / f"{name}.md").read_text(encoding="utf-8")
-        assert f"`genie-dg paper {name} --scale smoke`" in page
+        assert f"`python -m paper {name} --scale smoke`" in page
         assert "failed" not in page
     assert {row for row, _ in measured(out, "optimizers")} == set(PRINTED.values())
     assert {row for row, _ in measured(out, "integration")} >= {"RSC+AdamW", "CORAL+GENIE"}

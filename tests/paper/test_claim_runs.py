@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.registry import open_data
-from genie_dg.paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
-from genie_dg.paper.figure_setup import SMALL
-from genie_dg.paper.measures import FOUR, genie_against
 from genie_dg.runs.config import RunConfig
+from paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
+from paper.figure_setup import SMALL
+from paper.measures import FOUR, genie_against
 
 
 @pytest.fixture
@@ -40,12 +40,6 @@ def test_a_rate_is_chosen_by_validation_on_its_own_task(
     assert runs.rates == {name: best}
     assert tuned.settings["lr"] == best
     assert runs.at_edge == {name}  # of two rates both are ends
-
-
-def test_given_rates_serve_every_algorithm_and_nothing_is_tuned(runs: ClaimRuns) -> None:
-    runs.given = {"SGD": 0.05}
-    assert runs.tuned("SGD", "CORAL").settings["lr"] == runs.tuned("SGD").settings["lr"] == 0.05
-    assert runs.configs == {}
 
 
 def test_adamw_starts_from_the_settings_of_adam(runs: ClaimRuns) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.fig_heatmap import HeatmapsData, Layer, heatmaps_data, heights, layers_of
-from genie_dg.paper.figure_setup import figure_setup
-from genie_dg.paper.request import Request
-from genie_dg.report.figures import heatmap_data
+from genie_dg.diagnostics.updates import Heatmap
+from paper.fig_heatmap import HeatmapsData, Layer, heatmaps_data, heights, layers_of
+from paper.figure_setup import figure_setup
+from paper.request import Request
 
 SIZES = {
     "featurizer.network._stem.weight": 3,
@@ -46,14 +46,14 @@ def test_one_training_run_gives_both_kinds(tmp_path: Path) -> None:
     data = heatmaps_data(replace(setup, config=config, optimizers=setup.optimizers[:1]), points=3)
     assert list(data.maps) == [("weights", "SGD"), ("gradients", "SGD")]
     weights, gradients = data.maps.values()
-    assert weights.steps == gradients.steps == [1, 2, 3]
-    assert gradients.values[0] == [0.0] * len(gradients.values[0])  # one gradient has not changed yet
+    assert weights.steps == gradients.steps == (1, 2, 3)
+    assert not any(gradients.values[0])  # one gradient has not changed yet
     assert max(gradients.values[1]) == max(weights.values[0]) == 1.0
     assert {layer.name for layer in data.layers} == {"hidden1 0", "hidden2 0", "output", "head"}
 
 
 def test_the_file_names_layers() -> None:
-    one = heatmap_data([5], [[1.0, 4.0, 2.0]], [0, 3, 6, 7], start=0)
+    one = Heatmap((5,), ((1.0, 4.0, 2.0),), (0, 3, 6, 7), {}).normalised()
     keys = [(kind, label) for kind in ("weights", "gradients") for label in ("SGD", "Adam", "SAM", "GENIE")]
     layers = (Layer("body", (0, 3, 6)), Layer("head", (6, 7)))
     data = HeatmapsData(dict.fromkeys(keys, one), dict.fromkeys(keys, 0.5), layers, "a note")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.registry import open_data
-from genie_dg.paper.fig_osgr import FORMS, Size, combine, osgr_data, windows
-from genie_dg.paper.figure_setup import OptimizerSetup, figure_setup
-from genie_dg.paper.request import Request
+from paper.fig_osgr import FORMS, Size, combine, osgr_data, windows
+from paper.figure_setup import OptimizerSetup, figure_setup
+from paper.request import Request
 
 
 def test_a_window_adds_gains_and_averages_the_rest() -> None:

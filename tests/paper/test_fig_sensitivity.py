@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from genie_dg.paper.experiments import EXPERIMENTS, sweeps
-from genie_dg.paper.fig_sensitivity import averages_of, grid_of, logged_sensitivity, plot_grid, plot_line
-from genie_dg.paper.figure_setup import panels
-from genie_dg.paper.sourced import LOGGED, MEASURED, SourcedNumber
+from paper.experiments import EXPERIMENTS, sweeps
+from paper.fig_sensitivity import averages_of, grid_of, logged_sensitivity, plot_grid, plot_line
+from paper.figure_setup import panels
+from paper.sourced import LOGGED, MEASURED, SourcedNumber
 
 ROWS = {
     "SGD": (60.0, 2.0),

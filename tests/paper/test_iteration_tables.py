@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.experiments import EXPERIMENTS, sweeps
-from genie_dg.paper.iteration_tables import measured_by_domain
 from genie_dg.results.frame import load
 from genie_dg.runs.config import RunConfig, canonical
+from paper.experiments import EXPERIMENTS, sweeps
+from paper.iteration_tables import measured_by_domain
 
 
 def write_run(runs: Path, test: int, trial: int, accuracies: tuple[float, float], spent: float) -> None:

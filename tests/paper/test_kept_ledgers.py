@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from genie_dg.paper.claims import CLAIMS
-from genie_dg.paper.kept_ledgers import REGIMES, KeptLedger, kept_ledger
-from genie_dg.paper.numbers_table import NumbersTable
+from paper.claims import CLAIMS
+from paper.kept_ledgers import REGIMES, KeptLedger, kept_ledger
+from paper.numbers_table import NumbersTable
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.published import PUBLISHED, PublishedNumber, PublishedTable
+from paper.published import PUBLISHED, PublishedNumber, PublishedTable
 
 BESIDE = Path(__file__).parents[3] / "shared" / "paper.tex"
 """Where it is looked for when the environment does not name it."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.paper.fig_logged import curves_of
-from genie_dg.paper.logged import committed
-from genie_dg.paper.logged_page import agreement, make_logged
-from genie_dg.paper.published import INCONSISTENCIES, PUBLISHED
-from genie_dg.paper.request import Request
-from genie_dg.paper.sourced import LOGGED, logged, logged_averages
+from paper.fig_logged import curves_of
+from paper.logged import committed
+from paper.logged_page import agreement, make_logged
+from paper.published import INCONSISTENCIES, PUBLISHED
+from paper.request import Request
+from paper.sourced import LOGGED, logged, logged_averages
 
 LEVELS = {"PACS": 118, "VLCS": 117, "OfficeHome": 120}
 """Cells of Tables 14 to 16 that the logs give; the others are averages that Table 3 prints otherwise."""

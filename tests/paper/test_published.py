@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genie_dg.paper.published import (
+from paper.published import (
     INCONSISTENCIES,
     PUBLISHED,
     Inconsistency,
@@ -12,7 +12,7 @@ from genie_dg.paper.published import (
     PublishedTable,
     table_from,
 )
-from genie_dg.paper.request import PaperError
+from paper.request import PaperError
 
 ROUNDING = 0.0501
 

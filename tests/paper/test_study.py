@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.cli.main import main
-from genie_dg.paper.ledger import make_claims
-from genie_dg.paper.request import PaperError, Request
-from genie_dg.paper.study import read_study, study_judgements
-from genie_dg.paper.verdict import FAILS, HOLDS
+from paper.__main__ import main
+from paper.ledger import make_claims
+from paper.request import PaperError, Request
+from paper.study import read_study, study_judgements
+from paper.verdict import FAILS, HOLDS
 
 from ..test_studies import ROWS, small_study
 
@@ -39,7 +39,7 @@ def test_the_ledger_of_a_study_is_written_with_its_runs(tmp_path: Path) -> None:
     result = make_claims(Request("cpu", tmp_path / "out", study=folder))
     assert "4 of 4 rows complete, each with 3 draws for each of 2 trials" in result.text
     whole = json.loads((tmp_path / "out" / "claims.json").read_text())
-    assert whole["command"] == f"genie-dg paper claims --study {folder.as_posix()}"
+    assert whole["command"] == f"python -m paper claims --study {folder.as_posix()}"
     assert len(whole["runs"]) == 96
     assert [entry["claim"]["name"] for entry in whole["claims"]] == ["accuracy"]
     with pytest.raises(PaperError, match="too few complete rows for noise-and-mask"):
@@ -56,7 +56,7 @@ def test_what_is_not_a_study_is_refused_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(tmp_path / "out")]
-    assert main(["paper", "claims", "--study", str(tmp_path), *out]) == 2
+    assert main(["claims", "--study", str(tmp_path), *out]) == 2
     assert "has no sweep.toml; a study has sweep.toml, protocol.toml, runs.tar.xz." in capsys.readouterr().err
-    assert main(["paper", "umap", "--study", str(tmp_path), *out]) == 2
-    assert "--study is for claims, and umap reads no study" in capsys.readouterr().err
+    assert main(["umap", "--study", str(tmp_path), *out]) == 2
+    assert "--study is for claims, and umap has none" in capsys.readouterr().err

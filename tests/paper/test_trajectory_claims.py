@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from genie_dg.paper.claims import CLAIMS
-from genie_dg.paper.measures import MEASURES
-from genie_dg.paper.numbers_table import NumbersTable
-from genie_dg.paper.trajectories import RunNumbers
-from genie_dg.paper.trajectory_claims import (
+from paper.claims import CLAIMS
+from paper.measures import MEASURES
+from paper.numbers_table import NumbersTable
+from paper.trajectories import RunNumbers
+from paper.trajectory_claims import (
     at_same_weights,
     between_runs,
     by_label,

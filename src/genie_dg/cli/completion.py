@@ -56,7 +56,6 @@ def names() -> dict[str, list[str]]:
     from genie_dg.data.registry import SETS
     from genie_dg.models.backbones import BACKBONES
     from genie_dg.optim.registry import OPTIMIZERS
-    from genie_dg.paper.request import SCALES
     from genie_dg.results.render import FORMATS
     from genie_dg.results.select import METHODS
     from genie_dg.runs.config import PRECISIONS
@@ -75,7 +74,6 @@ def names() -> dict[str, list[str]]:
         "--engine": list(ENGINES),
         "--select": list(METHODS),
         "--format": list(FORMATS),
-        "--scale": list(SCALES),
         "--choice": list(CHOICES),
         "--device": ["cpu", "cuda", "mps"],
         "data": list(SETS),

@@ -34,7 +34,6 @@ VERBS = {
     "list": "list algorithms, optimizers, backbones and data sets",
     "lr-find": "find a learning rate for an optimizer, a network and data, with a picture",
     "pack": "put the records of complete runs into one small file that can be committed and read",
-    "paper": "make the paper's tables and figures, published numbers beside measured ones",
     "predict": "say what is on pictures, with probabilities",
     "report": "one page about runs that opens offline: tables, curves, draws, differences",
     "serve": "a web page on this machine: drop a picture, see what a model says",

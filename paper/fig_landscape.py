@@ -1,0 +1,230 @@
+r"""Trajectories on a slice of the loss whose corners are minima of single domains (the paper's Figure 5).
+
+There is no public code for this figure; what follows is derived from its description. From one initial network
+four networks are trained, each on one source domain alone; their weights :math:`\theta_1, \dots, \theta_4` are
+the corners :math:`(\mp 4, \mp 4)` of a bilinear patch of weight space,
+
+.. math::
+    \theta(x, y) = (1-u)(1-v)\,\theta_1 + u(1-v)\,\theta_2 + (1-u)v\,\theta_3 + uv\,\theta_4, \qquad
+    u = \frac{x + 4}{8}, \quad v = \frac{y + 4}{8} .
+
+Every optimizer starts at (-1, 3) and takes 30 steps in the two numbers x and y, with gradients on the same
+batches of the source domains. One panel shows the mean loss of the source domains, one the loss of a domain
+that was never trained on. Figure 6, the same on a page, has a row for each optimizer. The start, the batches,
+the number of steps, the axes, the levels and the colours are the same for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from genie_dg.data.domains import DomainSet
+from genie_dg.data.published.mnist import FASHION, rotated_mnist
+from genie_dg.data.registry import folder_of, open_data
+from genie_dg.models.classifier import build_network
+from genie_dg.optim.registry import build_optimizer
+
+from .figure_setup import OptimizerSetup, Table, samples
+from .landscape_panels import contour_levels, draw_landscape
+from .request import NeedsData, PaperError, Request, Result
+
+START, STEPS, CORNER = (-1.0, 3.0), 30, 4.0
+"""The published start and length, and the coordinate of the corners (not published)."""
+
+OPTIMIZERS = (
+    OptimizerSetup("SGD", "sgd", {"lr": 1.0, "momentum": 0.0}),
+    OptimizerSetup("Adam", "adam", {"lr": 0.15}),
+    OptimizerSetup("GENIE", "genie", {"lr": 1.0}),
+)
+"""Learning rates for the two coordinates, whose unit is an eighth of the patch; not published, not tuned."""
+
+
+Pool = tuple[Tensor, Tensor]
+"""Images and labels."""
+
+
+@dataclass(frozen=True)
+class Path2D:
+    """The places of one optimizer, with the losses there."""
+
+    label: str
+    places: list[tuple[float, float]]
+    source: list[float]
+    unseen: list[float]
+
+
+@dataclass(frozen=True)
+class LandscapeData:
+    """Losses on a grid (``source[row of y][column of x]``), trajectories, names and places of the corners."""
+
+    axis: list[float]
+    source: list[list[float]]
+    unseen: list[list[float]]
+    paths: list[Path2D]
+    corners: list[tuple[str, float, float]]
+    unseen_name: str
+    note: str
+
+    @property
+    def levels(self) -> dict[str, list[float]]:
+        """Of the contours, by loss: the same for every optimizer."""
+        return {"source": contour_levels(self.source), "unseen": contour_levels(self.unseen)}
+
+    def table(self) -> Table:
+        """The points of the trajectories, the corners, the levels of the contours, then the grid."""
+        rows: list[list[object]] = [
+            [path.label, step, *place, path.source[step], path.unseen[step]]
+            for path in self.paths
+            for step, place in enumerate(path.places)
+        ]
+        rows += [[f"corner {name}", "", x, y, "", ""] for name, x, y in self.corners]
+        rows += [["level", k, "", "", level, ""] for k, level in enumerate(self.levels["source"])]
+        rows += [["level", k, "", "", "", level] for k, level in enumerate(self.levels["unseen"])]
+        rows += [
+            ["grid", "", x, y, self.source[i][j], self.unseen[i][j]]
+            for i, y in enumerate(self.axis)
+            for j, x in enumerate(self.axis)
+        ]
+        return ["label", "step", "x", "y", "source_loss", "unseen_loss"], rows
+
+
+class Patch:
+    """The bilinear patch through four networks of one form."""
+
+    def __init__(self, model: nn.Module, corners: list[dict[str, Tensor]]) -> None:
+        self.model = model
+        self.corners = {name: torch.stack([one[name] for one in corners]) for name in corners[0]}
+
+    def loss(self, place: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of the network at a place, differentiable in the place."""
+        u, v = (place / CORNER + 1) / 2
+        shares = torch.stack([(1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v])
+        weights = {name: torch.tensordot(shares, four, 1) for name, four in self.corners.items()}
+        return F.cross_entropy(functional_call(self.model, weights, (x,)), y)
+
+
+def landscape_data(
+    data: DomainSet, corner_steps: int = 300, cells: int = 33, batch: int = 32, most: int = 300, seed: int = 0
+) -> LandscapeData:
+    """Train the corners, follow the optimizers, evaluate the grid.
+
+    Args:
+        data: five domains or more; the first four are the corners, the last is unseen.
+        corner_steps: of Adam, for each corner.
+        cells: places on each axis of the grid.
+        batch: samples of each source domain in a step of an optimizer.
+        most: samples of each domain, at most.
+        seed: of the initial weights and the batches.
+    """
+    if len(data.domains) < 5:
+        raise PaperError(
+            f"{data.name} has {len(data.domains)} domains; the landscape needs four for the corners and one "
+            "that is unseen, so give a set with five or more, such as digits."
+        )
+    pools = [samples(data, [k], 32, most) for k in (0, 1, 2, 3, len(data.domains) - 1)]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        channels, size = pools[0][0].shape[1], pools[0][0].shape[-1]
+        model = build_network("mlp", len(data.classes), channels, size)
+    first = {name: p.detach().clone() for name, p in model.named_parameters()}
+    corners = [_minimum(model, first, pool, corner_steps, batch, generator) for pool in pools[:4]]
+    patch = Patch(model, corners)
+    everything = torch.cat([x for x, _ in pools[:4]]), torch.cat([y for _, y in pools[:4]])
+    draws = [_draw(pools[:4], batch, generator) for _ in range(STEPS)]
+    paths = [_trajectory(patch, one, draws, everything, pools[4]) for one in OPTIMIZERS]
+    reach = max(abs(coordinate) for path in paths for place in path.places for coordinate in place)
+    edge = max(1.35 * CORNER, reach + 0.5)
+    axis = np.linspace(-edge, edge, cells).tolist()
+    with torch.no_grad():
+        source, unseen = (
+            [[float(patch.loss(torch.tensor([x, y]), *pool)) for x in axis] for y in axis]
+            for pool in (everything, pools[4])
+        )
+    names = [domain.name for domain in data.domains]
+    places = [(-CORNER, -CORNER), (CORNER, -CORNER), (-CORNER, CORNER), (CORNER, CORNER)]
+    marks = [(name, *place) for name, place in zip(names[:4], places, strict=True)]
+    note = f"{data.name}, perceptron, {STEPS} steps from ({START[0]:g}, {START[1]:g})"
+    return LandscapeData(axis, source, unseen, paths, marks, names[-1], note)
+
+
+def _minimum(
+    model: nn.Module, first: dict[str, Tensor], pool: Pool, steps: int, batch: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Weights that were trained on one domain alone."""
+    x, y = pool
+    model.load_state_dict(first)
+    optimizer = build_optimizer("adam", model.parameters(), lr=1e-3)
+    for _ in range(steps):
+        rows = torch.randint(len(y), (batch,), generator=generator)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def _draw(pools: list[Pool], batch: int, generator: torch.Generator) -> Pool:
+    rows = [torch.randint(len(y), (batch,), generator=generator) for _, y in pools]
+    return (
+        torch.cat([x[r] for (x, _), r in zip(pools, rows, strict=True)]),
+        torch.cat([y[r] for (_, y), r in zip(pools, rows, strict=True)]),
+    )
+
+
+def _trajectory(patch: Patch, setup: OptimizerSetup, draws: list[Pool], source: Pool, unseen: Pool) -> Path2D:
+    """Where an optimizer goes on the patch."""
+    place = nn.Parameter(torch.tensor(START))
+    optimizer = build_optimizer(setup.optimizer, [place], **setup.settings)
+    label = f"{setup.label} (lr {setup.settings['lr']:g})"
+    path = Path2D(label, [], [], [])
+
+    def note() -> None:
+        x, y = place.detach().tolist()
+        path.places.append((x, y))
+        with torch.no_grad():
+            path.source.append(float(patch.loss(place, *source)))
+            path.unseen.append(float(patch.loss(place, *unseen)))
+
+    note()
+    for x, y in draws:
+        optimizer.zero_grad()
+        patch.loss(place, x, y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        note()
+    return path
+
+
+def landscape_set(request: Request) -> DomainSet:
+    """FashionMNIST turned by 0 to 60 degrees where its folder was given, else the embedded digits."""
+    published = request.scale == "paper" and not request.data
+    if published and request.root is None:
+        raise NeedsData(
+            "The paper's scale needs FashionMNIST; name the folder that holds the folder of its idx files with "
+            "--root, or choose the scale cpu."
+        )
+    if not published and request.data.lower().replace("-", "").replace("_", "") != "fashionmnist":
+        return open_data(request.data or "digits", request.root)
+    folder = folder_of("FashionMNIST", request.root, ("FashionMNIST", "fashion-mnist"))
+    angles = (0, 15, 30, 45, 60)
+    return rotated_mnist(folder, angles=angles, name="RotatedFashionMNIST", classes=FASHION)
+
+
+def make_landscape(request: Request) -> Result:
+    """Train the corners, follow the optimizers, draw, write."""
+    data = landscape_set(request)
+    request.say(f"Loss landscape on {data.name}: four corners, three optimizers")
+    steps, cells = {"smoke": (40, 9), "cpu": (300, 49), "paper": (2000, 65)}[request.scale]
+    landscape = landscape_data(data, steps, cells, most=2000 if request.scale == "paper" else 300)
+    files = draw_landscape(landscape, request.out)
+    ends = "\n".join(
+        f"- {p.label}: ends at ({p.places[-1][0]:.1f}, {p.places[-1][1]:.1f}), source loss {p.source[-1]:.3f}, "
+        f"unseen loss {p.unseen[-1]:.3f}"
+        for p in landscape.paths
+    )
+    return Result(f"Trajectories on {landscape.note}; derived, there is no public code.\n{ends}", files)

@@ -1,0 +1,309 @@
+"""The Gaussian toy against fractions and sampled draws, and each claim of the paper with its limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from paper import theory
+from paper.request import PaperError
+from paper.theory import COMPONENTS, PRECONDITIONERS, genie_osgr, osgr, signal_to_noise, weights
+
+SGD, ADAM, SVAG, GENIE = (PRECONDITIONERS[name] for name in ("sgd", "adam", "svag", "genie"))
+
+
+def tensor(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    mean: Tensor
+    variance: Tensor
+    n: float
+
+    def osgr(self, preconditioner: theory.PreconditionerFormula) -> float:
+        return osgr(self.mean, self.variance, preconditioner, self.n)
+
+    def weights(self, preconditioner: theory.PreconditionerFormula) -> Tensor:
+        return weights(self.mean, self.variance, preconditioner, self.n)
+
+    @property
+    def gsnr(self) -> Tensor:
+        return signal_to_noise(self.mean, self.variance)
+
+
+positive = st.floats(1e-3, 1e3)
+fair = settings(deadline=None, derandomize=True)
+many = settings(fair, max_examples=300)
+
+
+@st.composite
+def toys(draw: st.DrawFn, most: int = 6) -> Toy:
+    size = draw(st.integers(1, most))
+    sign = draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=size, max_size=size))
+    mean = draw(st.lists(positive, min_size=size, max_size=size))
+    variance = draw(st.lists(positive, min_size=size, max_size=size))
+    return Toy(tensor(mean) * tensor(sign), tensor(variance), draw(st.floats(0.5, 1e4)))
+
+
+def fixed(p: list[float]) -> theory.PreconditionerFormula:
+    return lambda mean, variance, n: tensor(p)
+
+
+def twin_osgr(mean: list[Fraction], variance: list[Fraction], p: list[Fraction], n: int) -> Fraction:
+    """R in the form of the theorem, 1 - 1/n sum W / (r + 1/n), in exact arithmetic."""
+    second = [m * m + v / n for m, v in zip(mean, variance, strict=True)]
+    total = sum((a * b for a, b in zip(p, second, strict=True)), Fraction(0))
+    gap = Fraction(0)
+    for a, s, m, v in zip(p, second, mean, variance, strict=True):
+        gap += a * s / total / (m * m / v + Fraction(1, n))
+    return 1 - gap / n
+
+
+TWIN_FACTORS: dict[str, Callable[[Fraction, Fraction, int], Fraction]] = {
+    "sgd": lambda m, v, n: Fraction(1),
+    "adam": lambda m, v, n: Fraction(1 / math.sqrt(m * m + v / n)),
+    "svag": lambda m, v, n: n * (m * m / v) / (n * (m * m / v) + 1),
+    "genie": lambda m, v, n: (m * m / v + Fraction(1, n)) / (m * m + v / n),
+}
+
+
+@pytest.mark.parametrize("name", PRECONDITIONERS)
+@pytest.mark.parametrize("n", [1, 3, 64])
+def test_ratio_and_weights_match_exact_fractions(name: str, n: int) -> None:
+    mean = [Fraction(1, 2), Fraction(-3), Fraction(2, 7)]
+    variance = [Fraction(5), Fraction(1, 3), Fraction(1, 10)]
+    p = [TWIN_FACTORS[name](m, v, n) for m, v in zip(mean, variance, strict=True)]
+    m, v = tensor([float(x) for x in mean]), tensor([float(x) for x in variance])
+    torch.testing.assert_close(
+        PRECONDITIONERS[name](m, v, n), tensor([float(x) for x in p]), rtol=1e-12, atol=0
+    )
+    assert osgr(m, v, PRECONDITIONERS[name], n) == pytest.approx(
+        float(twin_osgr(mean, variance, p, n)), rel=1e-12
+    )
+    share = [a * (b * b + c / n) for a, b, c in zip(p, mean, variance, strict=True)]
+    expected = tensor([float(s / sum(share)) for s in share])
+    torch.testing.assert_close(weights(m, v, PRECONDITIONERS[name], n), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", PRECONDITIONERS)
+def test_ratio_is_the_expected_loss_change_on_new_data_over_that_on_old(name: str) -> None:
+    """The definition itself: two draws of n samples each, one preconditioned step, many times over."""
+    mean, variance, n = tensor([1.0, 0.3, -0.5]), tensor([2.0, 0.5, 4.0]), 5
+    generator = torch.Generator().manual_seed(1)
+    samples = torch.randn(2, 40_000, n, 3, generator=generator, dtype=torch.float64)
+    old, new = (mean + variance.sqrt() * samples).mean(2)
+    step = PRECONDITIONERS[name](mean, variance, n) * old
+    measured = (step * new).sum(1).mean() / (step * old).sum(1).mean()
+    assert osgr(mean, variance, PRECONDITIONERS[name], n) == pytest.approx(measured.item(), abs=0.01)
+
+
+@fair
+@given(toys())
+def test_ratio_lies_in_the_unit_interval_and_weights_add_up_to_one(toy: Toy) -> None:
+    for p in PRECONDITIONERS.values():
+        assert 0 <= toy.osgr(p) <= 1
+        assert toy.weights(p).sum().item() == pytest.approx(1)
+
+
+@fair
+@given(toys(), st.floats(1e-6, 1e6))
+def test_only_the_ratios_of_the_preconditioner_matter(toy: Toy, scale: float) -> None:
+    for p in PRECONDITIONERS.values():
+        scaled = toy.osgr(lambda mean, variance, n, p=p: scale * p(mean, variance, n))
+        assert scaled == pytest.approx(toy.osgr(p), rel=1e-12)
+
+
+@fair
+@given(toys())
+def test_the_closed_form_is_the_ratio_of_the_theorem_and_its_factor_is_the_inverse_variance(toy: Toy) -> None:
+    assert genie_osgr(toy.gsnr, toy.n) == pytest.approx(toy.osgr(GENIE), rel=1e-9)
+    torch.testing.assert_close(GENIE(toy.mean, toy.variance, toy.n), 1 / toy.variance, rtol=1e-12, atol=0)
+
+
+@fair
+@given(toys())
+def test_genie_makes_the_shares_of_the_gap_uniform_and_not_the_weights(toy: Toy) -> None:
+    x = toy.gsnr + 1 / toy.n
+    torch.testing.assert_close(toy.weights(GENIE), x / x.sum())
+    gap = toy.weights(GENIE) / (toy.n * x)
+    torch.testing.assert_close(
+        gap, torch.full_like(gap, (1 - toy.osgr(GENIE)) / len(gap)), rtol=1e-6, atol=1e-9
+    )
+
+
+@fair
+@given(toys())
+def test_uniform_weights_are_sufficient_by_jensen(toy: Toy) -> None:
+    """1 / E[g_D^2] makes the weights uniform, so the theorem's ratio is at least its ratio."""
+    balanced = fixed((1 / theory.second_moment(toy.mean, toy.variance, toy.n)).tolist())
+    shares = toy.weights(balanced)
+    torch.testing.assert_close(shares, torch.full_like(shares, 1 / len(shares)))
+    assert toy.osgr(GENIE) >= toy.osgr(balanced) - 1e-12
+
+
+@fair
+@given(toys())
+def test_the_sign_of_a_covariance_decides_for_sgd(toy: Toy) -> None:
+    covariance = (toy.gsnr * toy.variance).mean() - toy.gsnr.mean() * toy.variance.mean()
+    average = (toy.gsnr.mean() + covariance / toy.variance.mean()).item()
+    assert toy.osgr(SGD) == pytest.approx(toy.n * average / (toy.n * average + 1), rel=1e-6)
+    margin = toy.osgr(GENIE) - toy.osgr(SGD)
+    assert abs(margin) < 1e-12 or (margin > 0) == (covariance < 0)
+
+
+@fair
+@given(toys())
+def test_the_implemented_factor_needs_no_assumption(toy: Toy) -> None:
+    """Trust grows with GSNR, so it beats SGD; without 1/n the theorem's form beats the theorem's."""
+    assert toy.osgr(SVAG) >= toy.osgr(SGD) - 1e-12
+    printed = toy.osgr(
+        lambda mean, variance, n: signal_to_noise(mean, variance) / theory.second_moment(mean, variance, n)
+    )
+    assert printed >= toy.osgr(GENIE) - 1e-12
+
+
+def test_the_counterexample_in_exact_numbers() -> None:
+    example = theory.counterexample()
+    toy = Toy(example.mean, example.variance, example.n)
+    assert example.sgd == pytest.approx(float(Fraction(65, 74)), rel=1e-14)
+    assert example.genie == pytest.approx(float(Fraction(9, 11)), rel=1e-14)
+    assert toy.osgr(ADAM) == pytest.approx(float(Fraction(5, 6)), rel=1e-14)
+    assert example.sgd > toy.osgr(ADAM) > example.genie
+    torch.testing.assert_close(toy.weights(SGD), tensor([36 / 37, 1 / 37]))
+    torch.testing.assert_close(toy.weights(GENIE), tensor([9 / 11, 2 / 11]))
+    assert not theory.dominance_holds(toy.mean, toy.variance, SGD, toy.n)
+
+
+@fair
+@given(st.floats(1e-2, 1e6))
+def test_the_condition_as_printed_is_not_sufficient_for_any_n(n: float) -> None:
+    example = theory.dropped_term_counterexample(n)
+    assert theory.dominance_holds(example.mean, example.variance, SGD, n)
+    assert not theory.dominance_holds(example.mean, example.variance, SGD, n, drop=False)
+    assert example.sgd > example.genie
+
+
+def test_the_gap_of_the_dropped_term_does_not_shrink_faster_than_the_ratios_approach_one() -> None:
+    example = theory.dropped_term_counterexample(1e6)
+    assert 1e6 * (example.sgd - example.genie) == pytest.approx(15 / 16, rel=1e-3)
+
+
+@st.composite
+def dominated(draw: st.DrawFn) -> tuple[Toy, list[float]]:
+    """One large GSNR among small ones, and a preconditioner with any weights."""
+    size = draw(st.integers(2, 5))
+    small = draw(st.lists(st.floats(1e-3, 1.0), min_size=size - 1, max_size=size - 1))
+    r = tensor([draw(st.floats(1.0, 1e4)), *small])
+    variance = tensor(draw(st.lists(positive, min_size=size, max_size=size)))
+    p = draw(st.lists(st.floats(1e-3, 1.0), min_size=size, max_size=size))
+    return Toy((r * variance).sqrt(), variance, draw(st.floats(0.5, 100.0))), p
+
+
+@many
+@given(dominated())
+def test_with_one_over_n_the_condition_is_sufficient(case: tuple[Toy, list[float]]) -> None:
+    toy, p = case
+    for preconditioner in (SGD, ADAM, fixed(p)):
+        if theory.dominance_holds(toy.mean, toy.variance, preconditioner, toy.n, drop=False):
+            assert toy.osgr(GENIE) >= toy.osgr(preconditioner) - 1e-12
+
+
+@many
+@given(dominated())
+def test_for_sgd_the_printed_condition_is_sufficient_with_the_weights_of_infinite_n(
+    case: tuple[Toy, list[float]],
+) -> None:
+    toy, _ = case
+    signal = toy.mean.square()
+    share = (signal / signal.sum())[0]
+    assume(bool((1 - share) * toy.gsnr[0] >= toy.gsnr.numel() * toy.gsnr[1:].max()))
+    assert toy.osgr(GENIE) >= toy.osgr(SGD) - 1e-12
+
+
+def test_dominance_in_hand_made_cases() -> None:
+    """W is (1/4, 3/4) and n is 1: as printed 0.75 r >= 2 r', and 0.75 (r + 1) >= 2 (r' + 1) with the 1/n."""
+
+    def holds(r: float, second: float, drop: bool) -> bool:
+        mean, variance = tensor([math.sqrt(r), math.sqrt(second)]), tensor([1.0, 1.0])
+        return theory.dominance_holds(mean, variance, fixed([1 / (r + 1), 3 / (second + 1)]), 1, drop=drop)
+
+    assert holds(8.0, 2.9, True)
+    assert not holds(8.0, 3.1, True)
+    assert holds(8.0, 2.3, False)
+    assert not holds(8.0, 2.4, False)
+    assert theory.dominance_holds(
+        tensor([1.0]), tensor([1.0]), SGD, 1, drop=False
+    )  # alone: the ratios are equal
+    for p in (SGD, GENIE):  # without noise GENIE's ratio is 1
+        assert theory.dominance_holds(tensor([1.0, 1.0]), tensor([0.0, 1.0]), p, 1)
+
+
+def test_dominance_uses_the_weight_of_the_largest_gsnr_wherever_it_stands() -> None:
+    """GSNR (2, 8) with n = 1 and W = (3/4, 1/4), then W = (1/4, 3/4): 0.75 * 8 >= 2 * 2 > 0.25 * 8."""
+    mean, variance = tensor([math.sqrt(2.0), math.sqrt(8.0)]), tensor([1.0, 1.0])
+    assert theory.dominance_holds(mean, variance, fixed([3 / 3, 1 / 9]), 1)
+    assert not theory.dominance_holds(mean, variance, fixed([1 / 3, 3 / 9]), 1)
+
+
+def test_what_the_preconditioner_says_of_an_absent_parameter_is_ignored() -> None:
+    mean, variance = tensor([2.0, 1.0, 0.0]), tensor([1.0, 5.0, 0.0])
+    inverse = osgr(mean, variance, lambda mean, variance, n: 1 / variance, 2)
+    assert inverse == pytest.approx(genie_osgr(tensor([4.0, 0.2]), 2), rel=1e-12)
+
+
+def test_without_noise_the_limit_is_taken_and_without_a_gradient_a_parameter_is_absent() -> None:
+    mean, variance = tensor([2.0, 1.0, 3.0]), tensor([0.0, 5.0, 0.0])
+    assert osgr(mean, variance, GENIE, 2) == 1.0 == genie_osgr(signal_to_noise(mean, variance), 2)
+    torch.testing.assert_close(weights(mean, variance, GENIE, 2), tensor([4 / 13, 0.0, 9 / 13]))
+    nearly = tensor([1e-12, 5.0, 1e-12])
+    torch.testing.assert_close(
+        weights(mean, nearly, GENIE, 2), tensor([4 / 13, 0.0, 9 / 13]), rtol=1e-9, atol=1e-9
+    )
+    for p in PRECONDITIONERS.values():
+        with_absent = osgr(tensor([2.0, 1.0, 0.0]), tensor([1.0, 5.0, 0.0]), p, 2)
+        assert with_absent == osgr(tensor([2.0, 1.0]), tensor([1.0, 5.0]), p, 2)
+
+
+@fair
+@given(toys())
+def test_the_parts_of_table_1_multiply_to_the_preconditioner(toy: Toy) -> None:
+    moments = toy.mean, toy.variance, toy.n
+    for name, parts in COMPONENTS.items():
+        product = parts.convergence(*moments) * parts.alignment(*moments)
+        torch.testing.assert_close(product, PRECONDITIONERS[name](*moments), rtol=1e-9, atol=0)
+        assert parts.product is PRECONDITIONERS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "convergence", "alignment"),
+    [
+        ("sgd", 1.0, 1.0),
+        ("adam", 1 / 3, math.sqrt(1 / (1 / (4 * 4.5) + 1))),
+        ("svag", 1.0, 18 / 19),
+        ("genie", 1 / 9.5, 4.75),
+    ],
+)
+def test_the_parts_by_hand(name: str, convergence: float, alignment: float) -> None:
+    """Mean -3, variance 2, n = 4: the second moment is 9.5 and the GSNR 4.5."""
+    moments = torch.tensor([-3.0]), torch.tensor([2.0]), 4
+    assert COMPONENTS[name].convergence(*moments).item() == pytest.approx(convergence)
+    assert COMPONENTS[name].alignment(*moments).item() == pytest.approx(alignment)
+    assert COMPONENTS["adam"].convergence(torch.zeros(1), torch.ones(1), 4).item() == 0  # the table has 1/0
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "n"), [([1.0], [1.0], 0), ([1.0], [-0.1], 1), ([1e200], [1.0], 1), ([0.0], [0.0], 1)]
+)
+def test_what_cannot_be_computed_is_refused(mean: list[float], variance: list[float], n: float) -> None:
+    with pytest.raises(PaperError):
+        osgr(tensor(mean), tensor(variance), SGD, n)
