@@ -280,87 +280,48 @@ def test_threads_are_part_of_a_run_and_no_change_of_the_protocol() -> None:
     [
         ({"trial": 1}, r"^The sweep has no 'trial'; .*; did you mean 'trials'\?$"),
         ({"name": "a/b"}, r"^The sweep has name = 'a/b'; use letters"),
-        ({"name": 3}, r"has name = 3, a whole number; it must be a text\.$"),
-        ({"datasets": []}, r"^The sweep has datasets = \[\]; it must be a list of one name or more\.$"),
+        ({"name": 3}, r"^The sweep has name = 3; it must be text\.$"),
+        ({"datasets": []}, r"^The sweep has datasets = \[\]; it must be a list of length >= 1\.$"),
         ({"optimizers": "adam"}, r"^The sweep has optimizers = 'adam'; it must be a list"),
         ({"algorithms": [3]}, r"^The sweep has algorithms = \[3\]; "),
-        ({"datasets": ["PACZ"]}, r"^got data set='PACZ'; expected .*; did you mean 'PACS'\?$"),
         ({"algorithms": ["IRN"]}, r"^got algorithm='IRN'; expected .*; did you mean 'IRM'\?$"),
-        ({"optimizers": ["adem"]}, r"^got optimizer='adem'; expected .*; did you mean 'adam'\?$"),
-        ({"test_domains": "leave-one-in"}, r"or a list of lists of domains; did you mean 'leave-one-out'\?$"),
-        ({"test_domains": []}, r"^The sweep has test_domains = \[\]; it must be one of"),
+        ({"test_domains": "leave-one-in"}, r"; did you mean 'leave-one-out'\?$"),
+        ({"test_domains": []}, r"^The sweep has test_domains = \[\]; it must be a list of length >= 1\.$"),
         ({"test_domains": [[]]}, r"^The sweep has test_domains = \[\[\]\]; "),
         ({"test_domains": ["sketch"]}, r"^The sweep has test_domains = \['sketch'\]; "),
-        ({"test_domains": [[True]]}, r"names the domain True; name domains by text or whole numbers\.$"),
+        ({"test_domains": [[True]]}, r"; \[0\]\[0\] of it must be a whole number or text\.$"),
         ({"test_domains": [["sketsh"]]}, r"^PACS has no domain 'sketsh'; .*; did you mean 'sketch'\?$"),
-        ({"test_domains": [[4]]}, r"^PACS has no domain 4; its domains are 0 \(art_painting\), "),
-        ({"test_domains": [[-1]]}, r"^PACS has no domain -1; "),
-        (
-            {"test_domains": [[0, 1, 2, 3]]},
-            r"^test_domains names all domains of PACS .*; leave one to train on",
-        ),
-        (
-            {"datasets": ["two"], "test_domains": "both"},
-            r"^test_domains = 'both' needs 3 domains or more, and two",
-        ),
-        ({"hparams": 0}, r"^The sweep has hparams = 0; it must be a whole number of at least 1, or a list"),
+        ({"hparams": 0}, r"^The sweep has hparams = 0; it must be a whole number >= 1\.$"),
         ({"hparams": []}, r"^The sweep has hparams = \[\]; "),
-        ({"hparams": [1, -1]}, r"^The sweep has hparams = \[1, -1\]; "),
-        ({"trials": 1.5}, r"^The sweep has trials = 1\.5; "),
-        ({"trials": True}, r"^The sweep has trials = True; "),
+        ({"hparams": [1, -1]}, r"^The sweep has hparams = \[1, -1\]; \[1\] of it must be a whole number >= 0"),
+        ({"trials": 1.5}, r"^The sweep has trials = 1\.5; it must be a whole number or a list\.$"),
         ({"trials": [0, True]}, r"^The sweep has trials = \[0, True\]; "),
         ({"threads": 0}, r"^got threads=0; expected a whole number of at least 1\.$"),
-        ({"threads": "2"}, r"^The sweep has threads = '2', a text; it must be a whole number\.$"),
-        ({"overrides": 3}, r"^The sweep has overrides = 3, a whole number; it must be a table\.$"),
+        ({"threads": "2"}, r"^The sweep has threads = '2'; it must be a whole number\.$"),
+        ({"overrides": 3}, r"^The sweep has overrides = 3; it must be a table\.$"),
         ({"overrides": {"step": 3}}, r"^\[overrides\] of a sweep has no 'step'; .*; did you mean 'steps'\?$"),
         ({"overrides": {"trial_seed": 3}}, r"^\[overrides\] of a sweep has no 'trial_seed'; "),
-        (
-            {"overrides": {"steps": "3"}},
-            r"^\[overrides\] has steps = '3', a text; it must be a whole number\.$",
-        ),
-        ({"overrides": {"steps": True}}, r"it must be a whole number\.$"),
-        ({"overrides": {"steps": 0}}, r"^got steps=0; expected a whole number of at least 1\.$"),
-        ({"overrides": {"dropout": float("nan")}}, r"dropout = nan; it must be a finite number\.$"),
-        ({"overrides": {"dropout": 1}}, r"^got dropout=1; expected a number of at least 0 and below 1\.$"),
-        (
-            {"overrides": {"precision": "float8"}},
-            r"^got precision='float8'; expected float32, bfloat16 or float16",
-        ),
-        (
-            {"overrides": {"eval_augment": "all"}},
-            r"^got eval_augment='all'; expected none, train or train-in\.$",
-        ),
+        ({"overrides": {"steps": "3"}}, r"^got steps='3'; expected a whole number of at least 1\.$"),
+        ({"overrides": {"backbone": 3}}, r"^got backbone=3; expected text\.$"),
+        ({"overrides": {"dropout": float("nan")}}, r"^got dropout=nan; expected a number of at least 0 and"),
+        ({"overrides": {"schedule": "cosinus"}}, r"; did you mean 'cosine'\?$"),
         ({"overrides": {"backbone": "cnn"}}, r"'cnn' has none; add pretrained = false to \[overrides\]\.$"),
-        ({"optimizer_settings": {"adam": 3}}, r"^\[optimizer_settings\] has adam = 3, a whole number; "),
+        ({"optimizer_settings": {"adam": 3}}, r"optimizer_settings = .*; \[\.\.\.\] of it must be a table\.$"),
         ({"optimizer_settings": {"sgd": {"lr": 1.0}}}, r"that the sweep does not run \(adam\); add 'sgd' to"),
         ({"optimizer_settings": {"adem": {}}}, r"^got optimizer='adem'; expected .*; did you mean 'adam'\?$"),
         ({"optimizer_settings": {"adam": {"beta_1": 1}}}, r"^adam has no setting 'beta_1'; .* mean 'beta1'\?$"),
-        (
-            {"optimizer_settings": {"adam": {"lr": "fast"}}},
-            r"^got adam\.lr='fast'; expected a finite",
-        ),
+        ({"optimizer_settings": {"adam": {"lr": "fast"}}}, r"^got adam\.lr='fast'; expected a finite"),
         ({"algorithm_settings": {"ERM": {"a": 1}}}, r"^ERM has no setting 'a'; its settings are none\.$"),
+        ({"columns": {"PAC": {}}}, r"^got columns='PAC'; expected PACS; did you mean 'PACS'\?$"),
+        ({"columns": {"PACS": {"domian": "x"}}}, "has no 'domian'.*did you mean 'domain'"),
+        ({"columns": {"PACS": {"domain": 3}}}, r"; \.domain of it must be text\.$"),
+        ({"columns": {"PACS": {"ignore": "id"}}}, r"; \.ignore of it must be a list\.$"),
+        ({"columns": {"PACS": "site"}}, "must be a table"),
     ],
 )
 def test_what_is_refused_before_any_work(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         runs(**changes)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"PAC": {}}, r"\[columns.'PAC'\] is not of a data set.*did you mean 'PACS'"),
-        ({"PACS": {"domian": "x"}}, "has no 'domian'.*did you mean 'domain'"),
-        ({"PACS": {"domain": 3}}, "a column = 3, a whole number; it must be a text"),
-        ({"PACS": {"ignore": "id"}}, "ignore = 'id'; it must be a list of names"),
-        ({"PACS": "site"}, "it must be a table"),
-        ("site", "columns = 'site', a text; it must be a table"),
-    ],
-)
-def test_columns_are_of_tables_that_the_sweep_names(columns: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        sweep_from({**BASE, "columns": columns})
 
 
 def test_a_table_has_its_own_network_and_the_space_of_small_pictures() -> None:
@@ -403,5 +364,3 @@ def test_training_settings_of_a_sweep_change_its_protocol() -> None:
     (config, *_) = runs(overrides=settings | {"class_weights": "balanced", "early_stop": 3})
     assert {name: getattr(config, name) for name in settings} == settings
     assert (config.class_weights, config.early_stop, config.protocol) == ("balanced", 3, "domainbed/changed")
-    with pytest.raises(InputError, match="did you mean 'cosine'"):
-        runs(overrides={"schedule": "cosinus"})
