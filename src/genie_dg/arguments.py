@@ -169,7 +169,8 @@ def add_fields(parser: argparse.ArgumentParser, cls: type, verb: str, **defaults
             how["default"] = None
         else:
             numbers = kinds[one.name] if kinds[one.name] in (int, float) else some_text
-            how |= {"type": info.convert or numbers, "metavar": info.metavar}
+            metavar = info.metavar or (info.flag or one.name).upper().replace("-", "_")
+            how |= {"type": info.convert or numbers, "metavar": metavar}
             if isinstance(default, tuple):
                 how["action"] = "append"
                 text += "; may be given several times"

@@ -240,7 +240,6 @@ def test_there_are_many() -> None:
         "report",
         "data",
         "import",
-        "paper",
         "demo",
         "diwa",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -14,13 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from genie_dg.bench.engines import local
 from genie_dg.bench.options import options_from
 from genie_dg.cli import train
 from genie_dg.cli.main import build_parser, main
 from genie_dg.data.registry import open_data
+from genie_dg.runs.launch import read_launch
 from tests.data.pictures import folder as write_folder
 
 
@@ -172,6 +174,8 @@ def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
     expected = {"schedule": "cosine", "warmup": 2, "clip": 1.0, "label_smoothing": 0.1, "freeze": 1,
                 "class_weights": "balanced", "early_stop": 9, "optimizer_settings": {"lr": 0.1}}  # fmt: skip
     assert {name: config[name] for name in expected} == expected
+    command = [*SHORT, *words, "--steps", "3", "--out", str(tmp_path)]
+    assert list(read_launch(file.parent)) == ["genie-dg", *command]
 
 
 def test_lr_is_the_setting_of_that_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +200,22 @@ def test_several_trials_end_with_their_mean(tmp_path: Path, capsys: pytest.Captu
     assert last is not None
     a, b = map(float, chosen)
     assert float(last[1]) == pytest.approx((a + b) / 2, abs=0.11)
-    assert float(last[2]) == pytest.approx(abs(a - b) / 2, abs=0.11)  # of two numbers
+    assert float(last[2]) == pytest.approx(abs(a - b) / 2 / math.sqrt(2), abs=0.11)  # of two numbers
+
+
+def test_the_standard_error_is_that_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / str(k) for k in range(3)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "done").touch()
+    values = [0.1, 0.2, 0.3]
+    monkeypatch.setattr("genie_dg.results.frame.load", lambda *_: None)
+    monkeypatch.setattr(
+        "genie_dg.results.select.best_records", lambda _: pl.DataFrame({"value": values, "score": values})
+    )
+    assert train.over_trials(folders) == (
+        "Mean of 3 trials, with standard error: validation 20.0 +/- 4.7 %, left out 20.0 +/- 4.7 %."
+    )
 
 
 def test_a_run_that_learned_nothing_or_exploded_says_so(
@@ -303,11 +322,11 @@ def test_one_thread_is_said_where_there_are_more_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [*LONG, "--steps", "1", "--out", str(tmp_path)]
-    monkeypatch.setattr(local, "cores", lambda: 8)
+    monkeypatch.setattr("genie_dg.runtime.cores", lambda: 8)
     note = "1 thread of 8 cores; --threads 8 is quicker and gives other last digits."
     for more, said in (["--device", "cpu"], True), (["--device", "cpu"], False), (["--threads", "2"], False):
         assert typed(*words, *more) == 0
         assert (note in " ".join(capsys.readouterr().out.split())) == said, more
     assert len(list(tmp_path.iterdir())) == 2, "two threads are another run"
     assert typed(*words, "--threads", "0") == 2
-    assert "--threads: got '0'; expected a whole number of at least 1" in capsys.readouterr().err
+    assert "got threads=0; expected a whole number of at least 1." in capsys.readouterr().err

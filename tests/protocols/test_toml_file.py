@@ -34,7 +34,11 @@ def test_a_file_is_read_or_refused(tmp_path: Path) -> None:
         (3, dict[str, int], "x has k = 3; it must be a table."),
         (1.5, int | list[int] | None, "x has k = 1.5; it must be a whole number or a list."),
         ([["a"], 3], list[list[str]], "x has k = [['a'], 3]; [1] of it must be a list."),
-        ({"a": {"b": 3}}, dict[str, dict[str, str]], "x has k = {'a': {'b': 3}}; [...][...] of it must be text."),
+        (
+            {"a": {"b": 3}},
+            dict[str, dict[str, str]],
+            "x has k = {'a': {'b': 3}}; [...][...] of it must be text.",
+        ),
     ],
 )
 def test_a_value_of_another_type_is_refused(value: Any, kind: Any, sentence: str) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genie_dg.arguments import path, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import console_of, require, write
+from ._shared import progress_bar, write
 
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
@@ -73,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    require("Data", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
     if arguments.action not in ("list", "download") and arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
     return int(ACTIONS[arguments.action](arguments))
@@ -102,17 +99,6 @@ def _download(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _bar(text: str, total: int | None) -> Iterator[Any]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = console_of()
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda count: progress.advance(task, count)
-
-
 def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.published.verify import verify
@@ -129,7 +115,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         return _verify_opened(_opened(arguments), not arguments.quick)
     refuse_columns(arguments.what, columns_from(arguments))
     root = folder_of(facts.name, arguments.root, facts.folders) if facts else place
-    with _bar("looking at pictures", None) as progress:
+    with progress_bar("looking at pictures", None) as progress:
         report = verify(root, facts, deep=not arguments.quick, progress=progress)
     _tell(report)
     if facts is not None:
@@ -176,7 +162,7 @@ def _verify_opened(data: DomainSet, deep: bool) -> int:
         _tell(Verification(counts, data.classes, problems=found.problems), "rows")
         good = found.good
     else:
-        with _bar("looking at pictures", len(data)) as progress:
+        with progress_bar("looking at pictures", len(data)) as progress:
             report = verify_set(data, deep=deep, progress=progress)
         _tell(report)
         good = report.good
@@ -201,14 +187,14 @@ def _cache(arguments: argparse.Namespace) -> int:
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
     broken = 0
     for domain in domains:
-        with _bar(f"{domain.name}: reading", len(domain)) as progress:
+        with progress_bar(f"{domain.name}: reading", len(domain)) as progress:
             known = examine(domain, caches, progress)
         for spec in specs:
             size = f"{estimate(known, spec) / 2**20:,.0f} MB"
             if arguments.estimate:
                 print(f"{domain.name:20} {spec}: {size}")
                 continue
-            with _bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
+            with progress_bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
                 cache = open_cache(domain, spec, caches, progress)
             print(f"{domain.name:20} {spec}: {size} in {cache.path}")
             bad = damaged_blocks(cache) if arguments.check else []

@@ -19,6 +19,8 @@ from genie_dg import __version__
 from genie_dg.check import GenieError, InputError, one_of, printable
 from genie_dg.files import FileWarning
 
+from ._shared import require
+
 VERBS = {
     "best": "which models the tables speak of: run, step, file, accuracies",
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
@@ -34,7 +36,6 @@ VERBS = {
     "list": "list algorithms, optimizers, backbones and data sets",
     "lr-find": "find a learning rate for an optimizer, a network and data, with a picture",
     "pack": "put the records of complete runs into one small file that can be committed and read",
-    "paper": "make the paper's tables and figures, published numbers beside measured ones",
     "predict": "say what is on pictures, with probabilities",
     "report": "one page about runs that opens offline: tables, curves, draws, differences",
     "serve": "a web page on this machine: drop a picture, see what a model says",
@@ -45,6 +46,18 @@ VERBS = {
 }
 """Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``; the
 module of ``lr-find`` is ``lr_find``."""
+
+_RUNS = {"msgspec": "msgspec", "numpy": "numpy", "polars": "polars", "rich": "rich"}
+_DATA = {**_RUNS, "PIL": "pillow"}
+_PAGES = {**_DATA, "jinja2": "jinja2", "matplotlib": "matplotlib"}
+NEEDS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("compare", "import", "pack", "status", "table"), _RUNS),
+    **dict.fromkeys(("data", "demo", "diwa", "evaluate", "export", "lr-find", "list"), _DATA),
+    **dict.fromkeys(("best", "predict", "serve", "sweep", "train"), _DATA),
+    "completion": {**_DATA, "shtab": "shtab"},
+    **dict.fromkeys(("fit", "report"), _PAGES),
+}
+"""What a verb cannot do without: the module, and the package that has it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -111,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb = verb_of(words)
         arguments = build_parser(verb).parse_args(words)
+        arguments.command = ["genie-dg", *words]
+        require(f"genie-dg {verb}", "bench", NEEDS.get(verb, {}))
         with _warnings_as_sentences():
             code = int(arguments.run(arguments))
         sys.stdout.flush()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from genie_dg.check import printable, writable_file
 
-from ._shared import add_out, add_runs, load_runs, require, write
+from ._shared import add_out, add_runs, load_runs, write
 
 if TYPE_CHECKING:
     from genie_dg.runs.config import RunConfig
@@ -23,10 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, count, write; problems of single files go to stderr and onto the page."""
-    require("The report", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
     writable_file("--out", arguments.out)
     problems: list[str] = []
-    frame = load_runs("The report", arguments.runs, problems)
+    frame = load_runs(arguments.runs, problems)
     from genie_dg.bench.sweep import runs_of
     from genie_dg.report.exact import Rules
     from genie_dg.report.page import report
