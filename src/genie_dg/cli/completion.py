@@ -43,7 +43,7 @@ def offer_choices(parser: argparse.ArgumentParser, known: dict[str, list[str]]) 
                 offer_choices(child, known)
         else:
             action.choices = known.get(action.option_strings[-1] if action.option_strings else action.dest)
-            if action.type in (path, path_text):
+            if action.choices is None and action.type in (path, path_text):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
