@@ -196,7 +196,10 @@ def check_fields(instance: Any) -> None:
     """Refuse the values of a dataclass that its fields cannot have, with one whole sentence."""
     cls: type = type(instance)
     for name, kind, info in _kinds(cls):
-        _check(name, getattr(instance, name), kind, info)
+        value = getattr(instance, name)
+        _check(name, value, kind, info)
+        if info.choices and (value or getattr(cls, name, None) != ""):
+            one_of(name, value, info.choices)
 
 
 @cache
@@ -213,8 +216,5 @@ def _check(name: str, value: Any, kind: Any, info: FieldInfo) -> None:
         whole_number(name, value, int(info.low), int(info.high))
     elif kind is float:
         number(name, value, info.low, info.high, open_high=info.below_high)
-    elif kind is str:
-        if not isinstance(value, str):
-            raise InputError(f"got {name}={short(value)}; expected text.")
-        if info.choices and value:
-            one_of(name, value, info.choices)
+    elif kind is str and not isinstance(value, str):
+        raise InputError(f"got {name}={short(value)}; expected text.")

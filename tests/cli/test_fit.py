@@ -85,11 +85,6 @@ def test_a_second_call_trains_nothing_again(fitted: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("The winner is adam lr=0.001. On a domain nobody has seen expect")
 
 
-def test_tables_leave_the_final_run_out_in_a_sentence(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["table", str(fitted / "runs"), str(fitted / "final")]) == 0
-    assert "it was trained on all domains" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [

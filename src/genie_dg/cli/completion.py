@@ -61,7 +61,7 @@ def names() -> dict[str, list[str]]:
     from genie_dg.results.select import METHODS
     from genie_dg.runs.config import RunConfig
 
-    from .list import LISTED
+    from .list import LISTED_KINDS
     from .sweep import ENGINES
 
     fields = [*infos(RunConfig).items(), *infos(RunOptions).items()]
@@ -79,6 +79,6 @@ def names() -> dict[str, list[str]]:
         "--device": ["cpu", "cuda", "mps"],
         "data": list(SETS),
         "what": list(SETS),
-        "kind": list(LISTED),
+        "kind": list(LISTED_KINDS),
         "shell": list(_PLACES),
     }

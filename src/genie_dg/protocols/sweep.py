@@ -51,14 +51,14 @@ _MOST_SEEDS = 1_000_000
 _FAR = 2**53 - 1
 """Steps, where the sweep does not say how many there are."""
 
-Names = Annotated[Sequence[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Seeds = (
+_Names = Annotated[Sequence[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+_Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Seeds = (
     Annotated[int, Meta(ge=1, le=_MOST_SEEDS)]
-    | Annotated[Sequence[Seed], Meta(min_length=1, max_length=_MOST_SEEDS)]
+    | Annotated[Sequence[_Seed], Meta(min_length=1, max_length=_MOST_SEEDS)]
     | None
 )
-Domains = Annotated[Sequence[str | int], Meta(min_length=1)]
+_Domains = Annotated[Sequence[str | int], Meta(min_length=1)]
 
 
 class ColumnNames(TypedDict, total=False):
@@ -94,12 +94,12 @@ class SweepConfig:
 
     name: str
     protocol: str
-    datasets: Names
-    algorithms: Names
-    optimizers: Names
-    test_domains: str | Annotated[Sequence[Domains], Meta(min_length=1)] = "leave-one-out"
-    hparams: Seeds = None
-    trials: Seeds = None
+    datasets: _Names
+    algorithms: _Names
+    optimizers: _Names
+    test_domains: str | Annotated[Sequence[_Domains], Meta(min_length=1)] = "leave-one-out"
+    hparams: _Seeds = None
+    trials: _Seeds = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
