@@ -13,20 +13,8 @@ from genie_dg.cli.main import main
 
 from .calls import one_sentence
 
-WORDS = [
-    "fit",
-    "digits",
-    "--backbone",
-    "mlp",
-    "--steps",
-    "6",
-    "--every",
-    "5",
-    "--workers",
-    "2",
-    "--device",
-    "cpu",
-]
+SHORT = ["--backbone", "mlp", "--steps", "6", "--every", "5"]
+WORDS = ["fit", "digits", *SHORT, "--workers", "2", "--device", "cpu"]
 TWO = ["--candidate", "adam:lr=1e-3", "--candidate", "sgd:lr=1e-7"]
 
 

@@ -31,18 +31,8 @@ def typed(*words: str) -> int:
         return main(words)
 
 
-SHORT = (
-    "train",
-    "digits",
-    "--test-domain",
-    "0",
-    "--backbone",
-    "mlp",
-    "--optimizer",
-    "sgd",
-    "--batch-size",
-    "8",
-)
+TASK = ("train", "digits", "--test-domain", "0", "--backbone", "mlp")
+SHORT = (*TASK, "--optimizer", "sgd", "--batch-size", "8")
 
 
 def test_erm_with_genie_learns_the_rotated_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,7 +206,7 @@ def test_more_steps_go_on_from_a_finished_run(tmp_path: Path, capsys: pytest.Cap
     assert re.findall(r"^step +(\d+) ", shown, re.M) == ["10", "11"]
 
 
-LONG = ("train", "digits", "--test-domain", "0", "--backbone", "mlp", "--steps", "100000", "--every", "2")
+LONG = (*TASK, "--steps", "100000", "--every", "2")
 
 
 @contextmanager
