@@ -156,30 +156,29 @@ def add_fields(parser: argparse.ArgumentParser, cls: type, verb: str, **defaults
         defaults: of fields that have another default in this command.
     """
     groups: dict[str, Any] = {"": parser}
-    kinds = get_type_hints(cls)
-    for one in dataclasses.fields(cls):
-        info = infos(cls).get(one.name, FieldInfo())
+    for name, kind, info in _kinds(cls):
         if verb not in info.verbs:
             continue
-        default = defaults.get(one.name, one.default)
-        text = f"{either(info.choices)}: {info.help}" if info.choices else info.help
-        how: dict[str, Any] = {"dest": one.name}
-        if kinds[one.name] is bool:
-            how["action"] = "store_false" if default else "store_true"
-            how["default"] = None
-        else:
-            numbers = kinds[one.name] if kinds[one.name] in (int, float) else some_text
-            metavar = info.metavar or (info.flag or one.name).upper().replace("-", "_")
-            how |= {"type": info.convert or numbers, "metavar": metavar}
-            if isinstance(default, tuple):
-                how["action"] = "append"
-                text += "; may be given several times"
-            elif shown := info.shown or str(default or ""):
-                text += f" (default: {shown})"
         if info.group not in groups:
             groups[info.group] = parser.add_argument_group(info.group)
-        short_flag = ["-o"] if one.name == "out" else []
-        groups[info.group].add_argument(*short_flag, flag_of(one.name, info), help=text.strip(), **how)
+        letter = ["-o"] if name == "out" else []
+        details = _argument(name, kind, info, defaults.get(name, getattr(cls, name)))
+        groups[info.group].add_argument(*letter, flag_of(name, info), dest=name, default=None, **details)
+
+
+def _argument(name: str, kind: Any, info: FieldInfo, default: Any) -> dict[str, Any]:
+    """What argparse is told about a field."""
+    text = f"{either(info.choices)}: {info.help}" if info.choices else info.help
+    if kind is bool:
+        return {"help": text, "action": "store_false" if default else "store_true"}
+    details: dict[str, Any] = {
+        "type": info.convert or (kind if kind in (int, float) else some_text),
+        "metavar": info.metavar or (info.flag or name).upper().replace("-", "_"),
+    }
+    if isinstance(default, tuple):
+        return {**details, "action": "append", "help": f"{text}; may be given several times"}
+    shown = info.shown or str(default or "")
+    return {**details, "help": f"{text} (default: {shown})" if shown else text}
 
 
 def typed_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:

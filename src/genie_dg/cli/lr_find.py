@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from genie_dg.bench.request import check_here, usable_device
     from genie_dg.bench.trial import try_out
 
-    from .train import asked_for, config_of
+    from .train import config_of, typed_config
 
     if arguments.picture is not None:
         _check_picture(arguments.picture)
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_here(options)
     opened = OpenSets()
     opened.load_plugins(options)
-    check_config(asked_for(arguments, options))
+    check_config(typed_config(arguments, options))
     data = opened.open(arguments.data, options)
     config = config_of(arguments, data, options, finds_rate=True)
     try_out([config], {data.name: data})

@@ -102,7 +102,7 @@ def verb_of(argv: Sequence[str]) -> str:
 @contextmanager
 def _warnings_as_sentences() -> Iterator[None]:
     """Say once for each, on stderr, which file was damaged and what happens instead."""
-    said: set[str] = set()
+    shown: set[str] = set()
     with warnings.catch_warnings():
         usual = warnings.showwarning
         warnings.simplefilter("always", FileWarning)
@@ -110,8 +110,8 @@ def _warnings_as_sentences() -> Iterator[None]:
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if not issubclass(category, FileWarning):
                 usual(message, category, *where, **more)
-            elif str(message) not in said:
-                said.add(str(message))
+            elif str(message) not in shown:
+                shown.add(str(message))
                 print(f"genie-dg: {message}", file=sys.stderr)
 
         warnings.showwarning = show

@@ -44,6 +44,6 @@ def typed_run(words: Sequence[str], domains: Mapping[str, Sequence[str]]) -> Run
     from . import main, train
 
     arguments = main.build_parser().parse_args(["train", *words])
-    asked, names = train.asked_for(arguments, options_from(arguments)), domains[arguments.data]
+    asked, names = train.typed_config(arguments, options_from(arguments)), domains[arguments.data]
     tested = tuple(domain_index(arguments.data, names, text) for text in arguments.test_domain)
     return replace(asked, test_domains=tested)

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     opened = OpenSets()
     opened.load_plugins(options)
     check_trackers(options.tracks)
-    asked_for(arguments, options)  # what is wrong whatever the data are is refused before they are opened
+    typed_config(arguments, options)  # what is wrong whatever the data are is refused before they are opened
     data = opened.open(arguments.data, options)
     first = config_of(arguments, data, options)
     configs = [replace(first, trial_seed=first.trial_seed + k) for k in range(arguments.trials)]
@@ -169,15 +169,15 @@ def _announce(config: RunConfig, data: DomainSet, folder: Path, console: Console
     )
 
 
-def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
+def typed_config(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
     """The arguments as a configuration that does not know its data yet; the registries answer for names."""
     from genie_dg.bench.assemble import digest_of
     from genie_dg.bench.request import full_names, sort_settings
     from genie_dg.runs.config import RunConfig
 
     typed = {**_DEFAULTS, **typed_fields(arguments, RunConfig)}
-    asked = RunConfig(arguments.data, (0,), **typed)
-    algorithm, optimizer, backbone = full_names(asked.algorithm, asked.optimizer, asked.backbone)
+    config = RunConfig(arguments.data, (0,), **typed)
+    algorithm, optimizer, backbone = full_names(config.algorithm, config.optimizer, config.backbone)
     of_algorithm, of_optimizer = sort_settings(arguments.set or (), algorithm, optimizer)
     if (lr := getattr(arguments, "lr", None)) is not None:
         _, rate = sort_settings([f"optimizer.lr={lr}"], algorithm, optimizer)
@@ -186,13 +186,13 @@ def asked_for(arguments: argparse.Namespace, options: RunOptions) -> RunConfig:
                 f"got --lr {rate['lr']:g} and --set lr={of_optimizer['lr']:g}, which differ; give one of them."
             )
     return replace(
-        asked,
+        config,
         algorithm=algorithm,
         optimizer=optimizer,
         backbone=backbone,
         algorithm_settings=of_algorithm,
         optimizer_settings=of_optimizer,
-        pretrained=asked.pretrained or bool(options.weights),
+        pretrained=config.pretrained or bool(options.weights),
         weights_digest=digest_of(Path(options.weights)) if options.weights else "",
     )
 
@@ -219,16 +219,16 @@ def config_of(
 
     names = [domain.name for domain in data.domains]
     tested = tuple(domain_index(data.name, names, text) for text in arguments.test_domain)
-    asked = asked_for(arguments, options)
+    config = typed_config(arguments, options)
     if data.in_files and arguments.backbone is None:
         size = arguments.image_size or usual_size(data, usable_device(options.device))
-        asked = replace(asked, backbone=PRETRAINED, pretrained=True, image_size=size)
-        if asked.optimizer == "genie" and not asked.optimizer_settings and not finds_rate:
-            asked = replace(asked, optimizer_settings={"scale_free": True})
+        config = replace(config, backbone=PRETRAINED, pretrained=True, image_size=size)
+        if config.optimizer == "genie" and not config.optimizer_settings and not finds_rate:
+            config = replace(config, optimizer_settings={"scale_free": True})
     if data.is_table and arguments.backbone is None:
-        asked = replace(asked, backbone="mlp")
-    fast = asked.fast and data.in_files
-    return replace(asked, dataset=data.name, test_domains=tested, data_digest=data.digest(), fast=fast)
+        config = replace(config, backbone="mlp")
+    fast = config.fast and data.in_files
+    return replace(config, dataset=data.name, test_domains=tested, data_digest=data.digest(), fast=fast)
 
 
 @contextmanager

@@ -115,10 +115,10 @@ class SweepConfig:
             )
         if isinstance(self.test_domains, str):
             one_of("test_domains", self.test_domains, TASKS)
-        for name, said in self.columns.items():
+        for name, columns in self.columns.items():
             one_of("columns", name, self.datasets)
-            check_keys(f"[columns.{name!r}]", said, ColumnNames.__annotations__)
-            typed("[columns]", name, said, ColumnNames)
+            check_keys(f"[columns.{name!r}]", columns, ColumnNames.__annotations__)
+            typed("[columns]", name, columns, ColumnNames)
         check_keys("[overrides] of a sweep", self.overrides, SWEPT)
         # refuses what no run can have
         RunConfig("any", (0,), **{"steps": _FAR, "threads": self.threads, **self.overrides})
@@ -203,12 +203,12 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
     return configs
 
 
-def _spelled(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
+def _spelled(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Names as their registry spells them, each once."""
     known = list(known)
     by_lower = {name.lower(): name for name in known}
-    names = [name if name in known else by_lower.get(name.lower(), name) for name in asked]
-    return list(dict.fromkeys(one_of(kind, name, known) for name in names))
+    spelled = [name if name in known else by_lower.get(name.lower(), name) for name in names]
+    return list(dict.fromkeys(one_of(kind, name, known) for name in spelled))
 
 
 def _fixed(
