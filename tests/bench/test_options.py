@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genie_dg.bench.options import Job, RunOptions, add_flags, columns_from, job_from, option, options_from
+from genie_dg.arguments import infos
+from genie_dg.bench.options import Job, RunOptions, add_flags, columns_from, job_from, options_from
 from genie_dg.check import InputError
 from genie_dg.cli.main import build_parser
 from genie_dg.data.columns import Columns
-from genie_dg.runs.config import RunConfig, canonical, from_mapping
+from genie_dg.runs.config import RunConfig
 
 CONFIG = RunConfig(
     "digits", (0, 2), algorithm_settings={"irm_lambda": 10}, optimizer_settings={"lr": 0.1}, oracle="best"
@@ -44,16 +44,8 @@ def test_every_option_survives_the_way_to_a_worker(name: str) -> None:
     assert getattr(again.options, name) == CHANGED[name] != getattr(RunOptions(), name)
 
 
-def test_a_job_written_by_another_version_is_not_misread() -> None:
-    data = json.loads(Job(CONFIG, "digits").to_json())
-    data["options"]["speed"] = 1
-    with pytest.raises(TypeError, match="speed"):
-        job_from(json.dumps(data))
-
-
 def verbs_of(name: str) -> tuple[str, ...]:
-    verbs: tuple[str, ...] = RunOptions.__dataclass_fields__[name].metadata["verbs"]
-    return verbs
+    return infos(RunOptions)[name].verbs
 
 
 def words_for(name: str) -> list[str]:
@@ -99,15 +91,19 @@ def test_the_flags_are_made_from_the_fields_alone(verb: str) -> None:
     assert typed & set(CHANGED) == flags
 
 
-def test_a_new_field_is_a_new_flag() -> None:
-    """What the verbs do not have is not a flag; the default stands in the help."""
-    metadata = option(5, "how many", ("sweep",)).metadata
-    assert (metadata["verbs"], metadata["help"]) == (("sweep",), "how many")
+def test_the_help_says_defaults_and_what_may_be_repeated() -> None:
     parser = argparse.ArgumentParser(add_help=False)
-    add_flags(parser, "train")
-    assert "(default: runs)" in parser.format_help()
-    assert "may be given several times" in " ".join(parser.format_help().split())
-    assert "--device" in parser.format_help()
+    add_flags(parser, "train", out="elsewhere")
+    text = " ".join(parser.format_help().split())
+    assert "(default: elsewhere)" in text
+    assert "best, last, all or none: whose weights to keep" in text
+    assert "may be given several times" in text
+
+
+@pytest.mark.parametrize("name", ["keep", "evaluate"])
+def test_a_choice_is_checked_once(name: str) -> None:
+    with pytest.raises(InputError, match=rf"^got {name}='al'; expected .* or .*; did you mean 'all'\?$"):
+        RunOptions(**{name: "al"})  # type: ignore[arg-type]
 
 
 def test_watches_and_trackers_are_words_between_commas() -> None:
@@ -128,23 +124,6 @@ def test_a_job_knows_its_folder_and_whether_it_is_done(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_is_named_by_its_science() -> None:
-    config = RunConfig("digits", (0,), optimizer_settings={"lr": 0.1, "beta": 0.9})
-    same = RunConfig("digits", (0,), optimizer_settings={"beta": 0.9, "lr": 0.1})
-    assert config.run_id == same.run_id
-    assert len(config.run_id) == 16
-    ids = {config.run_id}
-    for change in (
-        {"dataset": "PACS"},
-        {"test_domains": (1,)},
-        {"steps": 7},
-        {"swad": True},
-        {"protocol": "x"},
-    ):
-        ids.add(replace(config, **change).run_id)  # type: ignore[arg-type]
-    assert len(ids) == 6
-    assert from_mapping(json.loads(canonical(config))) == config
-    with pytest.raises(InputError, match="A run has no 'optimiser'; its keys are"):
-        from_mapping({"dataset": "digits", "test_domains": [0], "optimiser": "adam"})
-    elsewhere = Job(config, "digits", RunOptions(**{**CHANGED, "out": "runs"}))
-    assert elsewhere.folder == Job(config, "digits").folder
+def test_options_are_no_part_of_what_a_run_is() -> None:
+    elsewhere = Job(CONFIG, "digits", RunOptions(**{**CHANGED, "out": "runs"}))
+    assert elsewhere.folder == Job(CONFIG, "digits").folder

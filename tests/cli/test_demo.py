@@ -53,7 +53,7 @@ def asked(out: Path, *words: str) -> argparse.Namespace:
 
 def test_by_default_a_pretrained_network_is_fine_tuned_on_each_style_in_turn(tmp_path: Path) -> None:
     arguments = asked(tmp_path)
-    file = demo.write_files(tmp_path, arguments, demo.DEMOS[arguments.data])
+    file = demo.write_demo(tmp_path, arguments, demo.DEMOS[arguments.data])
     planned = plan(file, RunOptions(out=str(tmp_path / "runs")))
     configs = [job.config for job in planned.jobs]
     assert len(configs) == 12

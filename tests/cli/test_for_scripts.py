@@ -82,16 +82,6 @@ def test_compare_as_json(swept: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert set(found["budgets"]) == {"ERM + adam", "ERM + sgd"}
 
 
-def test_one_trial_has_no_error(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep(swept, "--quiet") == 0
-    for form, sign in (("md", "+/-"), ("tex", r"\pm")):
-        assert main(["table", str(swept / "runs"), "--format", form]) == 0
-        assert sign not in capsys.readouterr().out
-    assert main(["table", str(swept / "runs"), "--format", "csv"]) == 0
-    header, first, *_ = capsys.readouterr().out.splitlines()
-    assert dict(zip(header.split(","), first.split(","), strict=True))["standard_error"] == ""
-
-
 def test_lists_as_json_and_in_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -10,19 +10,8 @@ import pytest
 from genie_dg.cli.main import main
 from tests.data.published.layouts import LAYOUTS
 
-SHORT = [
-    "--backbone",
-    "cnn",
-    "--image-size",
-    "16",
-    "--batch-size",
-    "2",
-    "--steps",
-    "2",
-    "--every",
-    "1",
-    "--quiet",
-]
+SMALL = ["--backbone", "cnn", "--image-size", "16", "--batch-size", "2"]
+SHORT = [*SMALL, "--steps", "2", "--every", "1", "--quiet"]
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in LAYOUTS if name != "WILDSCamelyon"]
 
 

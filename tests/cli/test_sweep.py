@@ -106,7 +106,7 @@ def test_a_list_of_plugins_that_is_none_is_refused(
 ) -> None:
     sweep.write_text(SWEEP.replace("[overrides]", 'plugins = "rows.py"\n\n[overrides]'))
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
-    assert "it must be a list of Python files" in capsys.readouterr().err
+    assert "it must be a list" in capsys.readouterr().err
     sweep.write_text(SWEEP.replace("[overrides]", 'plugins = ["nowhere.py"]\n\n[overrides]'))
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
     assert "nowhere.py is not a file; name a Python file that registers rows." in capsys.readouterr().err

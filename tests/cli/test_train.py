@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -14,19 +15,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from genie_dg.bench.engines import local
 from genie_dg.bench.options import options_from
 from genie_dg.cli import train
 from genie_dg.cli.main import build_parser, main
 from genie_dg.data.registry import open_data
+from genie_dg.runs.launch import read_launch
 from tests.data.pictures import folder as write_folder
 
 
 def typed(*words: str) -> int:
     with warnings.catch_warnings():
         return main(words)
+
+
+TASK = ("train", "digits", "--test-domain", "0", "--backbone", "mlp")
+SHORT = (*TASK, "--optimizer", "sgd", "--batch-size", "8")
 
 
 def test_erm_with_genie_learns_the_rotated_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,18 +50,7 @@ def test_erm_with_genie_learns_the_rotated_digits(tmp_path: Path, capsys: pytest
 
 
 def test_the_same_command_again_reads_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "train",
-        "digits",
-        "--test-domain",
-        "0",
-        "--backbone",
-        "mlp",
-        "--steps",
-        "3",
-        "--out",
-        str(tmp_path),
-    ]
+    words = [*SHORT, "--steps", "3", "--out", str(tmp_path)]
     assert typed(*words) == 0
     first = capsys.readouterr().out.splitlines()[-7:]
     assert typed(*words) == 0
@@ -64,21 +59,8 @@ def test_the_same_command_again_reads_the_run(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_note_is_printed_for_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    others = [word for k in range(1, 6) for word in ("--test-domain", str(k))]
-    code = typed(
-        "train",
-        "digits",
-        *others,
-        "--algorithm",
-        "CORAL",
-        "--backbone",
-        "mlp",
-        "--steps",
-        "2",
-        "--out",
-        str(tmp_path),
-    )
-    assert code == 0
+    others = [word for k in range(1, 5) for word in ("--test-domain", str(k))]
+    assert typed(*SHORT, *others, "--algorithm", "CORAL", "--steps", "2", "--out", str(tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("Note:") == 1
     assert "ERM" in shown.split("Note:")[1]
@@ -122,45 +104,27 @@ def test_pictures_start_from_imagenet_weights_unless_a_network_is_named(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["digits", "--test-domain", "80 degrees"], "has no domain '80 degrees'"),
-        (["digitz", "--test-domain", "0"], "did you mean 'digits'?"),
-        (["digits", "--test-domain", "0", "--algorithm", "IMR"], "did you mean 'IRM'?"),
-        (["digits", "--test-domain", "0", "--optimizer", "geny"], "did you mean 'genie'?"),
-        (["digits", "--test-domain", "0", "--backbone", "resnet17"], "did you mean 'resnet"),
-        (["digits", "--test-domain", "0", "--set", "lrate=1"], "has a setting 'lrate'"),
-        (["digits", "--test-domain", "0", "--set", "lr=fast"], "lr"),
-        (
-            ["digits", "--test-domain", "0", "--steps", "0"],
-            "got steps=0; expected a whole number of at least 1",
-        ),
-        (["digits", "--test-domain", "0", "--device", "tpu7"], "'tpu7' cannot be used here"),
-        (["digits", "--test-domain", "0", "--weights", "none.pth"], "none.pth cannot be read"),
-        (["digits", "--test-domain", "0", "--watch", "ogsr"], "got watch='ogsr'; expected updates or osgr"),
-        (["digits", "--test-domain", "0", "--plugin", "none.py"], "none.py is not a file"),
+        ("--test-domain 80", "has no domain '80'"),
+        ("--algorithm IMR", "did you mean 'IRM'?"),
+        ("--optimizer geny", "did you mean 'genie'?"),
+        ("--backbone resnet17", "did you mean 'resnet"),
+        ("--set lrate=1", "has a setting 'lrate'"),
+        ("--set lr=fast", "lr"),
+        ("--steps 0", "got steps=0; expected a whole number of at least 1"),
+        ("--device tpu7", "'tpu7' cannot be used here"),
+        ("--weights none.pth", "none.pth cannot be read"),
+        ("--watch ogsr", "got watch='ogsr'; expected updates or osgr"),
+        ("--plugin none.py", "none.py is not a file"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(
-    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed("train", *words, "--out", str(tmp_path)) == 2
+    assert typed("train", "digits", "--test-domain", "0", *words.split(), "--out", str(tmp_path)) == 2
     shown = capsys.readouterr()
     assert sentence in shown.err
     assert shown.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-SHORT = (
-    "train",
-    "digits",
-    "--test-domain",
-    "0",
-    "--backbone",
-    "mlp",
-    "--optimizer",
-    "sgd",
-    "--batch-size",
-    "8",
-)
 
 
 def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
@@ -172,6 +136,8 @@ def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
     expected = {"schedule": "cosine", "warmup": 2, "clip": 1.0, "label_smoothing": 0.1, "freeze": 1,
                 "class_weights": "balanced", "early_stop": 9, "optimizer_settings": {"lr": 0.1}}  # fmt: skip
     assert {name: config[name] for name in expected} == expected
+    command = [*SHORT, *words, "--steps", "3", "--out", str(tmp_path)]
+    assert list(read_launch(file.parent)) == ["genie-dg", *command]
 
 
 def test_lr_is_the_setting_of_that_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +162,22 @@ def test_several_trials_end_with_their_mean(tmp_path: Path, capsys: pytest.Captu
     assert last is not None
     a, b = map(float, chosen)
     assert float(last[1]) == pytest.approx((a + b) / 2, abs=0.11)
-    assert float(last[2]) == pytest.approx(abs(a - b) / 2, abs=0.11)  # of two numbers
+    assert float(last[2]) == pytest.approx(abs(a - b) / 2 / math.sqrt(2), abs=0.11)  # of two numbers
+
+
+def test_the_standard_error_is_that_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / str(k) for k in range(3)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "done").touch()
+    values = [0.1, 0.2, 0.3]
+    monkeypatch.setattr("genie_dg.results.frame.load", lambda *_: None)
+    monkeypatch.setattr(
+        "genie_dg.results.select.best_records", lambda _: pl.DataFrame({"value": values, "score": values})
+    )
+    assert train.over_trials(folders) == (
+        "Mean of 3 trials, with standard error: validation 20.0 +/- 4.7 %, left out 20.0 +/- 4.7 %."
+    )
 
 
 def test_a_run_that_learned_nothing_or_exploded_says_so(
@@ -225,7 +206,7 @@ def test_more_steps_go_on_from_a_finished_run(tmp_path: Path, capsys: pytest.Cap
     assert re.findall(r"^step +(\d+) ", shown, re.M) == ["10", "11"]
 
 
-LONG = ("train", "digits", "--test-domain", "0", "--backbone", "mlp", "--steps", "100000", "--every", "2")
+LONG = (*TASK, "--steps", "100000", "--every", "2")
 
 
 @contextmanager
@@ -303,11 +284,11 @@ def test_one_thread_is_said_where_there_are_more_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [*LONG, "--steps", "1", "--out", str(tmp_path)]
-    monkeypatch.setattr(local, "cores", lambda: 8)
+    monkeypatch.setattr("genie_dg.runtime.cores", lambda: 8)
     note = "1 thread of 8 cores; --threads 8 is quicker and gives other last digits."
     for more, said in (["--device", "cpu"], True), (["--device", "cpu"], False), (["--threads", "2"], False):
         assert typed(*words, *more) == 0
         assert (note in " ".join(capsys.readouterr().out.split())) == said, more
     assert len(list(tmp_path.iterdir())) == 2, "two threads are another run"
     assert typed(*words, "--threads", "0") == 2
-    assert "--threads: got '0'; expected a whole number of at least 1" in capsys.readouterr().err
+    assert "got threads=0; expected a whole number of at least 1." in capsys.readouterr().err

@@ -14,7 +14,7 @@ from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols import registry
 from genie_dg.protocols._profile import Profile
 from genie_dg.protocols.domainbed import DOMAINBED
-from genie_dg.protocols.registry import PROTOCOLS, find_protocol, fitted, load_protocol
+from genie_dg.protocols.registry import PROTOCOLS, find_protocol, fit_to_rows, load_protocol
 from genie_dg.registry import UnknownName
 from genie_dg.search_space import Choice, LogUniform, Uniform
 
@@ -52,14 +52,14 @@ def test_a_file_starts_from_its_base_and_changes_what_it_names(tmp_path: Path) -
     }
     assert profile.defaults == {"adam.lr": 1e-4}
     assert (profile.eval_augment, profile.draws) == ("train", "by-name")
-    assert fitted(profile, *ROWS) == profile
+    assert fit_to_rows(profile, *ROWS) == profile
 
 
 def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     example = re.sub(r"^    ", "", str(registry.__doc__).split("::\n", 1)[1], flags=re.M)
     profile = load_protocol(written(tmp_path, example))
     assert (profile.name, profile.defaults) == ("short", {"adam.lr": 1e-4})
-    assert fitted(profile, *ROWS) == profile
+    assert fit_to_rows(profile, *ROWS) == profile
 
 
 def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
@@ -87,36 +87,30 @@ def test_protocols_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         ("name = ", r"mine\.toml is not TOML \(.*\); fix it and try again\.$"),
         ('base = "domainbed"', r"has no 'name'; a protocol has a name, and a base to start from\.$"),
         ('name = "mine"', r"has no 'base'; "),
-        ('name = 3\nbase = "domainbed"', r"has name = 3, a whole number; it must be a text\.$"),
+        ('name = 3\nbase = "domainbed"', r"has name = 3; it must be text\.$"),
         ('name = "mine"\nbase = "domainbet"', r"did you mean 'domainbed'\?$"),
         ('name = "DomainBed"\nbase = "domainbed"', r"is named 'DomainBed', as another protocol is; choose"),
         ('name = "a/b"\nbase = "domainbed"', r"^got a protocol named 'a/b'; expected letters"),
         (HEAD + "step = 3", r"has no 'step'; its keys are .*; did you mean 'steps'\?$"),
-        (HEAD + "steps = 0", r"^got mine\.steps\.default=0; expected a whole number of at least 1\.$"),
-        (HEAD + "steps = 1.5", r"has steps = 1\.5, a number; it must be a whole number\.$"),
-        (
-            HEAD + "steps = { PACS = true }",
-            r"has steps\.PACS = True, a true or false; it must be a whole number",
-        ),
-        (HEAD + "trials = -1", r"^got mine\.trials=-1; expected a whole number of at least 1\.$"),
-        (HEAD + 'pretrained = "yes"', r"has pretrained = 'yes', a text; it must be a true or false\.$"),
+        (HEAD + "steps = 0", r"^got mine\.steps\.default=0; expected a whole number from 1 to"),
+        (HEAD + "steps = { PACS = true }", r"has steps = .*; \[\.\.\.\] of it must be a whole number\.$"),
+        (HEAD + "trials = -1", r"^got trials=-1; expected a whole number of at least 1\.$"),
+        (HEAD + 'pretrained = "yes"', r"has pretrained = 'yes'; it must be true or false\.$"),
         (HEAD + 'draws = "by-names"', r"expected by-name or in-order; did you mean 'by-name'\?$"),
-        (HEAD + 'oracle = "first"', r"^got mine\.oracle='first'; expected last or best\.$"),
+        (HEAD + 'oracle = "first"', r"^got oracle='first'; expected last or best\.$"),
         (HEAD + 'eval_augment = "trian"', r"did you mean 'train'\?$"),
-        (HEAD + 'small_images = "digits"', r"small_images = 'digits'; it must be a list of names"),
-        (HEAD + "search = 3", r"has search = 3, a whole number; it must be a table\.$"),
+        (HEAD + 'small_images = "digits"', r"small_images = 'digits'; it must be a list\.$"),
         (HEAD + "[search]\nlr = 3", r"has search\.lr = 3; write 'fixed', "),
-        (HEAD + "[search]\nlr = { power = 3 }", r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { power = [1] }", r"write 'fixed', "),
         (HEAD + "[search]\nlr = { power = [2, 1] }", r"write 'fixed', "),
         (HEAD + "[search]\nlr = { uniform = [1, 2], base = 2 }", r"write 'fixed', "),
         (HEAD + "[search]\nlr = { power = [1, 2], choice = [1] }", r"write 'fixed', "),
         (HEAD + "[search]\nlr = { choice = [] }", r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { power = [0, nan] }", r"search\.lr = nan; it must be a finite number\.$"),
-        (HEAD + '[search]\nlr = { power = [0, "1"] }', r"search\.lr = '1', a text; it must be a number\.$"),
-        (HEAD + "[search]\nlr = { power = [0, 1], whole = 1 }", r"it must be a true or false\.$"),
-        (HEAD + "[defaults]\nlr = [1]", r"defaults\.lr = \[1\]; it must be a single value\.$"),
-        (HEAD + "[defaults]\nlr = inf", r"it must be a finite number\.$"),
+        (HEAD + "[search]\nlr = { power = [0, nan] }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { uniform = [0, inf] }", r"write 'fixed', "),
+        (HEAD + '[search]\nlr = { power = [0, "1"] }', r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = [0, 1], whole = 1 }", r"write 'fixed', "),
+        (HEAD + "[search]\nlr = { power = [0, 1], base = 0 }", r"write 'fixed', "),
+        (HEAD + "[defaults]\nlr = [1]", r"defaults\.lr = \[1\]; it must be true or false, a whole number, a "),
     ],
 )
 def test_what_a_file_cannot_say(tmp_path: Path, text: str, message: str) -> None:
@@ -135,7 +129,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_rules_for_what_no_table_has(tmp_path: Path, key: str, near: str) -> None:
     profile = load_protocol(written(tmp_path, HEAD + f'[search]\n"{key}" = "fixed"\n'))
     with pytest.raises(InputError, match=rf"names '{key}', which no .*; did you mean '{near}'\?$"):
-        fitted(profile, *ROWS)
+        fit_to_rows(profile, *ROWS)
 
 
 def test_a_protocol_says_how_long_runs_on_any_set_are() -> None:
@@ -156,7 +150,7 @@ batch_size = { power = [3, 5], base = 2 }
 "genie.precondition" = "off"
 "genie.seed" = 3.0
 """
-    profile = fitted(load_protocol(written(tmp_path, HEAD + text)), *ROWS)
+    profile = fit_to_rows(load_protocol(written(tmp_path, HEAD + text)), *ROWS)
     assert profile.search["batch_size"] == LogUniform(3, 5, base=2.0, whole=True)
     assert profile.search["DANN.mlp_depth"] == Uniform(3, 6, whole=True)
     assert profile.search["genie.noise"] == Choice((True, False))
@@ -170,14 +164,15 @@ batch_size = { power = [3, 5], base = 2 }
         ('[defaults]\n"adam.lr" = "high"', r"^got mine\.adam\.lr='high'; expected a finite number\.$"),
         ('[search]\n"adam.lr" = { choice = ["high"] }', r"^got mine\.adam\.lr='high'; expected a finite"),
         ('[search]\n"genie.noise" = { uniform = [0, 1] }', r"draws 'genie\.noise' as a number, and it is true"),
+        ("[defaults]\nlr = inf", r"^got mine\.lr=inf; expected a finite number\.$"),
         ("[defaults]\nbatch_size = 3.5", r"^got mine\.batch_size=3\.5; expected a whole number\.$"),
     ],
 )
 def test_values_that_no_setting_can_have(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        fitted(load_protocol(written(tmp_path, HEAD + text)), *ROWS)
+        fit_to_rows(load_protocol(written(tmp_path, HEAD + text)), *ROWS)
 
 
 @pytest.mark.parametrize("profile", PROTOCOLS.values(), ids=lambda profile: profile.name)
 def test_protocols_of_the_package_fit_as_they_are(profile: Profile) -> None:
-    assert fitted(profile, *ROWS) == profile
+    assert fit_to_rows(profile, *ROWS) == profile

@@ -6,7 +6,7 @@ import pytest
 
 from genie_dg.check import InputError
 from genie_dg.data.published.catalog import PUBLISHED
-from genie_dg.protocols.tasks import TASKS, check_tasks, domain_index, tasks_of
+from genie_dg.protocols.tasks import domain_index, tasks_of
 
 PACS = PUBLISHED["PACS"].domains
 
@@ -46,11 +46,3 @@ def test_a_task_needs_domains_to_train_on(task: str, fewest: int) -> None:
 def test_one_domain_is_left_to_train_on() -> None:
     with pytest.raises(InputError, match=r"names all domains of two \(a, b\); leave one to train on\.$"):
         tasks_of([["a", 1]], "two", ["a", "b"])
-
-
-def test_what_is_a_task() -> None:
-    for value in (*TASKS, [["a"]], [[0, "b"], ["c"]]):
-        check_tasks(value)
-    for value in ("leave-one", [], ["a"], [[]], 3, None, [[1.5]], [[None]]):
-        with pytest.raises(InputError, match="test_domains"):
-            check_tasks(value)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genie_dg.arguments import path, path_text, some_text
 from genie_dg.check import InputError, MissingPackage, printable, writable_folder
@@ -54,9 +54,8 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_runs(purpose: str, folders: list[Path], problems: list[str] | None = None) -> pl.DataFrame:
+def load_runs(folders: list[Path], problems: list[str] | None = None) -> pl.DataFrame:
     """The frame of some folders; what cannot be read goes to stderr, a folder without runs is refused."""
-    require(purpose, "bench", {"numpy": "numpy", "polars": "polars", "msgspec": "msgspec"})
     from genie_dg.results.frame import load
 
     problems = [] if problems is None else problems
@@ -144,9 +143,8 @@ def add_model(parser: argparse.ArgumentParser, device: bool = True) -> None:
     )
 
 
-def read_model(purpose: str, arguments: argparse.Namespace) -> Model:
+def read_model(arguments: argparse.Namespace) -> Model:
     """The model that was named, on the device that was asked for."""
-    require(purpose, "bench", {"numpy": "numpy", "PIL": "pillow", "polars": "polars", "msgspec": "msgspec"})
     from genie_dg.bench.request import load_plugin, usable_device
     from genie_dg.inference.model import load_model
 
@@ -160,6 +158,16 @@ def usual_size(data: DomainSet, device: str) -> int:
     from genie_dg.bench.fit import PICTURE_SIZES, suiting_size
 
     return suiting_size(data, QUICK if device == "cpu" else PICTURE_SIZES[-1])
+
+
+def default_workers(device: str, threads: int) -> int:
+    """How many runs of so many threads suit this machine at a time."""
+    import torch
+
+    from genie_dg.runtime import cores
+
+    gpus = torch.cuda.device_count() if device in ("", "cuda") else 0
+    return gpus or max(1, cores() // threads)
 
 
 def read_labelled(
@@ -181,13 +189,30 @@ def read_labelled(
 
 
 @contextmanager
-def pictures_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr that counts pictures, on a terminal only; called with how many more are done."""
+def progress_bar(
+    text: str, total: int | None = None, console: Console | None = None, unit: str = ""
+) -> Iterator[Callable[..., None]]:
+    """A progress bar with the time left, on a terminal only.
+
+    It yields a function: ``bar(3)`` counts three more, ``bar(done=7)`` sets the count, ``bar(text="b")`` the
+    text.
+
+    Args:
+        text: before the bar.
+        total: what is counted to; ``None`` where nobody knows.
+        console: where it is shown; by default stderr.
+        unit: after the count.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns: tuple[Any, ...] = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda more: progress.advance(task, more)
+    console = console or Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit)
+    hidden = not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as progress:
+        task = progress.add_task(text, total=total)
+
+        def bar(more: int = 0, *, done: int | None = None, text: str | None = None) -> None:
+            progress.update(task, advance=more, completed=done, description=text)
+
+        yield bar

@@ -6,7 +6,7 @@ import argparse
 
 from genie_dg.arguments import some_text
 
-from ._shared import add_runs, load_runs, require
+from ._shared import add_runs, load_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, select, look for the files, print."""
-    require("Naming the best model", "bench", {"torch": "torch", "PIL": "pillow"})
-    frame = load_runs("Naming the best model", arguments.runs)
+    frame = load_runs(arguments.runs)
     from genie_dg.inference.best import best_models, render_best
     from genie_dg.results.tables import check_protocols
 

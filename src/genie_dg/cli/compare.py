@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Load, compare, print."""
     one_of("format", arguments.format, ("md", "csv"))
-    frame = load_runs("Comparing", arguments.runs)
+    frame = load_runs(arguments.runs)
     from genie_dg.results.compare import compare_all
     from genie_dg.results.render import comparison_data, render_comparisons
 

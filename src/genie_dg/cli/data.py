@@ -12,7 +12,7 @@ from genie_dg.arguments import path, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import pictures_bar, require, write
+from ._shared import progress_bar, write
 
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
@@ -64,7 +64,6 @@ def _add_cache(store: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    require("Data", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
     if arguments.action not in ("list", "download") and arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
     return int(ACTIONS[arguments.action](arguments))
@@ -86,7 +85,7 @@ def _download(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.download import download
 
     writable_folder("--root", arguments.root)
-    place = download(arguments.name, arguments.root, bar=pictures_bar, say=print)
+    place = download(arguments.name, arguments.root, bar=progress_bar, say=print)
     print(f"It is in {place}; genie-dg data verify {arguments.name} --root {arguments.root} checks it.")
     return 0
 
@@ -121,7 +120,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         report = Verification(counts, data.classes, summarise(data).problems)
     else:
         place = _folder_of_set(arguments, row)
-        with pictures_bar("looking at pictures", len(data)) as progress:
+        with progress_bar("looking at pictures", len(data)) as progress:
             report = verify(data, facts, place, deep=not arguments.quick, progress=progress)
     _print_report(report, "rows" if data.is_table else "pictures")
     if facts is not None:
@@ -181,14 +180,14 @@ def _cache(arguments: argparse.Namespace) -> int:
     specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
     broken = 0
     for domain in domains:
-        with pictures_bar(f"{domain.name}: reading", len(domain)) as progress:
+        with progress_bar(f"{domain.name}: reading", len(domain)) as progress:
             pictures = examine(domain, caches, progress)
         for spec in specs:
             size = f"{cache_size(pictures, spec) / 2**20:,.0f} MB"
             if arguments.estimate:
                 print(f"{domain.name:20} {spec}: {size}")
                 continue
-            with pictures_bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
+            with progress_bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
                 cache = open_cache(domain, spec, caches, progress)
             print(f"{domain.name:20} {spec}: {size} in {cache.path}")
             if arguments.check and (bad := len(damaged_rows(cache))):

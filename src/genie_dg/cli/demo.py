@@ -12,8 +12,8 @@ from genie_dg.check import InputError, one_of
 
 from ._shared import make_folder, require, write
 
-OPTIMIZERS = ("sgd", "adam", "sam", "genie")
-COUNT = whole(1, 10**6)
+_OPTIMIZERS = ("sgd", "adam", "sam", "genie")
+_COUNT = whole(1, 10**6)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ DEMOS = {
     "digits": Demo(
         'backbone = "mlp"',
         '[["0 degrees"], ["30 degrees"], ["75 degrees"]]',
-        OPTIMIZERS,
+        _OPTIMIZERS,
         200,
         3,
         3,
@@ -87,14 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=next(iter(DEMOS)),
         help="styleshapes, with a pretrained network, or digits, from random weights (default: %(default)s)",
     )
-    parser.add_argument("--steps", metavar="N", type=COUNT, help="of each run (default: 31, for digits 200)")
-    parser.add_argument("--draws", metavar="K", type=COUNT, help="of the search (default: 1, for digits 3)")
-    parser.add_argument("--trials", metavar="K", type=COUNT, help="(default: 1, for digits 3)")
+    parser.add_argument("--steps", metavar="N", type=_COUNT, help="of each run (default: 31, for digits 200)")
+    parser.add_argument("--draws", metavar="K", type=_COUNT, help="of the search (default: 1, for digits 3)")
+    parser.add_argument("--trials", metavar="K", type=_COUNT, help="(default: 1, for digits 3)")
     parser.add_argument(
         "--optimizers",
         metavar="NAMES",
         type=some_text,
-        help=f"some of {', '.join(OPTIMIZERS)}, with commas (default: sgd,adam,genie, for digits all)",
+        help=f"some of {', '.join(_OPTIMIZERS)}, with commas (default: sgd,adam,genie, for digits all)",
     )
 
 
@@ -111,11 +111,11 @@ def pick(text: str, known: Collection[str]) -> list[str]:
 def run(arguments: argparse.Namespace) -> int:
     """Write the two files, sweep, and show what came out."""
     demo = DEMOS[one_of("--data", arguments.data, DEMOS)]
-    require("The demo", "bench", {**demo.packages, "rich": "rich", "numpy": "numpy", "polars": "polars"})
+    require("The demo", "bench", demo.packages)
     from . import main
 
     out: Path = arguments.out or Path(f"runs/demo-{arguments.data}")
-    file = write_files(out, arguments, demo)
+    file = write_demo(out, arguments, demo)
     code = main.main(["sweep", str(file), "--out", str(out), "--device", "cpu", "--keep", "none"])
     if code:
         return code
@@ -130,10 +130,10 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def write_files(out: Path, arguments: argparse.Namespace, demo: Demo) -> Path:
+def write_demo(out: Path, arguments: argparse.Namespace, demo: Demo) -> Path:
     """The sweep and its protocol, in the folder of the runs; returns the sweep's file."""
     asked, here = arguments.optimizers, Path(__file__).parent
-    names = list(demo.optimizers) if asked is None else pick(asked, OPTIMIZERS)
+    names = list(demo.optimizers) if asked is None else pick(asked, _OPTIMIZERS)
     file = out / "demo.toml"
     steps = arguments.steps or demo.steps
     text = (here / "demo_sweep.toml").read_text(encoding="utf-8")

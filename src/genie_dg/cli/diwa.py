@@ -10,7 +10,7 @@ from genie_dg.arguments import path_text, some_text
 from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import one_of, printable
 
-from ._shared import console_of, require
+from ._shared import console_of
 
 if TYPE_CHECKING:
     from genie_dg.runs.config import RunConfig
@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Average, and say how right each mean is."""
-    require("Averaging", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     from genie_dg.bench.diwa import CHOICES, average_runs
     from genie_dg.bench.jobs import OpenSets
     from genie_dg.bench.request import check_here, usable_device

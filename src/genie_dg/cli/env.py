@@ -23,11 +23,11 @@ def devices() -> list[str]:
     """What torch can compute on here, the CPU first."""
     import torch
 
-    found = ["cpu"]
-    found += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    names = ["cpu"]
+    names += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        found.append("mps")
-    return found
+        names.append("mps")
+    return names
 
 
 def facts() -> dict[str, str]:

@@ -13,7 +13,7 @@ from genie_dg.arguments import path, path_text, whole
 from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_file
 
-from ._shared import add_model, pictures_bar, read_labelled, read_model, require, write
+from ._shared import add_model, progress_bar, read_labelled, read_model, require, write
 
 if TYPE_CHECKING:
     from genie_dg.inference.evaluate import Evaluated
@@ -47,20 +47,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict, count, print; pictures that cannot be read go to stderr, and the exit code is then 1."""
-    require("Evaluating", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
     if arguments.page is not None:
         require("The page", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
     if arguments.page is not None:
         writable_file("--page", arguments.page)
     if arguments.root is not None:
         folder(Path(arguments.root), "give --root the folder that holds the data sets")
-    model = read_model("Evaluating", arguments)
+    model = read_model(arguments)
     from genie_dg.inference.evaluate import evaluate, evaluate_as_table
 
     if model.encoding is not None and arguments.page is not None:
         raise InputError("The page shows pictures, and this model is of a table; leave --page out.")
     data = read_labelled(arguments.data, arguments.root, model, columns_from(arguments))
-    with pictures_bar("evaluating", len(data)) as advance:
+    with progress_bar("evaluating", len(data)) as advance:
         if arguments.as_table:
             evaluated = evaluate_as_table(model, data, advance)
         else:

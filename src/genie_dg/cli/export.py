@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     require("This export", "export", extra.get(arguments.to, {}))
     if arguments.out is not None:
         writable_file("--out", arguments.out)
-    model = read_model("Exporting", arguments)
+    model = read_model(arguments)
     from genie_dg.inference.pictures import picture_files
 
     file = arguments.out or model.path.with_name(f"{model.path.stem}{EXPORT_FORMS[arguments.to].ending}")

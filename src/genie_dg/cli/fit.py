@@ -6,14 +6,15 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.arguments import MANY, path_text, some_text, whole
-from genie_dg.bench.options import add_flags
+from genie_dg.arguments import MANY, add_fields, path_text, some_text, typed_fields, whole
+from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import InputError, one_of
 
-from ._shared import PRETRAINED, QUICK, console_of, require, usual_size, write
+from ._shared import PRETRAINED, console_of, default_workers, progress_bar, usual_size, write
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,18 +25,20 @@ if TYPE_CHECKING:
     from genie_dg.results.candidates import Candidate, Forecast
 
 
+_DEFAULTS: dict[str, Any] = {"steps": 120, "checkpoint_every": 30, "batch_size": 8}
+"""Of fields of a run, where these differ from the field's own."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is tried, how it is chosen, how much work that is."""
+    from genie_dg.runs.config import RunConfig
+
     parser.add_argument(
         "data", type=path_text, help="a folder <domain>/<class>/<picture>, a list, a table, or a set's name"
     )
     parser.add_argument(
-        "-o", "--out", type=path_text, default="fit", metavar="FOLDER", help="(default: %(default)s)"
-    )
-    parser.add_argument(
         "--candidate",
         action="append",
-        default=[],
         type=some_text,
         metavar="OPTIMIZER:lr=NUMBER",
         help="an optimizer with settings to try; may be given several times "
@@ -48,101 +51,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave-one-domain-out: by accuracy on domains left out; held-back: on held-back pictures of those "
         "trained on (default: %(default)s)",
     )
-    parser.add_argument("--algorithm", default="ERM", type=some_text, help="(default: %(default)s)")
-    parser.add_argument(
-        "--backbone",
-        type=some_text,
-        help=f"(default: {PRETRAINED} with ImageNet weights for pictures, mlp for tables, cnn for others)",
-    )
-    parser.add_argument(
-        "--image-size", type=whole(1), default=0, help=f"pixels (default: what suits, on a CPU at most {QUICK})"
-    )
-    parser.add_argument("--steps", type=whole(1), default=120, help="(default: %(default)s)")
-    parser.add_argument(
-        "--every", type=whole(1), default=30, help="steps between evaluations (default: %(default)s)"
-    )
-    parser.add_argument("--batch-size", type=whole(1), default=8, help="of each domain (default: %(default)s)")
-    parser.add_argument(
-        "--trial", type=whole(0), default=0, help="seed of splits, weights, batches (%(default)s)"
-    )
+    add_fields(parser, RunConfig, "fit", **_DEFAULTS)
     parser.add_argument(
         "--workers", type=whole(1, MANY), default=0, help="runs at a time (default: one for each core)"
     )
-    parser.add_argument("--root", type=path_text, metavar="FOLDER", help="where published sets are")
-    parser.add_argument("--device", type=some_text, help="cpu, cuda or mps (default: cuda if there is one)")
     parser.add_argument("--quiet", action="store_true", help="print the result alone")
-    add_flags(parser, "fit")
+    add_flags(parser, "fit", out="fit")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Try, choose, train on all domains, say what to expect."""
-    packages = {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars", "jinja2": "jinja2"}
-    require("Fitting", "bench", packages)
     from genie_dg.bench.engines.local import launch
     from genie_dg.results.candidates import RULES, candidates_of, choose, forecast
     from genie_dg.results.frame import load
 
     one_of("--choose", arguments.choose, RULES)
     console = console_of(arguments.quiet)
-    planned = plan_of(arguments)
-    console.print(describe(planned), markup=False)
-    workers = arguments.workers or _default_workers(arguments.device or "")
+    planned = _plan(arguments)
+    console.print(_describe(planned), markup=False)
+    device = planned.options.device
+    workers = arguments.workers or default_workers(device, 1)
     with _display(console, planned) as report:
-        tried = launch(planned.jobs, workers, device=arguments.device or "", report=report)
+        tried = launch(planned.jobs, workers, device=device, report=report)
         _refuse_failures(tried.failed)
         frame = load(*(job.folder for job in planned.jobs))
         candidates = candidates_of(frame)
         best = choose(candidates, arguments.choose)
         expected = forecast(candidates, arguments.choose)
         final = planned.final(best.config)
-        _refuse_failures(launch([final], 1, device=arguments.device or "", report=report).failed)
-    result = finish(planned, candidates, best, expected, final, arguments.choose)
+        _refuse_failures(launch([final], 1, device=device, report=report).failed)
+    result = _finish(planned, candidates, best, expected, final, arguments.choose)
     console_of().print("\n".join(result), markup=False)
     return 0
 
 
-def plan_of(arguments: argparse.Namespace) -> Fit:
+def _plan(arguments: argparse.Namespace) -> Fit:
     """The request as runs."""
     from genie_dg.bench.fit import CANDIDATES, plan_fit
-    from genie_dg.bench.options import RunOptions, columns_from
     from genie_dg.bench.request import check_here, full_names, usable_device
     from genie_dg.data.registry import open_data
+    from genie_dg.runs.config import RunConfig
 
-    columns = columns_from(arguments)
-    options = RunOptions(
-        out=arguments.out,
-        root=arguments.root or "",
-        cache=str(Path(arguments.out) / "cache"),
-        device=arguments.device or "",
-        domain_column=columns.domain,
-        label_column=columns.label,
-        image_column=columns.image,
-        ignore_column=columns.ignored,
-    )
+    options = options_from(arguments, out="fit")
+    options = replace(options, cache=str(Path(options.out) / "cache"))
     check_here(options)  # what is wrong whatever the data are is refused before they are opened
-    algorithm, _, backbone = full_names(arguments.algorithm, "adam", arguments.backbone or PRETRAINED)
-    data = open_data(arguments.data, arguments.root or None, options.columns)
-    pictures = data.in_files
-    in_memory = "mlp" if data.is_table else "cnn"
-    size = arguments.image_size or usual_size(data, usable_device(options.device))
-    return plan_fit(
-        data,
-        arguments.data,
-        arguments.candidate or CANDIDATES,
-        options,
-        algorithm=algorithm,
-        backbone=backbone if pictures or arguments.backbone else in_memory,
-        pretrained=pictures and backbone == PRETRAINED,
-        image_size=size,
-        batch_size=arguments.batch_size,
-        steps=arguments.steps,
-        checkpoint_every=arguments.every,
-        trial_seed=arguments.trial,
-        fast=pictures,
-    )
+    settings = {**_DEFAULTS, "algorithm": "ERM", "backbone": PRETRAINED, **typed_fields(arguments, RunConfig)}
+    settings["algorithm"], _, backbone = full_names(settings["algorithm"], "adam", settings["backbone"])
+    data = open_data(arguments.data, options.root or None, options.columns)
+    if arguments.backbone is None and not data.in_files:
+        backbone = "mlp" if data.is_table else "cnn"
+    if arguments.image_size is None:
+        settings["image_size"] = usual_size(data, usable_device(options.device))
+    settings |= {"backbone": backbone, "pretrained": data.in_files and backbone == PRETRAINED}
+    candidates = arguments.candidate or CANDIDATES
+    return plan_fit(data, arguments.data, candidates, options, fast=data.in_files, **settings)
 
 
-def describe(planned: Fit) -> str:
+def _describe(planned: Fit) -> str:
     """What is ahead, in a sentence."""
     first, data = planned.configs[0][0], planned.data
     names = ", ".join(domain.name for domain in data.domains)
@@ -154,7 +119,7 @@ def describe(planned: Fit) -> str:
     )
 
 
-def finish(
+def _finish(
     planned: Fit, candidates: list[Candidate], best: Candidate, expected: Forecast, final: Job, rule: str
 ) -> list[str]:
     """Write the model, the numbers and the page; what to say at the end."""
@@ -176,39 +141,26 @@ def finish(
 
 def _refuse_failures(failed: dict[str, str]) -> None:
     for run_id, reason in failed.items():
-        raise InputError(
-            f"The run {run_id} failed ({reason.rstrip('.')}); mend it and start the same command again."
-        )
-
-
-def _default_workers(device: str) -> int:
-    from .sweep import _default_workers as workers
-
-    return workers(device, 1)
+        raise InputError(f"The run {run_id} failed ({reason.rstrip('.')}); fix it and run the command again.")
 
 
 @contextmanager
 def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     """One bar over all steps, the last training included, and a line for each run that ends."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from genie_dg.results.candidates import name_of
     from genie_dg.runs.config import canonical
 
     configs = {job.config.run_id: job.config for job in planned.jobs}
-    behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
-    steps = planned.configs[0][0].steps
-    left = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    columns: tuple[Any, ...] = (*left, TimeRemainingColumn())
+    steps_done = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
     names = [domain.name for domain in planned.data.domains]
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("trying", total=steps * (len(configs) + 1), completed=sum(behind.values()))
+    total = planned.configs[0][0].steps * (len(configs) + 1)
+    with progress_bar("trying", total, console, "steps") as bar:
 
         def report(event: Event) -> None:
-            behind[event.run] = max(behind.get(event.run, 0), event.done)
+            steps_done[event.run] = max(steps_done.get(event.run, 0), event.done)
             config = configs.get(event.run)
-            what = "training on all domains" if config is None else "trying"
-            progress.update(task, completed=sum(behind.values()), description=what)
+            text = "training on all domains" if config is None else "trying"
+            bar(done=sum(steps_done.values()), text=text)
             if event.kind in ("done", "failed", "retry"):
                 about = "the winner, on all domains"
                 if config is not None:

@@ -7,7 +7,7 @@ import argparse
 from genie_dg.arguments import path
 from genie_dg.check import writable_folder
 
-from ._shared import add_out, require, tell_problems
+from ._shared import add_out, tell_problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import, and say how much; problems of single files go to stderr."""
-    require("Importing", "bench", {"numpy": "numpy", "polars": "polars", "msgspec": "msgspec"})
     from genie_dg.results.domainbed import import_domainbed
 
     writable_folder("--out", arguments.out)

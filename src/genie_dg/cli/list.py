@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import some_text
 from genie_dg.check import is_number, one_of
 from genie_dg.search_space import kind_of_setting
 
-from ._shared import console_of, require, to_json
+from ._shared import console_of, to_json
 
 if TYPE_CHECKING:
     from genie_dg.algorithms.algorithm import AlgorithmRow
     from genie_dg.search_space import Space
 
-KINDS = ("algorithms", "optimizers", "backbones", "data", "protocols", "trackers")
-DOMAINBED = "domainbed"
+_KINDS = ("algorithms", "optimizers", "backbones", "data", "protocols", "trackers")
+_DOMAINBED = "domainbed"
 """How each algorithm compares with DomainBed's code: long, and listed only when asked for."""
+_WITH_SETTINGS = ("algorithms", "optimizers")
+LISTED_KINDS = (*_KINDS, _DOMAINBED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,27 +29,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind",
         nargs="?",
         type=some_text,
-        help=f"one of {', '.join(KINDS)} (default: all), or "
-        f"{DOMAINBED}: how each algorithm compares with DomainBed's code",
+        help=f"one of {', '.join(_KINDS)} (default: all), or "
+        f"{_DOMAINBED}: how each algorithm compares with DomainBed's code",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document with all settings, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the registries."""
-    require("Listing", "bench", {"numpy": "numpy", "rich": "rich"})
     from rich.markup import escape
     from rich.table import Table
 
     if arguments.kind:
-        one_of("kind", arguments.kind, (*KINDS, DOMAINBED))
-    kinds = [arguments.kind] if arguments.kind else list(KINDS)
+        one_of("kind", arguments.kind, LISTED_KINDS)
+    kinds = [arguments.kind] if arguments.kind else list(_KINDS)
     if arguments.json:
         print(to_json({kind: documents_of(kind) for kind in kinds}))
         return 0
     console = console_of()
     for kind in kinds:
-        rows = rows_of(kind)
+        rows = listed_rows(kind)
         if not console.is_terminal:  # one line for each, however long
             width = max(len(name) for name, _ in rows)
             console.print(
@@ -62,53 +64,48 @@ def run(arguments: argparse.Namespace) -> int:
 
 def documents_of(kind: str) -> list[dict[str, object]]:
     """Everything of a kind for programs: names, one line about each, and settings with defaults and kinds."""
-    from genie_dg.algorithms.registry import ALGORITHMS
-    from genie_dg.optim.registry import OPTIMIZERS
-
-    spaces: dict[str, Space] = {}
-    if kind in ("algorithms", "optimizers"):
-        rows = (ALGORITHMS if kind == "algorithms" else OPTIMIZERS).values()
-        spaces = {row.name: row.space for row in rows}
     documents: list[dict[str, object]] = []
-    for name, about in rows_of(kind):
+    rows = _registries().get(kind, {})
+    for name, about in listed_rows(kind):
         document: dict[str, object] = {"name": name, "about": about}
-        if name in spaces:
+        if kind in _WITH_SETTINGS:
             document["settings"] = {
                 key: {
                     "default": setting.default,
                     "kind": kind_of_setting(setting),
                     "searched": setting.rule is not None,
                 }
-                for key, setting in spaces[name].items()
+                for key, setting in rows[name].space.items()
             }
         if kind == "algorithms":
-            document["one_process"] = ALGORITHMS[name].one_process
+            document["one_process"] = rows[name].one_process
         documents.append(document)
     return documents
 
 
-def rows_of(kind: str) -> list[tuple[str, str]]:
+def listed_rows(kind: str) -> list[tuple[str, str]]:
     """Names and one line about each of a kind."""
+    from genie_dg.models.backbones import listing
+
+    if kind == "backbones":
+        return listing()
+    if kind == _DOMAINBED:
+        return [(row.name, " ".join(agreement(row))) for row in _registries()["algorithms"].values()]
+    rows = _registries()[kind].values()
+    if kind in _WITH_SETTINGS:
+        return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in rows]
+    return [(row.name, row.summary) for row in rows]
+
+
+def _registries() -> Mapping[str, Mapping[str, Any]]:
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.bench.trackers.tracker import TRACKERS
     from genie_dg.data.registry import SETS
-    from genie_dg.models.backbones import listing as list_backbones
     from genie_dg.optim.registry import OPTIMIZERS
     from genie_dg.protocols.registry import PROTOCOLS
 
-    if kind == DOMAINBED:
-        return [(row.name, " ".join(agreement(row))) for row in ALGORITHMS.values()]
-    if kind == "protocols":
-        return [(row.name, row.summary) for row in PROTOCOLS.values()]
-    if kind == "trackers":
-        return [(row.name, row.summary) for row in TRACKERS.values()]
-    if kind == "algorithms":
-        return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in ALGORITHMS.values()]
-    if kind == "optimizers":
-        return [(row.name, f"{row.paper}; {_settings(row.space)}") for row in OPTIMIZERS.values()]
-    if kind == "backbones":
-        return list_backbones()
-    return [(row.name, row.summary) for row in SETS.values()]
+    registries = (ALGORITHMS, OPTIMIZERS, SETS, PROTOCOLS, TRACKERS)
+    return dict(zip(("algorithms", "optimizers", "data", "protocols", "trackers"), registries, strict=True))
 
 
 def agreement(row: AlgorithmRow) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from genie_dg import __version__
 from genie_dg.check import GenieError, InputError, one_of, printable
 from genie_dg.files import FileWarning
 
+from ._shared import require
+
 VERBS = {
     "best": "which models the tables speak of: run, step, file, accuracies",
     "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
@@ -44,6 +46,18 @@ VERBS = {
 }
 """Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``; the
 module of ``lr-find`` is ``lr_find``."""
+
+_RUNS = {"msgspec": "msgspec", "numpy": "numpy", "polars": "polars", "rich": "rich"}
+_DATA = {**_RUNS, "PIL": "pillow"}
+_PAGES = {**_DATA, "jinja2": "jinja2", "matplotlib": "matplotlib"}
+NEEDS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("compare", "import", "pack", "status", "table"), _RUNS),
+    **dict.fromkeys(("data", "demo", "diwa", "evaluate", "export", "lr-find", "list"), _DATA),
+    **dict.fromkeys(("best", "predict", "serve", "sweep", "train"), _DATA),
+    "completion": {**_DATA, "shtab": "shtab"},
+    **dict.fromkeys(("fit", "report"), _PAGES),
+}
+"""What a verb cannot do without: the module, and the package that has it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,7 +102,7 @@ def verb_of(argv: Sequence[str]) -> str:
 @contextmanager
 def _warnings_as_sentences() -> Iterator[None]:
     """Say once for each, on stderr, which file was damaged and what happens instead."""
-    said: set[str] = set()
+    shown: set[str] = set()
     with warnings.catch_warnings():
         usual = warnings.showwarning
         warnings.simplefilter("always", FileWarning)
@@ -96,8 +110,8 @@ def _warnings_as_sentences() -> Iterator[None]:
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if not issubclass(category, FileWarning):
                 usual(message, category, *where, **more)
-            elif str(message) not in said:
-                said.add(str(message))
+            elif str(message) not in shown:
+                shown.add(str(message))
                 print(f"genie-dg: {message}", file=sys.stderr)
 
         warnings.showwarning = show
@@ -110,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb = verb_of(words)
         arguments = build_parser(verb).parse_args(words)
+        arguments.command = ["genie-dg", *words]
+        require(f"genie-dg {verb}", "bench", NEEDS.get(verb, {}))
         with _warnings_as_sentences():
             code = int(arguments.run(arguments))
         sys.stdout.flush()

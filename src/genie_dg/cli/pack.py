@@ -11,7 +11,7 @@ from pathlib import Path
 from genie_dg.arguments import path
 from genie_dg.check import InputError, printable
 
-from ._shared import make_folder, require
+from ._shared import make_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Pack, and say what is in the file."""
-    require("Packing", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
     from genie_dg.runs.archive import NAME, pack
 
     folder: Path = arguments.runs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from genie_dg.arguments import path_text, whole
 from genie_dg.check import InputError
 
-from ._shared import add_model, pictures_bar, read_model, require
+from ._shared import add_model, progress_bar, read_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict batch by batch; what cannot be read goes to stderr, and the exit code is then 1."""
-    require("Predicting", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
     from genie_dg.inference.pictures import picture_files
 
     paths = picture_files(arguments.pictures)
@@ -46,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"There is no picture in {', '.join(arguments.pictures)}; name files, folders or patterns."
         )
-    model = read_model("Predicting", arguments)
+    model = read_model(arguments)
     form = "csv" if arguments.csv else "json" if arguments.json else "text"
     items: Sequence[Path | str] = paths
     read: Callable[[Any], Any] = lambda path: path  # noqa: E731
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if form == "csv":
         _write(["picture", "rank", "class", "probability"])
     broken = 0
-    with pictures_bar("predicting", len(items)) as advance:
+    with progress_bar("predicting", len(items)) as advance:
         for batch in model.batches(items, read, arguments.batch_size):
             for _, sentence in batch.problems:
                 print(f"genie-dg: {sentence}", file=sys.stderr)

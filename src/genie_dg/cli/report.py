@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from genie_dg.check import printable, writable_file
 
-from ._shared import add_out, add_runs, load_runs, require, write
+from ._shared import add_out, add_runs, load_runs, write
 
 if TYPE_CHECKING:
     from genie_dg.runs.config import RunConfig
@@ -23,10 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, count, write; problems of single files go to stderr and onto the page."""
-    require("The report", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
     writable_file("--out", arguments.out)
     problems: list[str] = []
-    frame = load_runs("The report", arguments.runs, problems)
+    frame = load_runs(arguments.runs, problems)
     from genie_dg.bench.sweep import runs_of
     from genie_dg.report.exact import Rules
     from genie_dg.report.page import report
@@ -45,6 +44,6 @@ def typed_run(words: Sequence[str], domains: Mapping[str, Sequence[str]]) -> Run
     from . import main, train
 
     arguments = main.build_parser().parse_args(["train", *words])
-    asked, names = train.asked_for(arguments, options_from(arguments)), domains[arguments.data]
+    asked, names = train.typed_config(arguments, options_from(arguments)), domains[arguments.data]
     tested = tuple(domain_index(arguments.data, names, text) for text in arguments.test_domain)
     return replace(asked, test_domains=tested)

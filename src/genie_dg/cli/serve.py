@@ -7,7 +7,7 @@ import argparse
 from genie_dg.arguments import path_text, whole
 from genie_dg.check import InputError
 
-from ._shared import add_model, pictures_bar, read_labelled, read_model, require
+from ._shared import add_model, progress_bar, read_labelled, read_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, index, serve until Ctrl-C."""
-    require("Serving", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich"})
     if arguments.root is not None and arguments.examples is None:
         raise InputError("--root is where --examples are; give both, or leave it out.")
-    model = read_model("Serving", arguments)
+    model = read_model(arguments)
     if model.encoding is not None:
         raise InputError("The page is for pictures, and this model is of a table; use genie-dg predict.")
     from genie_dg.inference.serve import MOST_EXAMPLES, Examples, Server
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     examples = None
     if arguments.examples:
         data = read_labelled(arguments.examples, arguments.root, model)
-        with pictures_bar("looking at examples", min(MOST_EXAMPLES, len(data))) as advance:
+        with progress_bar("looking at examples", min(MOST_EXAMPLES, len(data))) as advance:
             examples = Examples(model, data, progress=advance)
         print(f"{len(examples)} of {examples.total} pictures as examples.")
     server = Server(model, arguments.port, examples)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from genie_dg.arguments import MANY, path, whole
 from genie_dg.check import InputError, folder, printable
 
-from ._shared import require, tell_problems, to_json
+from ._shared import tell_problems, to_json
 
 if TYPE_CHECKING:
     from genie_dg.bench.status import State
@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the folder; nothing is changed, and no run notices."""
-    require("Status", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
     from genie_dg.bench.status import domain_names, remembered, state_of, submitted_jobs
 
     folder(arguments.runs, "name the folder that genie-dg sweep wrote to (--out)")

@@ -17,7 +17,7 @@ from genie_dg.arguments import MANY, MOST, path, real, some_text, whole
 from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import InputError, one_of, printable
 
-from ._shared import console_of, require
+from ._shared import console_of, default_workers, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +103,6 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
     began = time.perf_counter()
-    require("Sweeps", "bench", {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars"})
     one_of("--engine", arguments.engine, ENGINES)
     for name, engine in OF_ENGINE.items():
         if getattr(arguments, name) and arguments.engine != engine:
@@ -142,7 +141,7 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
         markup=False,
     )
     workers = arguments.workers or arguments.array_parallelism
-    workers = workers or _default_workers(options.device, planned.sweep.threads)
+    workers = workers or default_workers(options.device, planned.sweep.threads)
     if arguments.dry_run:
         return _estimate(planned, 1 if arguments.engine == "here" else workers, options, began, console)
     remember(planned.sweep.name, [job.config for job in planned.jobs], Path(options.out))
@@ -161,15 +160,6 @@ def _run(arguments: argparse.Namespace, server: WorkerServer | None, began: floa
         failed.print(printable(f"Failed: {run_id}: {reason}"), markup=False)
     console.print(f"{len(outcome.done)} of {len(planned.jobs)} runs are done, {len(outcome.failed)} failed.")
     return 1 if outcome.failed else 0
-
-
-def _default_workers(device: str, threads: int) -> int:
-    import torch
-
-    from genie_dg.runtime import cores
-
-    gpus = torch.cuda.device_count() if device in ("", "cuda") else 0
-    return gpus or max(1, cores() // threads)
 
 
 def _estimate(planned: Plan, workers: int, options: RunOptions, began: float, console: Console) -> int:
@@ -256,26 +246,20 @@ def _launch_slurm(
 @contextmanager
 def _display(console: Console, planned: Plan) -> Iterator[EventReport]:
     """A bar over all steps with time left; a line for each run that ends, fails or is tried again."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from genie_dg.bench.status import describe
 
     configs = {job.config.run_id: job.config for job in planned.jobs}
     behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
-    left = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    columns: tuple[Any, ...] = (*left, TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        total = sum(config.steps for config in configs.values())
-        task = progress.add_task("sweep", total=total, completed=sum(behind.values()))
+    total = sum(config.steps for config in configs.values())
+    with progress_bar("sweep", total, console, "steps") as bar:
+        bar(done=sum(behind.values()))
         ended = [sum(job.done for job in planned.jobs)]
 
         def report(event: Event) -> None:
             behind[event.run] = max(behind[event.run], event.done)
             if event.kind == "done":
                 ended[0] += 1
-            progress.update(
-                task, completed=sum(behind.values()), description=f"{ended[0]} of {len(configs)} runs"
-            )
+            bar(done=sum(behind.values()), text=f"{ended[0]} of {len(configs)} runs")
             if event.kind in ("done", "failed", "retry"):
                 config = configs[event.run]
                 what = describe(config, [domain.name for domain in planned.data[config.dataset].domains])

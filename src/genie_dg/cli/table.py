@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, select, write."""
     if arguments.out is not None:
         writable_file("--out", arguments.out)
-    frame = load_runs("The table", arguments.runs)
+    frame = load_runs(arguments.runs)
     from genie_dg.results.render import render
     from genie_dg.results.tables import tables
 

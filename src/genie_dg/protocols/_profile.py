@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
-from genie_dg.check import InputError, one_of, whole_number
+from genie_dg.arguments import MOST, check_fields, option
+from genie_dg.check import InputError, whole_number
 from genie_dg.runs.config import EVAL_AUGMENT, ORACLES
 from genie_dg.search_space import Rule
 
-DRAWS = ("by-name", "in-order")
+DRAW_RULES = ("by-name", "in-order")
 """How random hyper-parameters are made; `genie_dg.protocols.draws` says what each means."""
 
 SMALL_IMAGES = ("RotatedMNIST", "ColoredMNIST")
 """DomainBed's own sets of small pictures; the registry of data sets says which others are."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What a name that goes into results and folders may look like."""
 
 
@@ -50,37 +51,33 @@ class Profile:
     summary: str
     steps: Mapping[str, int]
     checkpoint_every: Mapping[str, int]
-    eval_augment: str
-    draws: str
-    oracle: str
+    eval_augment: str = option(MISSING, choices=EVAL_AUGMENT)
+    draws: str = option(MISSING, choices=DRAW_RULES)
+    oracle: str = option(MISSING, choices=ORACLES)
     backbone: str = "resnet50"
     pretrained: bool = True
     freeze_statistics: bool = True
-    image_size: int = 224
+    image_size: int = option(224, low=1)
     small_images: tuple[str, ...] = SMALL_IMAGES
     small_backbone: str = "cnn"
-    hparams: int = 20
-    trials: int = 3
+    hparams: int = option(20, low=1)
+    trials: int = option(3, low=1)
     search: Mapping[str, Rule | None] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     unused: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not NAME_PATTERN.fullmatch(self.name):
             raise InputError(
                 f"got a protocol named {self.name!r}; expected letters, digits, dots, dashes and underscores."
             )
-        for key, allowed in (("eval_augment", EVAL_AUGMENT), ("draws", DRAWS), ("oracle", ORACLES)):
-            one_of(f"{self.name}.{key}", getattr(self, key), allowed)
-        numbers = {key: getattr(self, key) for key in ("image_size", "hparams", "trials")}
+        check_fields(self)
         for key in ("steps", "checkpoint_every"):
             by_set: Mapping[str, int] = getattr(self, key)
             if "default" not in by_set:
                 raise InputError(f"{self.name} has no {key} for data sets in general; name 'default', too.")
-            numbers.update({f"{key}.{name}": value for name, value in by_set.items()})
-        for key, value in numbers.items():
-            whole_number(f"{self.name}.{key}", value)
-            whole_number(f"{self.name}.{key}", value, 1, 2**53 - 1)
+            for name, value in by_set.items():
+                whole_number(f"{self.name}.{key}.{name}", value, 1, MOST)
 
     def is_small(self, dataset: str) -> bool:
         """Whether a set has small pictures."""

@@ -27,7 +27,7 @@ from genie_dg.search_space import Choice, LogUniform, Setting, Space, published_
 
 from ._profile import Profile
 
-LR, DECAY = LogUniform(-5, -3.5), LogUniform(-6, -2)
+LR, _DECAY = LogUniform(-5, -3.5), LogUniform(-6, -2)
 """DomainBed's rules for lr and weight decay: what a row's rules are compared with."""
 
 _DROPOUT = Setting(0.0, Choice((0.0, 0.1, 0.5)))
@@ -35,9 +35,9 @@ LARGE: Space = {
     "dropout": _DROPOUT,
     "lr": Setting(5e-5, LR),
     "batch_size": Setting(32, LogUniform(3, 5.5, base=2.0, whole=True)),
-    "weight_decay": Setting(0.0, DECAY),
+    "weight_decay": Setting(0.0, _DECAY),
 }
-SMALL: Space = {
+_SMALL: Space = {
     "dropout": _DROPOUT,
     "lr": Setting(1e-3, LogUniform(-4.5, -2.5)),
     "batch_size": Setting(64, LogUniform(3, 9, base=2.0, whole=True)),
@@ -151,7 +151,7 @@ def entries(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, optimi
     """Everything that is drawn for a run, in order."""
     special = _special(profile, dataset, algorithm)
     shared = _shared(profile, dataset, special)
-    rules = {"lr": LR, "weight_decay": DECAY}
+    rules = {"lr": LR, "weight_decay": _DECAY}
     taken = [key for key, rule in rules.items() if _follows(profile, optimizer, key, rule)]
 
     def steps(published: str, key: str, used: bool) -> Entry:
@@ -197,7 +197,7 @@ def _special(profile: Profile, dataset: str, algorithm: SearchedAlgorithm) -> Sp
 
 def _shared(profile: Profile, dataset: str, special: Space) -> dict[str, Setting]:
     """The rows of dropout, lr, batch size and weight decay for a set."""
-    rows = dict(SMALL if profile.is_small(dataset) else LARGE)
+    rows = dict(_SMALL if profile.is_small(dataset) else LARGE)
     if dataset == "DomainNet":
         rows["batch_size"] = DOMAINNET_BATCH
     rows |= {key: special[key] for key in rows if key in special}

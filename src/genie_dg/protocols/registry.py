@@ -20,12 +20,15 @@ A file starts from a protocol of the table and says what differs::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from genie_dg.check import InputError, did_you_mean
+import msgspec
+
+from genie_dg.check import InputError, did_you_mean, short
 from genie_dg.registry import Registry
 from genie_dg.search_space import (
     EXPECTED,
@@ -42,28 +45,18 @@ from ._profile import Profile
 from .domainbed import DOMAINBED, DOMAINBED_2024
 from .draws import LARGE, Searched
 from .genie_paper import GENIE_PAPER
-from .toml_file import check_keys, check_kind, read_toml
+from .toml_file import check_keys, read_toml, typed
 
 PROTOCOLS = Registry("protocol", (DOMAINBED, DOMAINBED_2024, GENIE_PAPER), Profile, "genie_dg.protocols")
 """By name. ``PROTOCOLS.register(Profile(...))`` adds one."""
 
-FIELDS = {
-    "summary": "text",
-    "backbone": "text",
-    "small_backbone": "text",
-    "pretrained": "true or false",
-    "freeze_statistics": "true or false",
-    "image_size": "whole number",
-    "eval_augment": "text",
-    "draws": "text",
-    "oracle": "text",
-    "hparams": "whole number",
-    "trials": "whole number",
+_PLAIN = {
+    name: kind for name, kind in get_type_hints(Profile).items() if kind in (str, int, bool) and name != "name"
 }
-"""The plain fields a file may set, and their kinds."""
+"""The plain fields that a file may set, and their types."""
 
-KEYS = ("name", "base", *FIELDS, "small_images", "steps", "checkpoint_every", "search", "defaults")
-RULES = ("power", "uniform", "choice")
+_KEYS = ("name", "base", *_PLAIN, "small_images", "steps", "checkpoint_every", "search", "defaults")
+_RULES = ("power", "uniform", "choice")
 
 
 def find_protocol(text: str, folder: Path | None = None) -> Profile:
@@ -79,34 +72,32 @@ def find_protocol(text: str, folder: Path | None = None) -> Profile:
 
 def load_protocol(path: str | Path) -> Profile:
     """The user's own protocol, from a file."""
-    path = Path(path)
-    given = read_toml(path, InputError)
     where = str(path)
-    check_keys(where, given, KEYS, InputError)
+    given = read_toml(Path(path))
+    check_keys(where, given, _KEYS)
     for key in ("name", "base"):
         if key not in given:
             raise InputError(f"{where} has no {key!r}; a protocol has a name, and a base to start from.")
-        check_kind(where, key, given[key], "text", InputError)
-    name, base = given["name"], PROTOCOLS[given["base"]]
+    name = typed(where, "name", given["name"], str)
+    base = PROTOCOLS[typed(where, "base", given["base"], str)]
     if name in PROTOCOLS:
         raise InputError(f"{where} is named {name!r}, as another protocol is; choose another name.")
-    changes: dict[str, Any] = {"name": name, "summary": f"{base.name}, changed"}
-    for key in FIELDS.keys() & given.keys():
-        check_kind(where, key, given[key], FIELDS[key], InputError)
-        changes[key] = given[key]
-    if "small_images" in given:
-        changes["small_images"] = _names(where, given["small_images"])
-    for key in {"steps", "checkpoint_every"} & given.keys():
-        changes[key] = _by_set(where, key, given[key], getattr(base, key))
-    for key in {"search", "defaults"} & given.keys():
-        check_kind(where, key, given[key], "table", InputError)
-    rules = {key: _rule(where, key, value) for key, value in _flat(given.get("search", {})).items()}
-    changes["search"] = {**base.search, **rules}
-    changes["defaults"] = {**base.defaults, **_defaults(where, _flat(given.get("defaults", {})))}
-    return replace(base, **changes)
+    kinds = {**_PLAIN, "small_images": tuple[str, ...], "search": dict[str, Any], "defaults": dict[str, Any]}
+    kinds |= dict.fromkeys(("steps", "checkpoint_every"), int | dict[str, int])
+    values = {key: typed(where, key, value, kinds[key]) for key, value in given.items() if key in kinds}
+    for key in {"steps", "checkpoint_every"} & values.keys():
+        number = values[key]
+        values[key] = {"default": number} if isinstance(number, int) else {**getattr(base, key), **number}
+    rules = {key: _rule(where, key, rule) for key, rule in _flat(values.get("search", {})).items()}
+    fixed = _flat(values.get("defaults", {}))
+    fixed = {key: typed(where, f"defaults.{key}", x, bool | int | float | str) for key, x in fixed.items()}
+    values |= {"search": {**base.search, **rules}, "defaults": {**base.defaults, **fixed}}
+    return replace(base, **{"summary": f"{base.name}, changed", **values, "name": name})
 
 
-def fitted(profile: Profile, algorithms: Mapping[str, Searched], optimizers: Mapping[str, Searched]) -> Profile:
+def fit_to_rows(
+    profile: Profile, algorithms: Mapping[str, Searched], optimizers: Mapping[str, Searched]
+) -> Profile:
     """The protocol with rules and defaults of the kinds that the rows want.
 
     What is named and in no registry is refused, and so is what its setting cannot be.
@@ -141,67 +132,42 @@ def _fitted_rule(where: str, key: str, setting: Setting, rule: Rule | None) -> R
     return rule
 
 
-def _names(where: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InputError(f"{where} has small_images = {value!r}; it must be a list of names of data sets.")
-    return tuple(value)
-
-
-def _by_set(where: str, key: str, value: Any, base: Mapping[str, int]) -> dict[str, int]:
-    """One number for all sets, or a table that is put over the base's."""
-    if not isinstance(value, Mapping):
-        check_kind(where, key, value, "whole number", InputError)
-        return {"default": value}
-    for name, number in value.items():
-        check_kind(where, f"{key}.{name}", number, "whole number", InputError)
-    return {**base, **value}
-
-
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """``adam.lr = ...``, which TOML reads as a table in a table, and ``"adam.lr" = ...`` mean the same."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, Mapping) and not value.keys() & set(RULES):
-            found.update({f"{key}.{inner}": rule for inner, rule in value.items()})
+        if isinstance(value, Mapping) and not value.keys() & set(_RULES):
+            flat.update({f"{key}.{inner}": rule for inner, rule in value.items()})
         else:
-            found[key] = value
-    return found
+            flat[key] = value
+    return flat
 
 
-def _defaults(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in given.items():
-        if isinstance(value, (list, Mapping)):
-            raise InputError(f"{where} has defaults.{key} = {value!r}; it must be a single value.")
-        if isinstance(value, float):
-            check_kind(where, f"defaults.{key}", value, "number", InputError)
-    return dict(given)
-
-
-def _rule(where: str, key: str, value: Any) -> Rule | None:
+def _rule(where: str, key: str, given: Any) -> Rule | None:
     """A rule as a file writes it."""
-    if value == "fixed":
-        return None
-    form = (
-        f"{where} has search.{key} = {value!r}; write 'fixed', {{ power = [low, high] }}, "
-        "{ uniform = [low, high] } or { choice = [values] }."
-    )
-    if not isinstance(value, Mapping):
-        raise InputError(form)
-    words = [word for word in RULES if word in value]
-    extra = set(value) - set(words) - ({"base", "whole"} if words == ["power"] else set())
-    if len(words) != 1 or extra or not isinstance(value[words[0]], list):
-        raise InputError(form)
-    numbers: list[Any] = value[words[0]]
-    if words == ["choice"]:
-        if not numbers:
-            raise InputError(form)
-        return Choice(tuple(numbers))
-    for number in [*numbers, value.get("base", 10.0)]:
-        check_kind(where, f"search.{key}", number, "number", InputError)
-    check_kind(where, f"search.{key}.whole", value.get("whole", False), "true or false", InputError)
-    if len(numbers) != 2 or numbers[0] > numbers[1] or value.get("base", 10.0) <= 0:
-        raise InputError(form)
-    low, high = numbers
-    if words == ["uniform"]:
-        return Uniform(low, high)
-    return LogUniform(low, high, base=float(value.get("base", 10.0)), whole=value.get("whole", False))
+    try:
+        return _read_rule(given)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise InputError(
+            f"{where} has search.{key} = {short(given)}; write 'fixed', {{ power = [low, high] }}, "
+            "{ uniform = [low, high] } or { choice = [values] }, with finite numbers."
+        ) from error
+
+
+def _read_rule(given: Any) -> Rule | None:
+    rule: Uniform | LogUniform
+    match given:
+        case "fixed":
+            return None
+        case {"choice": [_, *_] as values, **rest} if not rest:
+            return Choice(tuple(values))
+        case {"uniform": [low, high], **rest} if not rest:
+            rule, base = msgspec.convert({"low": low, "high": high}, Uniform), 1.0
+        case {"power": [low, high], **rest} if rest.keys() <= {"base", "whole"}:
+            rule = msgspec.convert({"low": low, "high": high, **rest}, LogUniform)
+            base = rule.base
+        case _:
+            raise ValueError("no rule has these keys")
+    if not (-math.inf < rule.low <= rule.high < math.inf and 0 < base < math.inf):
+        raise ValueError("nothing can be drawn from this range")
+    return rule

@@ -25,50 +25,49 @@ and the ``image``, and lists those to ``ignore``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict, get_type_hints
 
-from genie_dg.check import InputError, did_you_mean, one_of, whole_number
-from genie_dg.runs.config import MOST, RunConfig, oracle_rule
+from msgspec import Meta
+
+from genie_dg.arguments import infos
+from genie_dg.check import InputError, did_you_mean, one_of
+from genie_dg.runs.config import RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
-from ._profile import NAME, Profile
+from ._profile import NAME_PATTERN, Profile
 from .draws import Searched, SearchedAlgorithm, draw
-from .registry import fitted
-from .tasks import check_tasks, tasks_of
-from .toml_file import check_keys, check_kind, kind_of, read_toml
+from .registry import fit_to_rows
+from .tasks import TASKS, tasks_of
+from .toml_file import check_keys, read_toml, typed
 
-OVERRIDES = {
-    "steps": "whole number",
-    "checkpoint_every": "whole number",
-    "backbone": "text",
-    "pretrained": "true or false",
-    "freeze_statistics": "true or false",
-    "image_size": "whole number",
-    "batch_size": "whole number",
-    "dropout": "number",
-    "swad": "true or false",
-    "precision": "text",
-    "augment": "true or false",
-    "eval_augment": "text",
-    "schedule": "text",
-    "warmup": "whole number",
-    "clip": "number",
-    "label_smoothing": "number",
-    "class_weights": "text",
-    "freeze": "whole number",
-    "early_stop": "whole number",
-}
-"""The fields of a run that a sweep may fix for all its runs, and their kinds."""
+SWEPT = tuple(name for name, info in infos(RunConfig).items() if info.swept)
+"""The fields of a run that a sweep may fix for all its runs."""
 
-COLUMNS = ("domain", "label", "image", "ignore")
-"""What can be said of the columns of a table."""
+_MOST_SEEDS = 1_000_000
+_FAR = 2**53 - 1
+"""Steps, where the sweep does not say how many there are."""
 
-MANY = 1_000_000
-"""Draws or trials that a sweep can have at most."""
+_Names = Annotated[Sequence[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+_Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Seeds = (
+    Annotated[int, Meta(ge=1, le=_MOST_SEEDS)]
+    | Annotated[Sequence[_Seed], Meta(min_length=1, max_length=_MOST_SEEDS)]
+    | None
+)
+_Domains = Annotated[Sequence[str | int], Meta(min_length=1)]
+
+
+class ColumnNames(TypedDict, total=False):
+    """What can be said of the columns of a table."""
+
+    domain: str
+    label: str
+    image: str
+    ignore: list[str]
 
 
 @dataclass(frozen=True)
@@ -90,53 +89,39 @@ class SweepConfig:
             of before, which rounds differently. Part of a run's identity, but no change of the protocol.
         threads: of each run, which changes the last digits; part of its identity, no change of the protocol.
         plugins: files that register rows which the sweep names; paths are seen from the sweep's file.
-        columns: by entry of ``datasets``, for tables, which column says what: `COLUMNS`.
+        columns: by entry of ``datasets``, for tables, which column says what: `ColumnNames`.
     """
 
     name: str
     protocol: str
-    datasets: Sequence[str]
-    algorithms: Sequence[str]
-    optimizers: Sequence[str]
-    test_domains: str | Sequence[Sequence[str | int]] = "leave-one-out"
-    hparams: int | Sequence[int] | None = None
-    trials: int | Sequence[int] | None = None
+    datasets: _Names
+    algorithms: _Names
+    optimizers: _Names
+    test_domains: str | Annotated[Sequence[_Domains], Meta(min_length=1)] = "leave-one-out"
+    hparams: _Seeds = None
+    trials: _Seeds = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     optimizer_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fast: bool = True
     threads: int = 1
-    plugins: Sequence[str] = ()
+    plugins: Sequence[Annotated[str, Meta(min_length=1)]] = ()
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        where = "The sweep"
-        if kind_of(self.plugins) != "list" or not all(isinstance(name, str) and name for name in self.plugins):
-            raise InputError(f"{where} has plugins = {self.plugins!r}; it must be a list of Python files.")
-        for key in ("name", "protocol"):
-            check_kind(where, key, getattr(self, key), "text", InputError)
-        if not NAME.fullmatch(self.name):
+        if not NAME_PATTERN.fullmatch(self.name):
             raise InputError(
-                f"{where} has name = {self.name!r}; use letters, digits, dots, dashes and underscores."
+                f"The sweep has name = {self.name!r}; use letters, digits, dots, dashes and underscores."
             )
-        for key in ("datasets", "algorithms", "optimizers"):
-            _check_names(key, getattr(self, key))
-        check_tasks(self.test_domains)
-        _check_columns(self.columns, self.datasets)
-        for key in ("hparams", "trials"):
-            _check_seeds(key, getattr(self, key))
-        check_kind(where, "fast", self.fast, "true or false", InputError)
-        check_kind(where, "threads", self.threads, "whole number", InputError)
-        whole_number("threads", self.threads)
-        check_kind(where, "overrides", self.overrides, "table", InputError)
-        check_keys("[overrides] of a sweep", self.overrides, OVERRIDES, InputError)
-        for key, value in self.overrides.items():
-            check_kind("[overrides]", key, value, OVERRIDES[key], InputError)
-        RunConfig("any", (0,), **{"steps": MOST["steps"], **self.overrides})  # refuses what no run can have
-        for key in ("algorithm_settings", "optimizer_settings"):
-            check_kind(where, key, getattr(self, key), "table", InputError)
-            for name, settings in getattr(self, key).items():
-                check_kind(f"[{key}]", name, settings, "table", InputError)
+        if isinstance(self.test_domains, str):
+            one_of("test_domains", self.test_domains, TASKS)
+        for name, columns in self.columns.items():
+            one_of("columns", name, self.datasets)
+            check_keys(f"[columns.{name!r}]", columns, ColumnNames.__annotations__)
+            typed("[columns]", name, columns, ColumnNames)
+        check_keys("[overrides] of a sweep", self.overrides, SWEPT)
+        # refuses what no run can have
+        RunConfig("any", (0,), **{"steps": _FAR, "threads": self.threads, **self.overrides})
 
 
 @dataclass(frozen=True)
@@ -163,7 +148,7 @@ class Facts:
 
 def load_sweep(path: str | Path) -> SweepConfig:
     """A sweep from a TOML file."""
-    return sweep_from(read_toml(Path(path), InputError), str(path))
+    return sweep_from(read_toml(Path(path)), str(path))
 
 
 def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig:
@@ -175,11 +160,12 @@ def sweep_from(data: Mapping[str, Any], where: str = "The sweep") -> SweepConfig
 algorithms, optimizers, test_domains, hparams, trials, overrides, algorithm_settings, optimizer_settings, \
 fast, threads, plugins, columns; did you mean 'algorithms'?
     """
-    check_keys(where, data, [f.name for f in fields(SweepConfig)], InputError)
+    kinds = get_type_hints(SweepConfig, include_extras=True)
+    check_keys(where, data, kinds)
     for f in fields(SweepConfig):
         if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{where} does not say {f.name!r}; add it.")
-    return SweepConfig(**data)
+    return SweepConfig(**{key: typed(where, key, value, kinds[key]) for key, value in data.items()})
 
 
 def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig]:
@@ -193,12 +179,12 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
         profile: the protocol it names.
         facts: of the registries and the data.
     """
-    profile = fitted(profile, facts.algorithms, facts.optimizers)
+    profile = fit_to_rows(profile, facts.algorithms, facts.optimizers)
     small = (*profile.small_images, *facts.small_images, *facts.tables)
     profile = replace(profile, small_images=small)
-    datasets = _known("data set", sweep.datasets, facts.domains)
-    algorithms = _known("algorithm", sweep.algorithms, facts.algorithms)
-    optimizers = _known("optimizer", sweep.optimizers, facts.optimizers)
+    datasets = _spelled("data set", sweep.datasets, facts.domains)
+    algorithms = _spelled("algorithm", sweep.algorithms, facts.algorithms)
+    optimizers = _spelled("optimizer", sweep.optimizers, facts.optimizers)
     of_algorithms = _fixed("algorithm", sweep.algorithm_settings, algorithms, facts.algorithms)
     of_optimizers = _fixed("optimizer", sweep.optimizer_settings, optimizers, facts.optimizers)
     tasks = {name: tasks_of(sweep.test_domains, name, facts.domains[name]) for name in datasets}
@@ -217,12 +203,12 @@ def expand(sweep: SweepConfig, profile: Profile, facts: Facts) -> list[RunConfig
     return configs
 
 
-def _known(kind: str, asked: Iterable[str], known: Iterable[str]) -> list[str]:
+def _spelled(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Names as their registry spells them, each once."""
     known = list(known)
     by_lower = {name.lower(): name for name in known}
-    names = [name if name in known else by_lower.get(name.lower(), name) for name in asked]
-    return list(dict.fromkeys(one_of(kind, name, known) for name in names))
+    spelled = [name if name in known else by_lower.get(name.lower(), name) for name in names]
+    return list(dict.fromkeys(one_of(kind, name, known) for name in spelled))
 
 
 def _fixed(
@@ -231,7 +217,7 @@ def _fixed(
     """The fixed settings, by name as the registry spells it; they must be of what the sweep runs."""
     fixed: dict[str, dict[str, Any]] = {}
     for asked, settings in given.items():
-        (name,) = _known(kind, [asked], rows)
+        (name,) = _spelled(kind, [asked], rows)
         if name not in used:
             raise InputError(
                 f"[{kind}_settings.{asked}] fixes settings of an {kind} that the sweep does not run "
@@ -276,46 +262,7 @@ def _of_set(sweep: SweepConfig, profile: Profile, facts: Facts, dataset: str) ->
     return values
 
 
-def _check_columns(columns: Any, datasets: Sequence[str]) -> None:
-    """Refuse columns of a data set that the sweep does not name, and what cannot be said of a column."""
-    check_kind("The sweep", "columns", columns, "table", InputError)
-    for name, said in columns.items():
-        where = f"[columns.{name!r}]"
-        if name not in datasets:
-            raise InputError(
-                f"{where} is not of a data set of the sweep; its data sets are {', '.join(datasets)}"
-                f"{did_you_mean(name, datasets)}"
-            )
-        check_kind("[columns]", name, said, "table", InputError)
-        check_keys(where, said, COLUMNS, InputError)
-        ignored = said.get("ignore", [])
-        if kind_of(ignored) != "list":
-            raise InputError(f"{where} has ignore = {ignored!r}; it must be a list of names of columns.")
-        for value in (*(said[key] for key in said if key != "ignore"), *ignored):
-            check_kind(where, "a column", value, "text", InputError)
-
-
 def _seeds(asked: int | Sequence[int] | None, usual: int) -> list[int]:
     if asked is None or isinstance(asked, int):
         return list(range(usual if asked is None else asked))
     return list(dict.fromkeys(asked))
-
-
-def _check_names(key: str, value: Any) -> None:
-    if kind_of(value) != "list" or not value or not all(isinstance(name, str) and name for name in value):
-        raise InputError(f"The sweep has {key} = {value!r}; it must be a list of one name or more.")
-
-
-def _check_seeds(key: str, value: Any) -> None:
-    if value is None or (kind_of(value) == "whole number" and 1 <= value <= MANY):
-        return
-    listed = list(_whole(value)) if kind_of(value) == "list" else []
-    if not listed or len(listed) != len(value):
-        raise InputError(
-            f"The sweep has {key} = {value!r}; it must be a whole number of at least 1, or a list of seeds "
-            f"that are whole numbers from 0 on, and at most {MANY:,} of them."
-        )
-
-
-def _whole(values: Iterable[Any]) -> Iterator[int]:
-    return (value for value in values if kind_of(value) == "whole number" and 0 <= value < 2**63)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 from genie_dg.check import InputError, did_you_mean
-
-from .toml_file import kind_of
 
 TASKS = ("leave-one-out", "leave-two-out", "both", "single-source")
 """Which domains are tested on; "both" has one and two left out, as leave-one-domain-out selection needs."""
@@ -66,23 +63,3 @@ def domain_index(dataset: str, domains: Sequence[str], one: str | int) -> int:
     listed = ", ".join(f"{k} ({name})" for k, name in enumerate(domains))
     hint = did_you_mean(str(one), domains)
     raise InputError(f"{dataset} has no domain {one!r}; its domains are {listed}{hint}")
-
-
-def check_tasks(value: Any) -> None:
-    """Refuse what is neither a task nor a list of sets of domains."""
-    if isinstance(value, str):
-        if value not in TASKS:
-            raise InputError(
-                f"The sweep has test_domains = {value!r}; the choice is {', '.join(TASKS)}, or a list of lists "
-                f"of domains{did_you_mean(value, TASKS)}"
-            )
-        return
-    fits = kind_of(value) == "list" and len(value) > 0
-    if not fits or not all(kind_of(some) == "list" and len(some) > 0 for some in value):
-        raise InputError(
-            f"The sweep has test_domains = {value!r}; it must be one of {', '.join(TASKS)}, or a list of lists "
-            'of domains, such as [["sketch"], ["photo", 0]].'
-        )
-    for one in (one for some in value for one in some):
-        if kind_of(one) not in ("text", "whole number"):
-            raise InputError(f"test_domains names the domain {one!r}; name domains by text or whole numbers.")

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from genie_dg.check import InputError, boolean, number, one_of, whole_number
+from genie_dg.arguments import check_fields, infos, option
+from genie_dg.check import InputError
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 """What the forward pass computes in; weights are float32 always."""
@@ -23,35 +24,25 @@ EVAL_AUGMENT = ("none", "train", "train-in")
 ORACLES = ("last", "best")
 """Which record test-domain validation may look at: the last one of a run, or the best one."""
 
-MOST = {
-    "batch_size": 2**31 - 1,
-    "steps": 2**53 - 1,
-    "checkpoint_every": 2**53 - 1,
-    "image_size": 2**15,
-    "threads": 2**15,
-}
-"""Sizes that a run can have at most, far beyond what is of use."""
-
 SCHEDULES = ("cosine", "linear")
 """How the learning rate falls after the warm-up."""
 
 CLASS_WEIGHTS = ("balanced",)
 """How classes are weighed in the loss."""
 
-TRAINING: dict[str, Any] = {
-    "schedule": "",
-    "warmup": 0,
-    "clip": 0.0,
-    "label_smoothing": 0.0,
-    "class_weights": "",
-    "freeze": 0,
-    "early_stop": 0,
-}
-"""The settings of training that ``train`` and ``sweep`` share, each with the value that leaves it off."""
+TASK = ("train", "lr-find")
+FITTED = (*TASK, "fit")
+"""The commands that have a field's flag."""
 
-LATER: dict[str, Any] = {"oracle": "", "average_of": (), "fast": False, "threads": 1, **TRAINING}
-"""Fields that came after the first runs were stored, with the value that stands for what these did. A field
-with that value is left out of the text of a configuration, so runs from before keep their identity."""
+OPTIMIZER = "genie, for pictures in files with scale_free=true unless a network or a setting is given"
+BACKBONE = "efficientnet_lite0 with ImageNet weights for pictures in files, mlp for tables, cnn for others"
+SIZE = "what suits the pictures, on a CPU at most 96; 224 for train with --backbone"
+"""Defaults that hang on the data, in words."""
+
+
+def _training(default: Any, help: str, verbs: tuple[str, ...] = ("train",), **info: Any) -> Any:
+    """A setting of training that is off unless asked for: `option` says what it takes."""
+    return option(default, help, verbs, group="training settings", omitted=True, swept=True, **info)
 
 
 @dataclass(frozen=True)
@@ -95,74 +86,64 @@ class RunConfig:
 
     dataset: str
     test_domains: tuple[int, ...]
-    algorithm: str = "ERM"
-    optimizer: str = "genie"
-    backbone: str = "cnn"
+    algorithm: str = option("ERM", "see genie-dg list algorithms", FITTED)
+    optimizer: str = option("genie", "see genie-dg list optimizers", TASK, shown=OPTIMIZER)
+    backbone: str = option("cnn", "see genie-dg list backbones", FITTED, shown=BACKBONE, swept=True)
     algorithm_settings: Mapping[str, Any] = field(default_factory=dict)
     optimizer_settings: Mapping[str, Any] = field(default_factory=dict)
-    batch_size: int = 32
-    dropout: float = 0.0
-    pretrained: bool = False
-    freeze_statistics: bool | None = None
-    image_size: int = 224
-    augment: bool = True
-    eval_augment: str = "none"
-    steps: int = 1000
-    checkpoint_every: int = 100
-    swad: bool = False
-    precision: str = "float32"
+    batch_size: int = option(32, "of each domain", FITTED, low=1, high=2**31 - 1, swept=True)
+    dropout: float = option(0.0, "before the head", TASK, high=1, below_high=True, swept=True)
+    pretrained: bool = option(False, "start from published weights", TASK, swept=True)
+    freeze_statistics: bool | None = option(None, swept=True)
+    image_size: int = option(224, "pixels", FITTED, shown=SIZE, low=1, high=2**15, swept=True)
+    augment: bool = option(True, "no augmentation of pictures", TASK, flag="no-augment", swept=True)
+    eval_augment: str = option("none", choices=EVAL_AUGMENT, swept=True)
+    steps: int = option(1000, "of the training", ("train", "fit"), low=1, swept=True)
+    checkpoint_every: int = option(
+        100, "steps between evaluations", ("train", "fit"), flag="every", low=1, swept=True
+    )
+    swad: bool = option(False, "average weights densely over the flat part (SWAD)", ("train",), swept=True)
+    precision: str = option("float32", "of the forward pass", ("train",), choices=PRECISIONS, swept=True)
     data_digest: str = ""
     weights_digest: str = ""
-    trial_seed: int = 0
-    hparams_seed: int = 0
+    trial_seed: int = option(0, "seed of splits, weights, batches", FITTED, flag="trial", high=2**63 - 1)
+    hparams_seed: int = option(0, high=2**63 - 1)
     protocol: str = "custom"
-    oracle: str = ""
-    average_of: tuple[str, ...] = ()
-    fast: bool = False
-    threads: int = 1
-    schedule: str = ""
-    warmup: int = 0
-    clip: float = 0.0
-    label_smoothing: float = 0.0
-    class_weights: str = ""
-    freeze: int = 0
-    early_stop: int = 0
+    oracle: str = option("", choices=ORACLES, omitted=True)
+    average_of: tuple[str, ...] = option((), omitted=True)
+    fast: bool = option(
+        False,
+        "augment pictures in files by torch, channels first: slower, as runs before version 0.2 were made",
+        TASK,
+        flag="exact",
+        omitted=True,
+    )
+    threads: int = option(
+        1, "of torch; another number, other last digits", TASK, low=1, high=2**15, omitted=True
+    )
+    schedule: str = _training("", "the learning rate falls to 0", choices=SCHEDULES)
+    warmup: int = _training(0, "first steps, in which the learning rate rises", metavar="STEPS")
+    clip: float = _training(0.0, "largest norm of the gradient", metavar="NORM", high=1e9)
+    label_smoothing: float = _training(
+        0.0, "of each target, for all classes", TASK, metavar="PART", high=1, below_high=True
+    )
+    class_weights: str = _training("", "rare classes count as much as others", TASK, choices=CLASS_WEIGHTS)
+    freeze: int = _training(0, "first feature points that do not train", TASK, metavar="POINTS")
+    early_stop: int = _training(
+        0, "stop when validation has not risen for so many evaluations", metavar="RECORDS"
+    )
 
     def __post_init__(self) -> None:
-        for name, high in MOST.items():
-            whole_number(name, getattr(self, name))
-            whole_number(name, getattr(self, name), 1, high)
-        for name in ("trial_seed", "hparams_seed"):
-            whole_number(name, getattr(self, name), 0)
-            whole_number(name, getattr(self, name), 0, 2**63 - 1)
-        for switch in (f.name for f in fields(self) if isinstance(f.default, bool)):
-            boolean(switch, getattr(self, switch))
-        if self.freeze_statistics is not None:
-            boolean("freeze_statistics", self.freeze_statistics)
-        number("dropout", self.dropout, 0, 1, open_high=True)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("eval_augment", self.eval_augment, EVAL_AUGMENT)
-        if self.oracle:
-            one_of("oracle", self.oracle, ORACLES)
-        self._check_training()
-        object.__setattr__(self, "test_domains", tuple(sorted(set(self.test_domains))))
-        object.__setattr__(self, "average_of", tuple(sorted(self.average_of)))
-
-    def _check_training(self) -> None:
-        if self.schedule:
-            one_of("schedule", self.schedule, SCHEDULES)
-        if self.class_weights:
-            one_of("class_weights", self.class_weights, CLASS_WEIGHTS)
-        for name in ("warmup", "freeze", "early_stop"):
-            whole_number(name, getattr(self, name), 0)
-        number("clip", self.clip, 0, 1e9)
-        number("label_smoothing", self.label_smoothing, 0, 1, open_high=True)
-        for name in ("clip", "label_smoothing"):  # 1 and 1.0 are one run
-            object.__setattr__(self, name, float(getattr(self, name)))
+        check_fields(self)
+        for name, off in OMITTED.items():
+            if isinstance(off, float):  # 1 and 1.0 are one run
+                object.__setattr__(self, name, float(getattr(self, name)))
         if self.warmup >= self.steps:
             raise InputError(
                 f"got warmup={self.warmup} for {self.steps} steps; expected fewer steps of warm-up than steps."
             )
+        object.__setattr__(self, "test_domains", tuple(sorted(set(self.test_domains))))
+        object.__setattr__(self, "average_of", tuple(sorted(self.average_of)))
 
     @property
     def run_id(self) -> str:
@@ -176,9 +157,16 @@ class RunConfig:
         return hashlib.sha256(canonical(self).encode("utf-8")).hexdigest()[:16]
 
 
+OMITTED: dict[str, Any] = {
+    name: getattr(RunConfig, name) for name, info in infos(RunConfig).items() if info.omitted
+}
+"""Fields that came after the first runs were stored, with the value that stands for what these did. A field
+with that value is left out of the text of a configuration, so runs from before keep their identity."""
+
+
 def canonical(config: RunConfig) -> str:
     """The configuration as JSON with sorted keys: equal configurations, equal text."""
-    values = {name: x for name, x in asdict(config).items() if name not in LATER or x != LATER[name]}
+    values = {name: x for name, x in asdict(config).items() if name not in OMITTED or x != OMITTED[name]}
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
