@@ -25,7 +25,7 @@ import polars as pl
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from genie_dg.paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
-from genie_dg.report.figures import COLOURS, DASHES, new_figure
+from genie_dg.results.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Comparison, Comparisons, compare_all
 from genie_dg.results.draws import Candidate
 from genie_dg.results.frame import load

@@ -17,7 +17,7 @@ from genie_dg.bench.train import NotFinite
 from genie_dg.paper.study import read_study, study_judgements
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.toml_file import read_toml
-from genie_dg.runs.archive import NAME, pack
+from genie_dg.runs.archive import ARCHIVE, pack
 from genie_dg.runs.seal import seal
 
 from .data.published.test_mnist import make
@@ -63,7 +63,7 @@ def small_study(
             _write_runs(folder / "runs", own, less, algorithm=algorithm)
     times = "optimizer,round,seconds\nadam,0,0.2\nadam,1,0.4\nadam,2,0.3\ngenie,0,0.33\n"
     (folder / "step_times.csv").write_text(times)
-    pack(folder / "runs", folder / NAME)
+    pack(folder / "runs", folder / ARCHIVE)
     shutil.rmtree(folder / "runs")
     return folder
 
@@ -114,7 +114,7 @@ def watch_again(folder: Path) -> None:
             (path / "watch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
             seal(path)
     (folder / "chosen").mkdir()
-    pack(folder / "again", folder / "chosen" / NAME)
+    pack(folder / "again", folder / "chosen" / ARCHIVE)
     shutil.rmtree(folder / "again")
 
 

@@ -10,7 +10,7 @@ import pytest
 from genie_dg.paper.fig_heatmap import HeatmapsData, Layer, heatmaps_data, heights, layers_of
 from genie_dg.paper.figure_setup import figure_setup
 from genie_dg.paper.request import Request
-from genie_dg.report.figures import heatmap_data
+from genie_dg.results.figures import heatmap_data
 
 SIZES = {
     "featurizer.network._stem.weight": 3,

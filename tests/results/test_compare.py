@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.train import NotFinite
 from genie_dg.results.compare import (
     Comparisons,
     best_of_rows,
@@ -22,10 +21,11 @@ from genie_dg.results.compare import (
 from genie_dg.results.draws import draws_of, group, last_spread
 from genie_dg.results.frame import ResultsError
 
-from .build import Run, frame_of
+from .build import DIVERGED, Run, config, frame_of
 from .test_draws import ADAM, made, run_of
 
 GENIE = "ERM + genie"
+A, B = config([0], dataset="a"), config([0], dataset="b")
 
 
 # Paired differences
@@ -145,8 +145,8 @@ def test_the_best_of_k_is_taken_over_the_splits_that_all_rows_share() -> None:
 
 
 def test_the_noise_between_repeats_is_pooled() -> None:
-    found = [c for trial, x in enumerate([0.1, 0.2, 0.3]) for c in made(ADAM, [x], trial, science="a")]
-    found += [c for trial, x in enumerate([0.5, 0.9]) for c in made(ADAM, [x], trial, domain=1, science="b")]
+    found = [c for trial, x in enumerate([0.1, 0.2, 0.3]) for c in made(ADAM, [x], trial, config=A)]
+    found += [c for trial, x in enumerate([0.5, 0.9]) for c in made(ADAM, [x], trial, domain=1, config=B)]
     found += made(ADAM, [0.0], domain=2)
     noise = noise_floor(found)
     assert noise.between == pytest.approx(math.sqrt((0.02 + 0.08) / 3))
@@ -154,10 +154,10 @@ def test_the_noise_between_repeats_is_pooled() -> None:
 
 
 def test_another_draw_of_settings_and_a_copy_of_a_run_are_no_repeats() -> None:
-    first = made(ADAM, [0.1], science="a")
+    first = made(ADAM, [0.1], config=A)
     assert noise_floor([*first, *first]).between is None
-    assert noise_floor([*first, *made(ADAM, [0.9], trial=1, science="b")]).between is None
-    assert noise_floor([*first, *made(ADAM, [0.3], science="a")]).between == pytest.approx(math.sqrt(0.02))
+    assert noise_floor([*first, *made(ADAM, [0.9], trial=1, config=B)]).between is None
+    assert noise_floor([*first, *made(ADAM, [0.3], config=A)]).between == pytest.approx(math.sqrt(0.02))
 
 
 def test_the_noise_within_runs() -> None:
@@ -259,8 +259,7 @@ def test_protocols_are_mixed_only_when_asked_for(runs: list[Run]) -> None:
 
 def test_a_run_that_diverged_is_a_draw_that_is_selected_last(runs: list[Run]) -> None:
     """Its high validation does not help it; the best of one draw pays for it, that of two does not."""
-    reason = f"{NotFinite.__name__}: The loss of step 9 is nan."
-    ended = replace(one(0.0, "adam", draw=9), done=False, failures=(reason,))
+    ended = replace(one(0.0, "adam", draw=9), done=False, outcomes=(DIVERGED,))
     plain, result = compared(runs), compared([*runs, ended])
     split = ended.config.dataset, ended.config.test_domains, ended.config.trial_seed
     before, after = (found.grouped[ADAM][split] for found in (plain, result))

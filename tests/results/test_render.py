@@ -13,18 +13,18 @@ import pytest
 from genie_dg.results.compare import Comparisons, compare_all
 from genie_dg.results.frame import ResultsError
 from genie_dg.results.render import (
-    COLUMNS,
+    _CSV_COLUMNS,
+    cell_text,
     csv_text,
     escape_latex,
     escape_markdown,
     markdown_table,
-    number,
     percent,
     points,
     render,
     render_comparisons,
 )
-from genie_dg.results.tables import Cell, span, tables
+from genie_dg.results.tables import Cell, count_range, tables
 
 from .build import Run, frame_of, record, run
 from .test_tables import THREE, by_kind, whole
@@ -72,7 +72,7 @@ def test_csv_has_a_line_for_each_cell() -> None:
 
 
 def test_a_csv_of_no_tables_has_its_head_only() -> None:
-    assert render([], "csv") == ",".join(COLUMNS) + "\n"
+    assert render([], "csv") == ",".join(_CSV_COLUMNS) + "\n"
     assert render([]) == ""
 
 
@@ -98,8 +98,8 @@ def test_single_sources_have_a_column_for_the_source() -> None:
 
 def test_small_pieces() -> None:
     cells = Cell(0.2, 0.047), Cell(0.2), Cell(), Cell(blank=True)
-    assert [number(cell) for cell in cells] == ["20.0 +/- 4.7", "20.0", "X", "-"]
-    assert [span(x) for x in ([], [2], [2, 2], [5, 2])] == ["-", "2", "2", "2-5"]
+    assert [cell_text(cell) for cell in cells] == ["20.0 +/- 4.7", "20.0", "X", "-"]
+    assert [count_range(x) for x in ([], [2], [2, 2], [5, 2])] == ["-", "2", "2", "2-5"]
     assert [points(x) for x in (0.1, -0.1, 0.0, -1e-9)] == ["+10.00", "-10.00", "+0.00", "+0.00"]
     assert [percent(x) for x in (None, 0.1234)] == ["-", "12.3"]
     assert csv_text(["a", "b"], [[None, float("nan")], ["x,y", 0.1]]) == 'a,b\n,\n"x,y",0.1\n'

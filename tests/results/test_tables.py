@@ -12,7 +12,7 @@ import pytest
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.select import Choice
-from genie_dg.results.tables import Cell, Row, Table, average, cell_of, check_protocols, gather, tables
+from genie_dg.results.tables import Cell, Table, TableRow, average, cell_of, check_protocols, gather, tables
 
 from .build import PACS, Run, frame_of, lines, record, run, write
 
@@ -317,7 +317,7 @@ def test_sets_of_one_name_with_other_domains_have_tables_of_their_own() -> None:
 def test_a_line_carries_what_its_row_is() -> None:
     (line,) = by_kind(whole(THREE, optimizer="genie"), "domains").lines
     assert (line.row, line.label, line.source) == (
-        Row("ERM", "genie", "resnet50", "domainbed"),
+        TableRow("ERM", "genie", "resnet50", "domainbed"),
         "ERM + genie",
         "",
     )

@@ -101,7 +101,7 @@ def summary(numbers: dict[str, Any]) -> list[str]:
 def write_page(path: Path, found: Evaluated, numbers: dict[str, Any]) -> None:
     """The page with the surest mistakes as small pictures."""
     from genie_dg.inference.pictures import thumbnail
-    from genie_dg.report.evaluation import Mistake, evaluation_page
+    from genie_dg.results.evaluation_page import Mistake, evaluation_page
 
     mistakes, classes = [], found.model.classes
     for one, at in found.mistakes(MISTAKES):

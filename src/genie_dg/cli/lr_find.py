@@ -92,8 +92,8 @@ def check_picture(file: Path) -> None:
 
 def draw(found: SuggestedRate, file: Path, title: str) -> None:
     """The picture of a search."""
-    from genie_dg.report.figures import new_figure
-    from genie_dg.report.rates import RateData, plot_rates
+    from genie_dg.results.figures import new_figure
+    from genie_dg.results.rates import RateData, plot_rates
 
     data = RateData(found.lr, found.lrs, found.losses, found.first_loss, found.sweep_lrs, found.sweep_losses)
     figure = new_figure(6.4, 4.0, dpi=150, layout="constrained")

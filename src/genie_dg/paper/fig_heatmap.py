@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from genie_dg.diagnostics.updates import GradientChanges, UpdateRecorder
-from genie_dg.report.figures import HeatmapData, Row, heatmap_data
+from genie_dg.results.figures import HeatmapData, Row, heatmap_data
 
 from .figure_setup import FigureSetup, OptimizerSetup, figure_setup, panels, save
 from .request import Request, Result

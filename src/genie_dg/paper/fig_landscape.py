@@ -29,7 +29,7 @@ from genie_dg.data.published.mnist import FASHION, rotated_mnist
 from genie_dg.data.registry import folder_of
 from genie_dg.models.classifier import build_network
 from genie_dg.optim.registry import build_optimizer
-from genie_dg.report.figures import Row
+from genie_dg.results.figures import Row
 
 from .figure_setup import OptimizerSetup, open_set, samples
 from .landscape_panels import contour_levels, draw_landscape

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genie_dg.report.figures import COLOURS, Curve, CurveData, Row, plot_curves
+from genie_dg.results.figures import COLOURS, Curve, CurveData, Row, plot_curves
 
 from .figure_setup import panels, save
 from .logged import Logged, LoggedCurve

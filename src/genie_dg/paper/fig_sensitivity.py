@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genie_dg.report.figures import COLOURS, DASHES
+from genie_dg.results.figures import COLOURS, DASHES
 
 from .figure_setup import panels, save
 from .logged import committed

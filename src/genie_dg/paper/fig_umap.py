@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg.bench.assemble import Parts
-from genie_dg.report.figures import COLOURS, Row
+from genie_dg.results.figures import COLOURS, Row
 
 from .figure_setup import FigureSetup, figure_setup, panels, samples, save
 from .request import Request, Result, Scale

@@ -16,7 +16,7 @@ from genie_dg.bench.assemble import Parts
 from genie_dg.data.domains import DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.data.registry import open_data
-from genie_dg.report.figures import Numbers, write_csv
+from genie_dg.results.figures import Numbers, write_csv
 from genie_dg.runs.config import RunConfig
 
 from .experiments import DIGITS_RATES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genie_dg.report.figures import COLOURS
+from genie_dg.results.figures import COLOURS
 
 from .figure_setup import panels, save
 

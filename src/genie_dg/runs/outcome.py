@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -56,19 +55,16 @@ def note_outcome(folder: Path, outcome: Outcome) -> None:
     append_line(folder / OUTCOMES, msgspec.to_builtins(outcome))
 
 
-def read_outcomes(folder: Path, problems: list[str] | None = None) -> list[Outcome]:
+def read_outcomes(folder: str | Path, problems: list[str] | None = None) -> list[Outcome]:
     """All attempts at a run, in order; a line that is none adds a sentence to ``problems``."""
-    lines, unread = read_lines(folder / OUTCOMES)
-    read: list[Outcome] = []
+    path = Path(folder, OUTCOMES)
+    lines, unread = read_lines(path)
+    outcomes: list[Outcome] = []
     for line in lines:
         try:
-            read.append(_decode(line))
+            outcomes.append(msgspec.convert(line, Outcome))
         except msgspec.ValidationError as error:
-            unread = [*unread, f"A line of {folder / OUTCOMES} is not an outcome ({error}); it is left out."]
+            unread.append(f"A line of {path} is not an outcome ({error}); it is left out.")
     if problems is not None:
         problems += unread
-    return read
-
-
-def _decode(line: Any) -> Outcome:
-    return msgspec.convert(line, Outcome)
+    return outcomes

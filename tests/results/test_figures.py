@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from genie_dg.report import figures
-from genie_dg.report.figures import (
+from genie_dg.results import figures
+from genie_dg.results.figures import (
     COLOURS,
     Curve,
     CurveData,
@@ -178,10 +178,10 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_importing_costs_neither_torch_nor_matplotlib() -> None:
-    code = "import genie_dg.report.figures, sys; print(*sys.modules)"
+    code = "import genie_dg.results.figures, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     loaded = set(done.stdout.split())
-    assert "genie_dg.report.figures" in loaded
+    assert "genie_dg.results.figures" in loaded
     assert not loaded & {"torch", "matplotlib", "numpy", "genie_dg.diagnostics"}
 
 

@@ -14,7 +14,8 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from tests.chromium import browser
 
-from .page_runs import record, report, run, sweep
+from .build import failed, record, run
+from .page_runs import report, sweep
 
 EVIL = "<img src=x onerror=alert(1)>"
 NOISE = 3
@@ -138,7 +139,7 @@ def test_dark_and_light(driver: webdriver.Chrome, tmp_path: Path) -> None:
 
 def test_text_of_runs_stays_text(driver: webdriver.Chrome, tmp_path: Path) -> None:
     runs = sweep((EVIL, "adam"), 1, 1, dataset=EVIL, protocol=EVIL)
-    runs.append(run([0], [], 5, dataset=EVIL, protocol=EVIL, done=False, failures=[EVIL]))
+    runs.append(run([0], [], 5, dataset=EVIL, protocol=EVIL, done=False, outcomes=failed(EVIL)))
     driver.get_log("browser")
     show(driver, tmp_path, report(runs, [EVIL]))
     assert driver.find_elements(By.TAG_NAME, "img") == []

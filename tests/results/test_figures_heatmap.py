@@ -14,7 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from genie_dg.report.figures import ReportError, heatmap_data, new_axes, plot_update_heatmap, write_csv
+from genie_dg.results.figures import ReportError, heatmap_data, new_axes, plot_update_heatmap, write_csv
 
 matplotlib.use("Agg")
 
