@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.bench.train import NotFinite
 from genie_dg.paper.study import read_study, study_judgements
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.toml_file import read_toml
 from genie_dg.runs.archive import ARCHIVE, pack
+from genie_dg.runs.outcome import Ending, Outcome, note_outcome
 from genie_dg.runs.seal import seal
 
 from .data.published.test_mnist import make
@@ -93,14 +93,9 @@ def _write_runs(
         )
         path = write(out, one)
         if ended:
-            fail(path, f"{NotFinite.__name__}: The loss of step 3 is nan.")
+            note_outcome(path, Outcome(Ending.diverged, "The loss of step 3 is nan.", "NotFinite"))
         else:
             seal(path)
-
-
-def fail(path: Path, *reasons: str) -> None:
-    lines = [json.dumps({"attempt": at, "reason": reason}) for at, reason in enumerate(reasons, 1)]
-    (path / "failures.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def watch_again(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.published.catalog import PUBLISHED
@@ -60,7 +61,7 @@ def only(path: Path) -> dict[str, Any]:
 
 
 def config_of(row: dict[str, Any]) -> RunConfig:
-    return from_mapping(json.loads(row["config"]))
+    return from_mapping(structs.asdict(row["config"]))
 
 
 def records_of(row: dict[str, Any]) -> list[dict[str, Any]]:

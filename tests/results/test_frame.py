@@ -115,7 +115,7 @@ def test_the_last_attempt_says_how_a_run_ended(tmp_path: Path) -> None:
     assert frame.sort("trial").select("done", "outcome", "reason").rows() == [
         (False, None, ""),
         (False, "failed", "it snowed"),
-        (False, "diverged", "The loss of step 9 is nan."),
+        (False, "diverged", "NotFinite: The loss of step 9 is nan."),
         (False, "failed", "it snowed"),
         (True, "finished", ""),
     ]
@@ -278,10 +278,7 @@ def test_broken_files_beside_the_records_are_reported(tmp_path: Path) -> None:
     (folder / "launch.json").write_text('{"command": "train"}')
     frame, problems = loaded(tmp_path)
     assert (only(frame)["outcome"], only(frame)["reason"], only(frame)["command"]) == ("failed", "first", [])
-    assert sorted(path.name for path in folder.iterdir() if any(path.name in p for p in problems)) == [
-        "launch.json",
-        "outcomes.jsonl",
-    ]
+    assert ["outcomes.jsonl" in problem for problem in problems] == [True, True]
 
 
 def test_other_folders(tmp_path: Path) -> None:

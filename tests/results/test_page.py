@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -128,7 +129,7 @@ def _changed(where: str) -> dict[str, str]:
 
 
 def _named(one: Run, domains: tuple[str, ...]) -> Run:
-    return Run(one.config, one.records, domains)
+    return replace(one, domains=domains)
 
 
 def test_nothing_is_asked_from_elsewhere() -> None:

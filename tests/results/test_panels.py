@@ -26,9 +26,7 @@ def everything() -> list[str]:
     rows = [Dot(0, "a", 50.0, 49.0, 51.0, "50"), Dot(1, "b", None, None, None, "missing")]
     return [
         panels.lines("lines", CurveData("x", [curve]), [0], (0.0, 100.0)),
-        panels.points_figure(
-            "points", [Mark(1e-3, 50.0, 0, False, "a"), Mark(1.0, 60.0, 6, True, "b")], "lr", True
-        ),
+        panels.points_figure("points", marks, "lr", True),
         panels.dots("dots", rows, (0.0, 99.0), "x"),
         panels.heatmap("heatmap", HeatmapData(0, [1, 2], [[0.5, 1.0], [1.0, 0.0]], [0, 1, 2], [], True)),
     ]

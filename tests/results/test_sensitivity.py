@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -12,10 +11,12 @@ from genie_dg.results.draws import Candidate
 from genie_dg.results.sensitivity import rate_of, width
 from genie_dg.results.stats import Split
 
+from .build import config
+
 
 def draw(trial: int, number: int, lr: object, test: float) -> Candidate:
-    science = json.dumps({"optimizer_settings": {"lr": lr}})
-    return Candidate("ERM + adam", "d", (trial % 2,), trial, number, 0.5, test, science=science)
+    what = config([0], optimizer_settings={"lr": lr})
+    return Candidate("ERM + adam", "d", (trial % 2,), trial, number, 0.5, test, config=what)
 
 
 def splits_of(points: dict[int, list[tuple[float, float]]]) -> dict[Split, list[Candidate]]:

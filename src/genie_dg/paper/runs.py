@@ -28,7 +28,8 @@ from genie_dg.results.frame import PER_RECORD_MEANS, load
 from genie_dg.results.select import Choice, cases, select
 from genie_dg.results.tables import Cell, average, cell_of, gather
 from genie_dg.runs.config import RunConfig
-from genie_dg.runs.read import PER_RECORD, seconds
+from genie_dg.runs.decode import OF_RECORD
+from genie_dg.runs.read import seconds
 
 from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
 from .request import Request
@@ -197,7 +198,7 @@ def until(frame: pl.DataFrame, step: int) -> pl.DataFrame:
     count = pl.col("step").list.eval(pl.element() <= step).list.sum()
     by_domain = count * pl.col("domains").list.len()
     return frame.with_columns(
-        pl.col(*PER_RECORD, *PER_RECORD_MEANS).list.head(count),
+        pl.col(*OF_RECORD, *PER_RECORD_MEANS).list.head(count),
         pl.col("in_acc", "out_acc").list.head(by_domain),
     )
 

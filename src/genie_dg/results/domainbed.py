@@ -213,7 +213,8 @@ def _record(line: Mapping[str, Any], domains: int) -> Record:
     """One line of DomainBed as a record of ours; it measured no validation loss, and a loss of NaN is none."""
     data = {name: line.get(name) for name in ("step", "epoch", "loss")}
     data = {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in data.items()}
-    return record_from({**data, **{f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}}, domains)
+    parts = {f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}
+    return record_from({**data, "validation_loss": None, **parts}, domains)
 
 
 def _backbone(hparams: Mapping[str, Any]) -> str:

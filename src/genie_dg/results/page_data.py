@@ -236,7 +236,9 @@ def _sweeps(frame: pl.DataFrame) -> list[dict[str, str]]:
 
 def _dates(frame: pl.DataFrame) -> str:
     """The first and the last day on which a run was written (UTC)."""
-    days = [datetime.fromtimestamp(t, timezone.utc).date().isoformat() for t in frame["written"] if t]
+    days = [
+        datetime.fromtimestamp(t, timezone.utc).date().isoformat() for t in frame["written"] if t is not None
+    ]
     return " to ".join(dict.fromkeys((min(days), max(days)))) if days else ""
 
 
@@ -259,7 +261,7 @@ def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
         part = part.sort("test_domains", "trial", "run")
         shown = part.filter(pl.col("run").is_in(list(chosen)))
         commands = (shown if len(shown) else part)["command"].to_list()[:_LISTED_COMMANDS]
-        lines = "\n".join(shlex.join(["genie-dg", *words]) for words in commands)
+        lines = "\n".join(map(_command_line, commands))
         note = f"{len(part) - len(commands)} of {len(part)} runs are left out."
         listed.append(Launched(f"{row} on {dataset}", {}, lines, note if len(commands) < len(part) else ""))
     swept = pl.col("sweeps").list.eval(pl.element().struct.field("toml") != "").list.any()
@@ -268,6 +270,10 @@ def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
         note = f"What launched {len(lost)} of these {len(frame)} runs was not kept, so it cannot be shown."
         listed.append(Launched("Runs without a record of their launch", {}, note=note))
     return listed
+
+
+def _command_line(words: Sequence[str]) -> str:
+    return shlex.join(words if words[0] == "genie-dg" else ["genie-dg", *words])
 
 
 def _sweep(sweep: Mapping[str, str]) -> Launched:
@@ -396,7 +402,7 @@ def _curves(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> tuple[list[Cha
         parts = {row: picked.filter(left_out == size, pl.col("row") == row) for row in listed}
         for title, column in (("Validation accuracy", "validation"), ("Test accuracy", "test")):
             curves.append(Chart(_means(title + tail, _by_row(parts, column)), percent=True))
-        more = {row: [_watched_curves(watch) for watch in part["watch"]] for row, part in parts.items()}
+        more = {row: [watch_curves(watch) for watch in part["watch"]] for row, part in parts.items()}
         for key in sorted({key for runs in more.values() for run in runs for key in run})[:_EXTRAS]:
             having = {row: [run[key] for run in runs if key in run] for row, runs in more.items()}
             curves.append(Chart(_means(_TITLES.get(key, key) + tail, having)))
@@ -420,7 +426,7 @@ def _by_row(parts: Mapping[str, pl.DataFrame], column: str) -> dict[str, list[di
     return by_row
 
 
-def _watched_curves(watch: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+def watch_curves(watch: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """Step to value for each number that a run was watched for, such as ``osgr``.
 
     The ends of intervals (``osgr_low``, ``osgr_high``) and lists are not curves.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from itertools import chain
 from operator import attrgetter, lt
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
@@ -21,7 +22,8 @@ from genie_dg.check import InputError, is_number
 from genie_dg.files import read_whole
 
 from .config import RunConfig, from_mapping
-from .folder import AVERAGE, CONFIG, DONE, LAUNCH, META, RECORDS, TIMINGS, WATCH
+from .folder import AVERAGE, CONFIG, DONE, META, RECORDS, TIMINGS, WATCH
+from .launch import LAUNCH, read_launch
 from .outcome import OUTCOMES, Ending, read_outcomes
 from .record import Record, decode_record, decode_records
 from .seal import differs, other_name, sealed_files
@@ -48,17 +50,10 @@ class _Timing(msgspec.Struct, gc=False):
     seconds: float
 
 
-class _Launch(msgspec.Struct):
-    """The contents of ``launch.json``: the words of the command that trained the run."""
-
-    command: tuple[str, ...]
-
-
 decode_config = msgspec.json.Decoder(StoredConfig).decode
 """A configuration from its text."""
 _decode_timing = msgspec.json.Decoder(_Timing).decode
 _decode_watch = msgspec.json.Decoder(dict[str, Any]).decode
-_decode_launch = msgspec.json.Decoder(_Launch).decode
 _decode = msgspec.json.Decoder().decode
 
 OF_RUN = (
@@ -110,9 +105,10 @@ class RunFolder:
         records = self._records(lines or b"", len(domains), config.test_domains)
         average = self._average(len(domains), config.test_domains, mark is not None) if config.swad else []
         outcome, reason = self._outcome(mark is not None)
+        command = read_launch(Path(self.path)) if LAUNCH in self.names else ()
         values = (
             run_id, self.path, mark is not None, outcome, reason, self._written(), config, domains, versions,
-            self._command(), bool(average), self._watch(),
+            command, bool(average), self._watch(),
         )  # fmt: skip
         for name, value in zip(OF_RUN, values, strict=True):
             runs[name].append(value)
@@ -183,11 +179,10 @@ class RunFolder:
             self.digests = sealed_files(mark)
         except _BROKEN as error:
             raise LeftOut(f"{self.path}/{DONE} cannot be read ({_words(error)})") from error
-        broken = other_name(self.path, run_id, self.digests)
-        for name, data in needed.items():
-            broken = broken or differs(self.path, name, data, self.digests)
-        if broken:
-            raise LeftOut(broken)
+        broken = [differs(self.path, name, data, self.digests) for name, data in needed.items()]
+        broken.insert(1, other_name(self.path, run_id, self.digests))
+        if any(broken):
+            raise LeftOut(next(filter(None, broken)))
 
     def _meta(self, records: bytes) -> tuple[tuple[str, ...], Versions]:
         """The domains by name, and what else the run ran on; else they are numbered as in its first record."""
@@ -254,28 +249,17 @@ class RunFolder:
         """How the last attempt ended, and why; nothing where the run is under way or was killed."""
         if done:
             return Ending.finished.value, ""
-        attempts = read_outcomes(self.path, self.problems) if OUTCOMES in self.names else []
+        attempts = read_outcomes(Path(self.path), self.problems) if OUTCOMES in self.names else []
         if not attempts or attempts[-1].ending == Ending.finished:
             return None, ""
-        return attempts[-1].ending.value, attempts[-1].reason
+        return attempts[-1].ending.value, str(attempts[-1])
 
-    def _written(self) -> int:
+    def _written(self) -> int | None:
         """When the run was finished, or its last record written, in seconds since 1970."""
         for name in (DONE, RECORDS):
             if name in self.names:
                 return int(os.stat(f"{self.path}/{name}").st_mtime)
-        return 0
-
-    def _command(self) -> tuple[str, ...]:
-        text = self.bytes_of(LAUNCH)
-        if text is None:
-            return ()
-        try:
-            return tuple(_decode_launch(text).command)
-        except _BROKEN as error:
-            said = f"{self.path}/{LAUNCH} cannot be read ({_words(error)})"
-            self.problems.append(f"{said}; it counts as missing.")
-            return ()
+        return None
 
     def _watch(self) -> list[dict[str, Any]]:
         """What was watched, by step and name; a step that was done twice counts once."""

@@ -39,7 +39,7 @@ from .config import RunConfig, canonical
 from .record import Record, record_from
 
 CONFIG, META, DONE, LOCK = "config.json", "meta.json", "done", "lock"
-RECORDS, TIMINGS, WATCH, LAUNCH = "records.jsonl", "timings.jsonl", "watch.jsonl", "launch.json"
+RECORDS, TIMINGS, WATCH = "records.jsonl", "timings.jsonl", "watch.jsonl"
 CHECKPOINT, BEFORE, MODEL = "checkpoint.pt", "checkpoint-before.pt", "model.pt"
 AVERAGE, AVERAGE_MODEL = "swad.json", "swad.pt"
 CONTINUE, CONTINUE_MODEL = "continue.pt", "continue-model.pt"
