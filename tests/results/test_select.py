@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from genie_dg.results.frame import ResultsError
-from genie_dg.results.select import METHODS, Case, Choice, best_records, cases, select, settings_of
+from genie_dg.results.select import METHODS, Case, SelectedRun, best_records, cases, select, settings_of
 
 from .build import DIVERGED, PACS, Run, failed, frame_of, random_run, record, run
 
 
-def only(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> Choice:
+def only(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> SelectedRun:
     answers = [choice for case, choice in select(frame_of(runs), method).items() if case.test_domains == test]
     assert len(answers) == 1
     return answers[0]
 
 
-def chosen(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> Choice:
+def chosen(runs: list[Run], method: str, test: tuple[int, ...] = (0,)) -> SelectedRun:
     choice = only(runs, method, test)
     assert choice.missing == ""
     return choice
@@ -33,7 +33,7 @@ def reason(runs: list[Run], method: str) -> str:
     return choice.missing
 
 
-def draw_of(choice: Choice, runs: list[Run]) -> int:
+def draw_of(choice: SelectedRun, runs: list[Run]) -> int:
     (one,) = [one for one in runs if one.run_id == choice.run]
     return one.config.hparams_seed
 
@@ -340,7 +340,7 @@ def twin_in_turn(runs: list[Run], t: int, domains: int) -> tuple[int, int, float
     return best
 
 
-def as_twin(choice: Choice, runs: dict[str, Run]) -> tuple[int, int, float] | None:
+def as_twin(choice: SelectedRun, runs: dict[str, Run]) -> tuple[int, int, float] | None:
     if choice.missing:
         return None
     one = runs[choice.run]

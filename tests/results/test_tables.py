@@ -11,8 +11,8 @@ import pytest
 
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
-from genie_dg.results.select import Choice
-from genie_dg.results.tables import Cell, Table, TableRow, average, cell_of, check_protocols, gather, tables
+from genie_dg.results.select import SelectedRun
+from genie_dg.results.tables import Cell, Table, TableRow, cell_of, check_protocols, gather, mean_cell, tables
 
 from .build import PACS, Run, frame_of, lines, record, run, write
 
@@ -50,11 +50,13 @@ def test_the_error_is_the_population_deviation_over_the_root_of_the_trials() -> 
 
 
 def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
-    choices = {k: Choice("r", scores=(k / 10, 0.5), draws=k + 1, note="one late" * (k == 1)) for k in range(3)}
+    choices = {
+        k: SelectedRun("r", scores=(k / 10, 0.5), draws=k + 1, note="one late" * (k == 1)) for k in range(3)
+    }
     cell = gather((0, 2), choices.__getitem__)
     assert (cell.mean, cell.trials, cell.draws, cell.note) == (pytest.approx(0.3), 2, (1, 3), "")
     assert gather((0, 1), choices.__getitem__).note == "trial 1: one late"
-    choices[2] = Choice("r", missing="no run")
+    choices[2] = SelectedRun("r", missing="no run")
     assert gather((0, 1, 2), choices.__getitem__) == Cell(trials=2, note="trial 2: no run")
     assert gather((2,), choices.__getitem__) == Cell(note="no run")
     assert gather((), choices.__getitem__) == Cell(note="no run")
@@ -62,8 +64,8 @@ def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
 
 def test_an_average_has_no_error_and_needs_all() -> None:
     cells = [Cell(0.25, 0.1, 3, (1, 20)), Cell(0.75, 0.1, 2, (5, 7))]
-    assert average(cells, "set") == Cell(0.5, None, 2, (1, 20))
-    assert average([*cells, Cell()], "set") == Cell(note="an average needs every set")
+    assert mean_cell(cells, "set") == Cell(0.5, None, 2, (1, 20))
+    assert mean_cell([*cells, Cell()], "set") == Cell(note="an average needs every set")
 
 
 def test_a_table_by_domain() -> None:

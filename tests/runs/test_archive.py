@@ -14,7 +14,7 @@ from genie_dg.check import InputError
 from genie_dg.cli.main import main
 from genie_dg.results.frame import load
 from genie_dg.results.tables import tables
-from genie_dg.runs.archive import ARCHIVE, pack, unpacked
+from genie_dg.runs.archive import ARCHIVE, pack_runs, unpacked
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.seal import seal
 from genie_dg.runs.sweep_list import read_list, write_list
@@ -39,7 +39,7 @@ def test_an_archive_is_read_as_the_folder_it_came_from(tmp_path: Path) -> None:
     write_list(tmp_path / "runs", "mine", [one.config for one in runs])
     (tmp_path / "runs" / "sweeps" / "mine.toml").write_text("name = 'mine'")
     (tmp_path / "study").mkdir()
-    assert pack(tmp_path / "runs", tmp_path / "study" / ARCHIVE) == (6, 6)
+    assert pack_runs(tmp_path / "runs", tmp_path / "study" / ARCHIVE) == (6, 6)
     frame, original = load(tmp_path / "study", problems=[]), load(tmp_path / "runs", problems=[])
     assert same_frames(frame.drop("folder"), original.filter(original["done"]).drop("folder"))
     assert frame["sweeps"][0].to_list() == [{"name": "mine", "toml": "name = 'mine'", "protocol": ""}]
@@ -52,7 +52,7 @@ def test_an_archive_is_read_as_the_folder_it_came_from(tmp_path: Path) -> None:
 
 def test_what_is_unpacked_keeps_its_date_and_its_seal(tmp_path: Path) -> None:
     some_runs(tmp_path / "runs", range(1))
-    pack(tmp_path / "runs", tmp_path / ARCHIVE)
+    pack_runs(tmp_path / "runs", tmp_path / ARCHIVE)
     problems: list[str] = []
     frame = load(tmp_path, problems=problems)
     done = Path(frame["folder"][0]) / "done"
@@ -67,10 +67,10 @@ def test_what_is_unpacked_keeps_its_date_and_its_seal(tmp_path: Path) -> None:
 def test_an_archive_grows_and_loses_nothing(tmp_path: Path) -> None:
     some_runs(tmp_path / "first", range(3))
     some_runs(tmp_path / "second", range(2, 5))
-    assert pack(tmp_path / "first", tmp_path / ARCHIVE) == (3, 3)
-    assert pack(tmp_path / "second", tmp_path / ARCHIVE) == (5, 2)
+    assert pack_runs(tmp_path / "first", tmp_path / ARCHIVE) == (3, 3)
+    assert pack_runs(tmp_path / "second", tmp_path / ARCHIVE) == (5, 2)
     once = (tmp_path / ARCHIVE).read_bytes()
-    assert pack(tmp_path / "second", tmp_path / ARCHIVE) == (5, 0)
+    assert pack_runs(tmp_path / "second", tmp_path / ARCHIVE) == (5, 0)
     assert (tmp_path / ARCHIVE).read_bytes() == once
 
 
@@ -79,7 +79,7 @@ def test_a_run_that_diverged_is_kept_with_its_reason_and_other_unfinished_ones_a
     for k, outcomes in enumerate(((*killed, DIVERGED), (DIVERGED, *killed), ())):
         one = random_run(np.random.default_rng(k), [0], trial=k, done=False, outcomes=outcomes)
         write(tmp_path / "runs", one)
-    assert pack(tmp_path / "runs", tmp_path / ARCHIVE) == (1, 1)
+    assert pack_runs(tmp_path / "runs", tmp_path / ARCHIVE) == (1, 1)
     frame = load(tmp_path, problems=[])
     assert frame.select("trial", "outcome", "reason").rows() == [(0, "diverged", str(DIVERGED))]
 
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_an_archive_is_refused(data: bytes, tmp_path: Path) -
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     some_runs(tmp_path / "runs", range(2))
-    pack(tmp_path / "runs", tmp_path / ARCHIVE)
+    pack_runs(tmp_path / "runs", tmp_path / ARCHIVE)
     whole = (tmp_path / ARCHIVE).read_bytes()
     random = np.random.default_rng(0)
     for place in random.integers(0, len(whole), 40).tolist():

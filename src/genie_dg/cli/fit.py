@@ -192,7 +192,7 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     """One bar over all steps, the last training included, and a line for each run that ends."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from genie_dg.results.forecast import name_of
+    from genie_dg.results.forecast import contender_name
 
     configs = {job.config.run_id: job.config for job in planned.jobs}
     behind = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
@@ -211,7 +211,7 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
             if event.kind in ("done", "failed", "retry"):
                 about = "the winner, on all domains"
                 if config is not None:
-                    about = f"{name_of(config)} without {names[config.test_domains[0]]}"
+                    about = f"{contender_name(config)} without {names[config.test_domains[0]]}"
                 why = f": {event.reason}" if event.reason else ""
                 console.print(f"{event.kind:6} {about}{why}", markup=False)
 

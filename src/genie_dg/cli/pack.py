@@ -25,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Pack, and say what is in the file."""
     require("Packing", "bench", {"numpy": "numpy", "msgspec": "msgspec"})
-    from genie_dg.runs.archive import ARCHIVE, pack
+    from genie_dg.runs.archive import ARCHIVE, pack_runs
 
     folder: Path = arguments.runs
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; name a folder that genie-dg train or sweep wrote.")
     archive = make_folder(arguments.out) / ARCHIVE
-    count, new = pack(folder, archive)
+    count, new = pack_runs(folder, archive)
     size = archive.stat().st_size / 1024
     print(printable(f"{archive} holds {count} runs, {new} of them new ({size:,.0f} KB)."))
     return 0

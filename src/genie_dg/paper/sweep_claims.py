@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from genie_dg.results.select import Case, Choice, select
+from genie_dg.results.select import Case, SelectedRun, select
 
 from .claim_runs import ClaimNumbers
 from .claims import Claim
@@ -29,7 +29,7 @@ class Pair(NamedTuple):
     trial: int
 
 
-Chosen = dict[str, dict[Pair, tuple[Case, Choice]]]
+Chosen = dict[str, dict[Pair, tuple[Case, SelectedRun]]]
 """By the row of the table, the run that counts in each pair."""
 
 
@@ -139,7 +139,7 @@ def compared(claim: SweepClaim, chosen: Chosen) -> ClaimNumbers:
     return numbers
 
 
-def _number(claim: SweepClaim, ours: Choice, theirs: Choice) -> float | None:
+def _number(claim: SweepClaim, ours: SelectedRun, theirs: SelectedRun) -> float | None:
     """Points of difference, or how many times as long; ``None`` where a run was not timed."""
     if not claim.relative:
         return 100 * (ours.score - theirs.score)

@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 
 from .select import best_records, diverged_draws
-from .stats import Split
+from .stats import SplitKey
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Candidate:
     step: int = -1
 
     @property
-    def split(self) -> Split:
+    def split(self) -> SplitKey:
         """Where it is compared."""
         return self.dataset, self.test_domains, self.trial
 
@@ -109,7 +109,7 @@ def last_spread(tests: Sequence[float]) -> float | None:
     return max(last) - min(last) if len(last) > 1 else None
 
 
-Grouped = dict[str, dict[Split, list[Candidate]]]
+Grouped = dict[str, dict[SplitKey, list[Candidate]]]
 """By row and split the draws, from the worst validation to the best: the last one is selected."""
 
 
@@ -118,7 +118,7 @@ def group(listed: Iterable[Candidate]) -> Grouped:
 
     Runs with one draw's seed but other settings, as by hand, are draws each. Of repeats the first counts.
     """
-    first: dict[tuple[str, Split, int, bytes], Candidate] = {}
+    first: dict[tuple[str, SplitKey, int, bytes], Candidate] = {}
     for c in listed:
         first.setdefault((c.row, c.split, c.draw, c.science), c)
     grouped: Grouped = {}

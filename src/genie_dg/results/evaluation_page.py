@@ -13,6 +13,7 @@ from typing import Any
 
 from . import panels
 from .page import Figure, rendered, safe_json
+from .render import percent
 
 _NAMED = 40
 """The most classes whose names stand beside the confusion matrix, and whose accuracies by domain are shown."""
@@ -52,15 +53,6 @@ def evaluation_page(numbers: Mapping[str, Any], about: str, mistakes: Sequence[M
         confused=_most_confused(numbers),
         by_class=len(numbers["classes"]) <= _NAMED,
     )
-
-
-def percent(value: float | None) -> str:
-    """A share in percent; nothing for none.
-
-    >>> percent(0.125), percent(None)
-    ('12.5', '-')
-    """
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def _figures(numbers: Mapping[str, Any]) -> list[Figure]:

@@ -98,17 +98,17 @@ def contenders_of(frame: pl.DataFrame) -> list[Contender]:
         config = next(iter(runs.values())).config
         if missing := [k for k in everywhere if k not in runs]:
             raise ResultsError(
-                f"{name_of(config)} has no finished run without domain {missing[0]}; run the command again."
+                f"{contender_name(config)} has no finished run without domain {missing[0]}; run the command again."
             )
-        contenders.append(Contender(name_of(config), config, {k: runs[k] for k in everywhere}))
+        contenders.append(Contender(contender_name(config), config, {k: runs[k] for k in everywhere}))
     return contenders
 
 
-def name_of(config: Any) -> str:
+def contender_name(config: Any) -> str:
     """Optimizer and settings of a configuration.
 
     >>> from genie_dg.runs.config import RunConfig
-    >>> name_of(RunConfig("digits", (0,), optimizer="adam", optimizer_settings={"lr": 0.0005}))
+    >>> contender_name(RunConfig("digits", (0,), optimizer="adam", optimizer_settings={"lr": 0.0005}))
     'adam lr=0.0005'
     """
     settings = (f"{name}={value}" for name, value in config.optimizer_settings.items())

@@ -26,7 +26,7 @@ from genie_dg.runs.archive import unpacked
 from genie_dg.runs.config import oracle_rule
 from genie_dg.runs.decode import OF_RECORD, OF_RUN
 from genie_dg.runs.outcome import Ending
-from genie_dg.runs.read import Floats, RunColumns, in_parallel, read_runs, run_folders
+from genie_dg.runs.read import FloatArray, RunColumns, in_parallel, read_runs, run_folders
 from genie_dg.runs.sweep_list import FOLDER as SWEEPS
 from genie_dg.statistics import total
 
@@ -196,8 +196,8 @@ def _means(
     tested: Sequence[tuple[int, ...]],
     counts: NDArray[np.int64],
     sizes: NDArray[np.int64],
-    flat: Mapping[str, Floats],
-) -> dict[str, Floats]:
+    flat: Mapping[str, FloatArray],
+) -> dict[str, FloatArray]:
     """The columns that are means over domains; NaN where there is no such domain."""
     owner = np.repeat(np.arange(len(counts)), counts)
     starts = np.cumsum(sizes[owner]) - sizes[owner]
@@ -220,7 +220,7 @@ def _means(
     return means
 
 
-def _mean_of(values: Floats, starts: NDArray[np.int64], which: Sequence[int]) -> Floats:
+def _mean_of(values: FloatArray, starts: NDArray[np.int64], which: Sequence[int]) -> FloatArray:
     """For each record that starts at a place of ``values`` the mean of some domains, added from left to right.
 
     >>> _mean_of(np.array([0.5, 0.0, 1.0]), np.array([0]), [0, 2]).tolist()
@@ -229,11 +229,11 @@ def _mean_of(values: Floats, starts: NDArray[np.int64], which: Sequence[int]) ->
     added = values[starts + which[0]]
     for k in which[1:]:
         added = added + values[starts + k]
-    mean: Floats = added / len(which)
+    mean: FloatArray = added / len(which)
     return mean
 
 
-def _lists(flat: Floats, lengths: NDArray[np.int64]) -> pl.Series:
+def _lists(flat: FloatArray, lengths: NDArray[np.int64]) -> pl.Series:
     """Numbers cut into lists of some lengths; lists of one length are cut in one go."""
     starts = np.cumsum(lengths) - lengths
     blocks, order = [], []

@@ -19,11 +19,11 @@ import polars as pl
 from genie_dg.check import is_number
 from genie_dg.statistics import mean, standard_error, total
 
-from .compare import ALL, Comparison, budget_of, compare_all
+from .compare import ALL_DATA, Comparison, budget_of, compare_all
 from .draws import draws_of
 from .figures import Curve, CurveData, HeatmapData
 from .frame import ResultsError, seconds_per_step
-from .select import METHODS, Choice, best_records, select
+from .select import METHODS, SelectedRun, best_records, select
 from .tables import Table, by_dataset, check_protocols, tables
 
 POINTS = 60
@@ -208,7 +208,7 @@ def verdict(frame: pl.DataFrame, averages: Selection, sets: Sequence[DataSetPage
     if len(known) < len(means):
         lead = f"{lead[:-1]}; {len(means) - len(known)} more are not complete)"
     differences = sets[0].differences if len(sets) == 1 else _compared(frame)[0]
-    whole = [c for c in differences if c.dataset == ALL] or differences
+    whole = [c for c in differences if c.dataset == ALL_DATA] or differences
     beside = [c for c in whole if c.row == best]
     beside += sorted((c for c in whole if c.baseline == best), key=lambda c: -known.get(c.row, 0.0))
     if not beside:
@@ -294,7 +294,7 @@ def _compared(frame: pl.DataFrame) -> tuple[list[Comparison], list[str]]:
     return whole.differences, whole.notes
 
 
-def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> DataSetPage:
+def _data_set(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun], most: int) -> DataSetPage:
     draws = _draws(frame, chosen)
     grouped = draws_of(frame)
     differences, notes = _compared(frame)
@@ -315,7 +315,7 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> D
     )
 
 
-def _draws(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> dict[str, list[ListedRun]]:
+def _draws(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun]) -> dict[str, list[ListedRun]]:
     """By row the runs that could be chosen: those that were, then by validation accuracy."""
     names = ["run", "folder", "row", "test_domains", "trial", "draw", "value", "score", "chosen_step"]
     more = ["config", "timed_step", "seconds"]
@@ -384,7 +384,7 @@ def _five_digits(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _curves(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> tuple[list[Chart], list[Chart]]:
+def _curves(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun]) -> tuple[list[Chart], list[Chart]]:
     """Accuracies and further numbers against the step, and losses: means over the chosen runs.
 
     Runs that leave out one domain and runs that leave out all but one have charts of their own; other runs

@@ -15,11 +15,11 @@ from dataclasses import asdict
 
 from genie_dg.check import one_of
 
-from .compare import ALL, Comparison, Comparisons, budget_of
+from .compare import ALL_DATA, Comparison, Comparisons, budget_of
 from .frame import ResultsError
 from .tables import PACE, Cell, Table, TableLine, extras
 
-FORMATS = ("md", "tex", "csv")
+TABLE_FORMATS = ("md", "tex", "csv")
 """The formats by name."""
 
 _WHO = ("table", "dataset", "selection", "protocol", "algorithm", "optimizer", "backbone", "source", "column")
@@ -106,7 +106,7 @@ def csv_text(header: Sequence[object], lines: Iterable[Sequence[object]]) -> str
 
 def render(tables: Sequence[Table], form: str = "md") -> str:
     """Tables in a format; the text ends with a line break."""
-    one_of("format", form, FORMATS, ResultsError)
+    one_of("format", form, TABLE_FORMATS, ResultsError)
     if form == "csv":
         return _csv(tables)
     write = _markdown if form == "md" else _latex
@@ -254,9 +254,11 @@ def _difference(c: Comparison) -> list[str]:
 
 def _whole(differences: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons whose notes are shown: over all data sets where there are several."""
-    several = {(c.row, c.baseline) for c in differences if c.dataset == ALL}
+    several = {(c.row, c.baseline) for c in differences if c.dataset == ALL_DATA}
     return [
-        c for c in differences if c.dataset == ALL or (c.row, c.baseline) not in several or c.interval is None
+        c
+        for c in differences
+        if c.dataset == ALL_DATA or (c.row, c.baseline) not in several or c.interval is None
     ]
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from genie_dg.check import one_of
 from genie_dg.runs.outcome import Ending
-from genie_dg.runs.read import Floats
+from genie_dg.runs.read import FloatArray
 from genie_dg.statistics import mean
 
 from .frame import ResultsError
@@ -56,7 +56,7 @@ CASE = list(Case._fields)
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedRun:
     """What was chosen in a case, or why nothing was.
 
     Args:
@@ -126,7 +126,7 @@ def diverged_draws(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(diverged_runs() & usable_runs().any().over(CASE))
 
 
-def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, Choice]:
+def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, SelectedRun]:
     """The choice of a method for every case that it is defined for.
 
     Leave-one-domain-out answers for cases with one test domain, the other two for all.
@@ -135,10 +135,10 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
     notes = _left_out(frame)
     if method == "leave-one-domain-out":
         return _by_partners(frame, notes)
-    choices = {case: Choice(row, missing=note or "no run") for case, (row, note, _) in notes.items()}
+    choices = {case: SelectedRun(row, missing=note or "no run") for case, (row, note, _) in notes.items()}
     for case in choices:
         if method == "training-domain" and len(case.test_domains) == len(case.domains):
-            choices[case] = Choice(choices[case].row, missing="no domain was trained on")
+            choices[case] = SelectedRun(choices[case].row, missing="no domain was trained on")
     domains = pl.col("domains").list.len()
     accuracies = pl.col("in_acc").list.slice(pl.col("at") * domains, domains).alias("accuracies")
     columns = ["row", "run", "folder", "chosen_step", "value", "accuracies", "draws"]
@@ -150,7 +150,7 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
         row, run, folder, step, value, of_domains, draws = values
         scores = tuple(of_domains[k] for k in case.test_domains)
         _, note, diverged = notes[case]
-        choices[case] = Choice(row, run, folder, step, value, scores, draws + diverged, note)
+        choices[case] = SelectedRun(row, run, folder, step, value, scores, draws + diverged, note)
     return choices
 
 
@@ -199,11 +199,11 @@ class _Judged(NamedTuple):
     folder: str
     draw: int
     settings: bytes
-    steps: Floats
-    in_acc: Floats
+    steps: FloatArray
+    in_acc: FloatArray
 
 
-def _by_partners(frame: pl.DataFrame, notes: _Notes) -> dict[Case, Choice]:
+def _by_partners(frame: pl.DataFrame, notes: _Notes) -> dict[Case, SelectedRun]:
     """Leave-one-domain-out: a run is judged by its partners, which leave out one more domain each."""
     small = frame.filter(usable_runs(), pl.col("test_domains").list.len() <= 2)
     small = small.sort("draw", "run", maintain_order=True)
@@ -221,9 +221,9 @@ def _by_partners(frame: pl.DataFrame, notes: _Notes) -> dict[Case, Choice]:
 
 def _in_turn(
     case: Case, candidates: dict[Case, list[_Judged]], row: str, left_out: str, diverged: int
-) -> Choice:
+) -> SelectedRun:
     if len(case.domains) < 3:
-        return Choice(row, missing="leave-one-domain-out needs at least two training domains")
+        return SelectedRun(row, missing="leave-one-domain-out needs at least two training domains")
     partners = {}
     for other in (k for k in range(len(case.domains)) if k not in case.test_domains):
         pair = case._replace(test_domains=tuple(sorted((*case.test_domains, other))))
@@ -244,10 +244,10 @@ def _in_turn(
             best = float(values[place]), one, int(at[place])
     note = "; ".join(filter(None, [left_out, _lacking(lacking, len(candidates.get(case, ())))]))
     if best is None:
-        return Choice(row, missing=note or "no run")
+        return SelectedRun(row, missing=note or "no run")
     value, one, place = best
     scores = tuple(float(one.in_acc[place, k]) for k in case.test_domains)
-    return Choice(row, one.run, one.folder, int(one.steps[place]), value, scores, draws, note)
+    return SelectedRun(row, one.run, one.folder, int(one.steps[place]), value, scores, draws, note)
 
 
 def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
@@ -258,7 +258,7 @@ def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
     return f"{count} (hparams seed {seed}: {names})"
 
 
-def _common(one: _Judged, others: dict[int, _Judged]) -> tuple[NDArray[np.int64], Floats]:
+def _common(one: _Judged, others: dict[int, _Judged]) -> tuple[NDArray[np.int64], FloatArray]:
     """The places of a run's records at the steps that all partners have, and the value at each."""
     steps = reduce(np.intersect1d, (partner.steps for partner in others.values()), one.steps)
     columns = (p.in_acc[np.searchsorted(p.steps, steps), k] for k, p in others.items())

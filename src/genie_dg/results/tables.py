@@ -20,7 +20,7 @@ import polars as pl
 from genie_dg.statistics import mean, standard_error
 
 from .frame import ResultsError, seconds_per_step
-from .select import CASE, METHODS, Case, Choice, select
+from .select import CASE, METHODS, Case, SelectedRun, select
 
 
 class TableRow(NamedTuple):
@@ -108,10 +108,10 @@ def count_range(counts: Sequence[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-_Score = Callable[[Choice], float]
-_Ask = Callable[[int], Choice]
+_Score = Callable[[SelectedRun], float]
+_Ask = Callable[[int], SelectedRun]
 """What was chosen in a trial."""
-_NO_RUN = Choice("", missing="no run")
+_NO_RUN = SelectedRun("", missing="no run")
 
 
 def check_protocols(frame: pl.DataFrame, mix: bool) -> None:
@@ -190,7 +190,7 @@ def gather(trials: Sequence[int], ask: _Ask, score: _Score = lambda choice: choi
     return replace(cell, runs=tuple(c.run for c in answers.values()))
 
 
-def average(cells: Sequence[Cell], what: str) -> Cell:
+def mean_cell(cells: Sequence[Cell], what: str) -> Cell:
     """The mean of the means, without an error; missing when one of them is."""
     means = [cell.mean for cell in cells if cell.mean is not None]
     if len(means) < len(cells):
@@ -202,7 +202,7 @@ def average(cells: Sequence[Cell], what: str) -> Cell:
 class _DataSet:
     """The runs of one data set, and what was chosen of them."""
 
-    def __init__(self, frame: pl.DataFrame, method: str, choices: Mapping[Case, Choice]) -> None:
+    def __init__(self, frame: pl.DataFrame, method: str, choices: Mapping[Case, SelectedRun]) -> None:
         self.frame, self.method, self.choices = frame, method, choices
         self.name, self.domains = str(frame["dataset"][0]), tuple(frame["domains"][0])
         self.words = rule_words(frame, method)
@@ -243,7 +243,7 @@ class _DataSet:
         for row, label, trials in self.rows(1):
             cells = [gather(trials, self.ask(row, (k,))) for k in shown]
             pace = self.pace(row, [(k,) for k in shown], trials)
-            lines.append(TableLine(row, label, (*cells, average(cells, "test domain")), pace=pace))
+            lines.append(TableLine(row, label, (*cells, mean_cell(cells, "test domain")), pace=pace))
         return lines
 
     def by_domain(self) -> list[Table]:
@@ -274,7 +274,7 @@ class _DataSet:
                 matrix.append(TableLine(row, label, tuple(entries), self.domains[source]))
             tests = [tuple(k for k in range(count) if k != source) for source in range(count)]
             pace = self.pace(row, tests, trials)
-            lines.append(TableLine(row, label, (*cells, average(cells, "source")), pace=pace))
+            lines.append(TableLine(row, label, (*cells, mean_cell(cells, "source")), pace=pace))
             title = f"{self.name}: from one source to each target, {self.words}"
             matrices.append(Table("matrix", title, self.name, self.method, self.domains, tuple(matrix)))
         title = f"{self.name}: mean accuracy on the other domains by source, {self.words}"
@@ -309,7 +309,7 @@ def _averages(sets: Sequence[_DataSet], method: str, words: str) -> list[Table]:
         cells = [one.mean_over_domains(row) for one in shown]
         paces = [line.pace for one in shown for line in one.lines_by_domain() if line.row == row and line.pace]
         pace = mean(paces) if paces else None
-        lines.append(TableLine(row, label, (*cells, average(cells, "data set")), pace=pace))
+        lines.append(TableLine(row, label, (*cells, mean_cell(cells, "data set")), pace=pace))
     columns = (*(one.name for one in shown), "Avg")
     notes = tuple(
         f"{one.name}: over {len(one.left_out())} of its {len(one.domains)} domains, the others were never left "

@@ -41,7 +41,7 @@ _MOST_PACKED, _MOST_UNPACKED = 2**28, 2**32
 """Bytes of an archive, and of what it unpacks to; more is not an archive of ours."""
 
 
-def pack(folder: Path, archive: Path) -> tuple[int, int]:
+def pack_runs(folder: Path, archive: Path) -> tuple[int, int]:
     """Write the complete runs of a folder, and those that diverged, to an archive, which keeps what it has.
 
     The same runs give the same bytes.

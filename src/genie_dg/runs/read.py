@@ -20,7 +20,7 @@ from genie_dg.check import InputError
 from .decode import LISTS, OF_RUN, LeftOut, RunFolder
 from .folder import CONFIG
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 _T = TypeVar("_T")
 
 _CHUNK = 250
@@ -42,7 +42,7 @@ class RunColumns:
     """
 
     runs: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in OF_RUN})
-    lists: dict[str, list[Floats]] = field(default_factory=lambda: {name: [] for name in LISTS})
+    lists: dict[str, list[FloatArray]] = field(default_factory=lambda: {name: [] for name in LISTS})
     lengths: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in LISTS})
     problems: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
