@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from genie_dg.cli.main import main
-from tests.corpus.corrections import CORRECTIONS, REPLACED, corrections_of, known_corrections
+from tests.corpus.corrections import CORRECTIONS, corrections_of, known_corrections
 from tests.corpus.replay import (
     ENVIRONMENT,
     PAGE,
@@ -31,7 +31,7 @@ from tests.corpus.replay import (
 )
 
 Case = dict[str, Any]
-CASES = [case for case in cases() if case["name"] not in REPLACED]
+CASES = cases()
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def check_written(case: Case, corpus: Path) -> None:
 def spacing(case: Case) -> Callable[[str], str]:
     """What is left out of a comparison: the padding of tables whose columns have got other widths since."""
     corrected = any("one trial" in reason for _, _, reason in corrections_of(f"{case['name']}#stdout"))
-    return squeezed if case["argv"][0] == "paper" or corrected else str
+    return squeezed if corrected else str
 
 
 def squeezed(text: str) -> str:

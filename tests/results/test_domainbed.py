@@ -12,7 +12,7 @@ from msgspec import structs
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.results.domainbed import DOMAINBED_DOMAINS, ALGORITHM_SETTINGS, import_domainbed
+from genie_dg.results.domainbed import ALGORITHM_SETTINGS, DOMAINBED_DOMAINS, import_domainbed
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.tables import tables

@@ -235,9 +235,8 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     algorithm, augmix = _NAMES.get(algorithm, algorithm), not small and bool(hparams.get(_AUGMIX))
     usual = (args.get("holdout_fraction", 0.2), args.get("uda_holdout_fraction", 0)) == (0.2, 0)
     usual = usual and args.get("task", "domain_generalization") == "domain_generalization"
-    generator = (
-        "_g" if "lr_g" in hparams and ALGORITHM_SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split()) else ""
-    )
+    adversarial = ALGORITHM_SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split())
+    generator = "_g" if "lr_g" in hparams and adversarial else ""
     stepping = {"lr": f"lr{generator}", "weight_decay": f"weight_decay{generator}"}
     settings = [name for name in ALGORITHM_SETTINGS.get(algorithm, ()) if name in hparams]
     if not args["test_envs"]:

@@ -96,11 +96,12 @@ def contenders_of(frame: pl.DataFrame) -> list[Contender]:
     contenders = []
     for runs in by_config.values():
         config = next(iter(runs.values())).config
+        name = contender_name(config)
         if missing := [k for k in everywhere if k not in runs]:
             raise ResultsError(
-                f"{contender_name(config)} has no finished run without domain {missing[0]}; run the command again."
+                f"{name} has no finished run without domain {missing[0]}; run the command again."
             )
-        contenders.append(Contender(contender_name(config), config, {k: runs[k] for k in everywhere}))
+        contenders.append(Contender(name, config, {k: runs[k] for k in everywhere}))
     return contenders
 
 
