@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie_dg import results
 from genie_dg.check import InputError
 from genie_dg.results import frame as frame_module
 from genie_dg.results.frame import COLUMNS, load, records, with_rows
@@ -88,12 +87,6 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
         "watch": [],
         "row": "ERM + adam",
     }
-
-
-def test_the_package_offers_both_forms(tmp_path: Path) -> None:
-    write(tmp_path, run([1], [GOOD]))
-    assert results.records(results.load(tmp_path)).height == 1
-    assert set(results.__all__) == {"load", "records"}
 
 
 def test_the_average_of_swad_is_the_last_record(tmp_path: Path) -> None:
@@ -296,15 +289,6 @@ def test_other_folders(tmp_path: Path) -> None:
         load(tmp_path / "file.txt")
 
 
-def test_a_directory_in_the_place_of_a_file_is_reported(tmp_path: Path) -> None:
-    folder = write(tmp_path, run([0], [GOOD]))
-    (folder / "records.jsonl").unlink()
-    (folder / "records.jsonl").mkdir()
-    frame, problems = loaded(tmp_path)
-    assert only(frame)["step"] == []
-    assert "counts as missing" in problems[0]
-
-
 def test_several_folders_one_run_and_copies(tmp_path: Path) -> None:
     half, whole = run([0], [GOOD], done=False), run([0], [GOOD, LATER])
     other = run([1], [GOOD])
@@ -354,22 +338,6 @@ def test_rows_are_named_by_what_tells_them_apart() -> None:
     ]
     part = frame_of([first, deep]).filter(optimizer="genie")
     assert with_rows(part)["row"].to_list() == ["ERM + genie"]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "oracle", "rule"),
-    [
-        ("domainbed", "", "last"),
-        ("domainbed/changed", "", "last"),
-        ("genie-paper", "", "best"),
-        ("genie-paper/changed", "", "best"),
-        ("genie-paper-like", "", "last"),
-        ("mine", "best", "best"),
-        ("genie-paper/changed", "last", "last"),
-    ],
-)
-def test_the_oracles_rule_of_a_run(protocol: str, oracle: str, rule: str) -> None:
-    assert only(frame_of([run([0], [GOOD], protocol=protocol, oracle=oracle)]))["oracle"] == rule
 
 
 # The tidy form
@@ -542,14 +510,6 @@ def test_a_change_in_a_run_is_seen(indexed: Path, change: Any) -> None:
     assert as_before == problems
 
 
-def test_the_average_of_swad_may_change(indexed: Path) -> None:
-    loaded(indexed)
-    folder = indexed / run([1], [], swad=True).run_id
-    (folder / "new").write_text(json.dumps({**LATER, "step": 55}))
-    (folder / "new").replace(folder / "swad.json")
-    assert loaded(indexed)[0].filter(swad=True)["step"].to_list() == [[0, 55]]
-
-
 def test_runs_are_added_and_finished(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded(indexed)
     write(indexed, run([2], [GOOD], 9))
@@ -602,11 +562,3 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(indexed: Path) -> 
     assert (len(first), problems) == (6, [])
     assert not (indexed / INDEX).exists()
     assert same_frames(loaded(indexed)[0], first)
-
-
-def test_an_index_in_the_way_is_no_matter(indexed: Path) -> None:
-    (indexed / INDEX).mkdir()
-    first, _ = loaded(indexed)
-    assert len(first) == 6
-    assert same_frames(loaded(indexed)[0], first)
-    assert not list(indexed.glob("*.part"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 import sys
 from xml.etree import ElementTree
@@ -80,17 +79,6 @@ def test_words_of_runs_stay_words() -> None:
         assert root.get("aria-label", "").startswith("<img src=x")
         assert not list(root.iter("img"))
         assert any((text.text or "").startswith("<img src=x") for text in root.iter("text"))
-
-
-def test_every_row_has_a_style_of_its_own() -> None:
-    assert len({panels.style_of(place) for place in range(28)}) == 28
-
-
-def test_an_axis_shows_one_value_too() -> None:
-    low, high = panels.axis_span([3.0])
-    assert low < 3.0 < high
-    failed, tried = doctest.testmod(panels)
-    assert (failed, tried > 0) == (0, True)
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

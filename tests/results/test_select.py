@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from genie_dg.results.frame import ResultsError
-from genie_dg.results.select import METHODS, Case, SelectedRun, best_records, cases, select, settings_of
+from genie_dg.results.select import Case, SelectedRun, best_records, cases, select, settings_of
 
 from .build import DIVERGED, PACS, Run, failed, frame_of, random_run, record, run
 
@@ -237,16 +236,6 @@ def test_several_test_domains_each_have_a_score() -> None:
     assert (answer.scores, answer.value) == ((0.4, 0.5, 0.6), 0.6)
 
 
-def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(ResultsError, match="did you mean 'oracle'"):
-        select(frame_of([]), "oracel")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_nothing_is_chosen_from_nothing(method: str) -> None:
-    assert select(frame_of([]), method) == {}
-
-
 def test_a_run_that_trains_on_no_domain_is_chosen_by_the_oracle_only() -> None:
     runs = [run([0, 1], [record(0, [0.25, 0.75], [0.5, 1.0])], domains=("a", "b"))]
     frame = frame_of(runs)
@@ -265,12 +254,6 @@ def test_a_case_is_what_is_compared() -> None:
     choices = select(frame)
     assert (choices[case].draws, choices[case].row) == (3, "ERM + adam")
     assert choices[case._replace(trial=1)].missing == "1 of 1 runs without records"
-
-
-def test_sets_of_one_name_with_other_domains_are_other_cases() -> None:
-    two = run([0], [record(0, [0.5, 0.5], [0.5, 0.5])], domains=("a", "b"), data_digest="x")
-    choices = select(frame_of([run([0], [simple(0, 0.1, 0.1, 0.5)]), two]))
-    assert {case.domains: choice.draws for case, choice in choices.items()} == {PACS: 1, ("a", "b"): 1}
 
 
 def test_the_records_that_stand_for_their_runs() -> None:

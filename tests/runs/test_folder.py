@@ -21,20 +21,6 @@ def record(step: int) -> Record:
     return Record(step, 0.5, None, 0.25, (0.5, 0.25), (1.0, step / 100))
 
 
-def test_names_are_those_that_stored_runs_have() -> None:
-    assert (folder.CONFIG, folder.META, folder.DONE, folder.LOCK) == (
-        "config.json",
-        "meta.json",
-        "done",
-        "lock",
-    )
-    assert (folder.RECORDS, folder.TIMINGS) == ("records.jsonl", "timings.jsonl")
-    assert folder.WATCH == "watch.jsonl"
-    assert (folder.CHECKPOINT, folder.MODEL) == ("checkpoint.pt", "model.pt")
-    assert folder.BEFORE == "checkpoint-before.pt"
-    assert (folder.AVERAGE, folder.AVERAGE_MODEL) == ("swad.json", "swad.pt")
-
-
 def test_a_folder_is_held_by_one_process(tmp_path: Path) -> None:
     code = "import sys\nfrom pathlib import Path\nfrom genie_dg.runs.folder import alone\n"
     code += "with alone(Path(sys.argv[1])): pass"
@@ -133,9 +119,3 @@ def test_a_log_has_the_digest_of_its_file(tmp_path: Path) -> None:
     log.path.write_text(log.path.read_text().replace("0.25", "0.75"))
     with pytest.raises(FileError, match=r"records.jsonl was changed after it was written; remove its folder"):
         folder.read_records(tmp_path, 2, 2, log.digest)
-
-
-def test_no_torch_is_loaded_for_names() -> None:
-    code = "import sys, genie_dg.runs.folder, genie_dg.runs.read, genie_dg.runs.model_file\n"
-    code += "sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

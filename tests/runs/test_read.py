@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from genie_dg.check import InputError
 from genie_dg.results.frame import from_runs
 from genie_dg.runs import decode, read
-from genie_dg.runs.config import canonical
 from genie_dg.runs.decode import RunFolder
 from genie_dg.runs.read import RunColumns, read_runs, run_folders, seconds
 
-from ..results.build import config, lines, record, run, same_frames, write
+from ..results.build import lines, record, run, same_frames, write
 
 GOOD = record(0, [0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8])
 
@@ -164,20 +163,6 @@ def test_all_cores_read_the_same_in_the_same_order(
     assert len(alone.damaged) == (3 if broken else 0)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("count", [0, 1, 4, 5, 17, 250])
-def test_work_in_parallel_keeps_its_order(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(read, "_CHUNK", 2)
-    monkeypatch.setattr(read, "_PARALLEL", 5)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    names = [str(k) for k in range(count)]
-    assert read.in_parallel(_echo, names) == names
-
-
-def _echo(names: list[str]) -> list[str]:
-    return list(names)
-
-
 def test_the_collector_is_left_as_it_was(tmp_path: Path) -> None:
     write(tmp_path, run([1], [GOOD]), "{")
     before = gc.isenabled()
@@ -235,12 +220,6 @@ def test_run_folders(tmp_path: Path) -> None:
         run_folders(f"{tmp_path}/nowhere")
 
 
-def test_a_path_inside_a_file_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "secret.json").write_text("{")
-    path = write(tmp_path / "runs", run([0], [GOOD], dataset="../secret.json", weights_digest="/etc/passwd"))
-    assert read_runs([str(path)]).problems == []
-
-
 def test_meta_files_are_read_again_when_they_differ(tmp_path: Path) -> None:
     one, two = (write(tmp_path, run([0], [GOOD], trial)) for trial in (0, 1))
     (two / "meta.json").write_text(json.dumps({"domains": list("wxyz")}))
@@ -257,13 +236,6 @@ def test_domains_are_numbered_by_the_first_whole_record(tmp_path: Path) -> None:
     runs = read_runs([str(path)])
     assert (counts(runs), runs.damaged) == ([], [str(path)])
     assert f"{path} has no domains but test domains [0]; the run is left out." in runs.problems
-
-
-def test_the_fields_of_a_configuration_are_those_of_a_run() -> None:
-    text = canonical(config([1], oracle="best", algorithm_settings={"a": [1, None]}))
-    decoded = decode.decode_config(text)
-    for name, value in json.loads(text).items():
-        assert getattr(decoded, name) == (tuple(value) if name == "test_domains" else value)
 
 
 def test_seconds_by_step(tmp_path: Path) -> None:
