@@ -73,14 +73,11 @@ WATCHED = (
     "curves beside accuracies and losses come from watch.jsonl alone, which is where measurements are kept"
 )
 FURTHER: list[Correction] = [
-    (
-        re.compile(
-            r', \{"data": "[^"]*", "high": \[[^]]*\], "low": \[[^]]*\], "name": "(?:own number|before)"[^}]*\}'
-        ),
-        "",
-        WATCHED,
-    )
+    (re.compile(r', \{"data": "[^"]*", "name": "(?:own number|before)"[^}]*\}'), "", WATCHED)
 ]
+
+LAST_ATTEMPT = "a run that is not complete says how its last attempt ended"
+ATTEMPTS: list[Correction] = [(re.compile(r'(NotFinite: [^"]*?) / NotFinite: [^"]*"'), r'\1"', LAST_ATTEMPT)]
 
 CORRECTIONS: dict[str, list[Correction]] = {
     **dict.fromkeys(
@@ -155,6 +152,7 @@ CORRECTIONS: dict[str, list[Correction]] = {
         ),
     ],
     **dict.fromkeys(("report names#numbers", "report *broken*#numbers"), FURTHER),
+    "report *broken*#tables": ATTEMPTS,
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
     "report two-protocols#*": [(LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)],
 }
