@@ -22,7 +22,6 @@ from genie_dg.data.registry import open_data
 from genie_dg.files import Busy, FileError, FileWarning
 from genie_dg.results.frame import load
 from genie_dg.runs.config import RunConfig
-from genie_dg.runs.model_file import ModelFile
 
 from ..data.pictures import folder
 
@@ -277,26 +276,6 @@ def test_what_a_checkpoint_counts_on_is_checked(damage: str, digits: DomainSet, 
     with pytest.warns(FileWarning, match="model.pt cannot be read" if damage == "model" else "records.jsonl"):
         train(assemble(BASE, digits), tmp_path / "parts")
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
-
-
-def test_a_checkpoint_from_before_there_were_digests_is_read(digits: DomainSet, tmp_path: Path) -> None:
-    """Its folder has no weights of the best record, so those of the best one since are kept."""
-    expected = train(assemble(BASE, digits), tmp_path / "whole")
-    with pytest.raises(Stop):
-        train(assemble(BASE, digits), tmp_path / "parts", stop_after(7))
-    for name in ("model.pt", "checkpoint-before.pt"):
-        (tmp_path / "parts" / name).unlink()
-    path = tmp_path / "parts" / "checkpoint.pt"
-    state = torch.load(path, weights_only=True)
-    for name in ("format", "run", "records_digest", "kept"):
-        del state[name]
-    torch.save(state, path)
-    assert train(assemble(BASE, digits), tmp_path / "parts") == expected
-    model = ModelFile.load(tmp_path / "parts" / "model.pt")
-    assert model.record == expected[-1].to_json()
-    assert (tmp_path / "parts" / "records.jsonl").read_bytes() == (
-        tmp_path / "whole" / "records.jsonl"
-    ).read_bytes()
 
 
 def test_a_finished_run_that_was_changed_is_refused(digits: DomainSet, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import Tensor
 from torch.amp import GradScaler
 
@@ -317,7 +317,7 @@ def finish(
         kept.finish(parts, folder, records[-1])
     if averaging is not None:
         parts.algorithm.load_state_dict({**weights, **averaging.average()})
-        record = replace(evaluate(parts, records[-1].step, []), swad=True)
+        record = structs.replace(evaluate(parts, records[-1].step, []), swad=True)
         if parts.world.first:
             write_json(folder / files.AVERAGE, record.to_json())
             if kept.keep != "none":
