@@ -11,7 +11,7 @@ from torch import nn
 from genie_dg import GENIE
 from genie_dg.data.digits import rotated_digits
 from genie_dg.diagnostics import Monitor, every, watch_osgr
-from genie_dg.report.figures import curve_data, plot_curves, write_csv
+from genie_dg.results.figures import curve_data, plot_curves, write_csv
 
 OPTIMIZERS = {"SGD": (torch.optim.SGD, 0.1), "Adam": (torch.optim.Adam, 0.001)}
 OPTIMIZERS |= {"M-SVAG": (MSVAG, 0.1), "GENIE": (GENIE, 0.1)}

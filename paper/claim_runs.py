@@ -10,7 +10,7 @@ from typing import Any
 
 from genie_dg.bench.train import NotFinite
 from genie_dg.data.domains import DomainSet
-from genie_dg.results.select import Choice
+from genie_dg.results.select import SelectedRun
 from genie_dg.runs.config import RunConfig
 
 from .figure_setup import OptimizerSetup
@@ -88,7 +88,7 @@ class ClaimRuns:
     source: tuple[str, Path | None] = ("", None)
     workers: int = 1
     configs: dict[str, RunConfig] = field(default_factory=dict)
-    choices: dict[str, Choice] = field(default_factory=dict)
+    choices: dict[str, SelectedRun] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     at_edge: set[str] = field(default_factory=set)
     tables: dict[str, NumbersTable] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class ClaimRuns:
         test = tuple(k for k in range(count) if k != one) if one_source else (one,)
         return replace(setup.on(self.config), test_domains=test, trial_seed=seed, algorithm=algorithm)
 
-    def choice(self, config: RunConfig) -> Choice:
+    def choice(self, config: RunConfig) -> SelectedRun:
         """The record of a run that counts: that with the best validation on the sources."""
         run = config.run_id
         self.configs.setdefault(run, config)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from genie_dg.report.figures import COLOURS, Curve, CurveData, plot_curves
+from genie_dg.results.figures import COLOURS, Curve, CurveData, plot_curves
 
 from .figure_setup import panels, save
 from .logged import Logged, LoggedCurve

@@ -29,7 +29,7 @@ from genie_dg.diagnostics.per_sample import gradient_moments
 from genie_dg.diagnostics.preconditioners import preconditioner
 from genie_dg.optim.passes import Passes
 from genie_dg.plugins import MAIN
-from genie_dg.report.figures import CurveData, Record, curve_data, plot_curves
+from genie_dg.results.figures import CurveData, LogLine, curve_data, plot_curves
 from genie_dg.statistics import t_quantile
 
 from .fig_logged import AS_PLOTTED, curves_of, plot_logged_osgr
@@ -117,7 +117,7 @@ def osgr_data(setup: FigureSetup, size: Size) -> OsgrData:
     for optimizer in setup.optimizers:
         trials = []
         for trial in range(size.trials):
-            rows: list[Record] = []
+            rows: list[LogLine] = []
             config = replace(optimizer.on(c), trial_seed=trial)
             for step, parts in train_in_memory(config, training, setup.device):
                 if step:
@@ -142,7 +142,7 @@ def _measure(step: int, parts: Parts, pool: tuple[Tensor, ...], n: int, size: Si
     return numbers
 
 
-def windows(rows: Sequence[Record], window: int) -> list[Record]:
+def windows(rows: Sequence[LogLine], window: int) -> list[LogLine]:
     """One record for each whole window of steps: gains added up, the other numbers averaged.
 
     ``step`` is the middle: steps 1 to 50 are at 25. A number that no step of a window has is left out.
@@ -151,7 +151,7 @@ def windows(rows: Sequence[Record], window: int) -> list[Record]:
     >>> windows([*rows, {"step": 3, "a": 9.0, "gain_on_d": 1.0}], 2)
     [{'step': 1, 'a': 2.0, 'gain_on_d': 2.0}]
     """
-    found: list[Record] = []
+    found: list[LogLine] = []
     for k in range(int(rows[-1]["step"]) // window):
         some = [row for row in rows if k * window < row["step"] <= (k + 1) * window]
         names = dict.fromkeys(name for row in some for name in row if name != "step")
@@ -163,9 +163,9 @@ def windows(rows: Sequence[Record], window: int) -> list[Record]:
     return found
 
 
-def combine(trials: Sequence[Sequence[Record]]) -> list[Record]:
+def combine(trials: Sequence[Sequence[LogLine]]) -> list[LogLine]:
     """One record for each window of several trials, with all forms and their intervals over trials."""
-    records: list[Record] = []
+    records: list[LogLine] = []
     for rows in zip(*trials, strict=True):
         one: dict[str, float] = {"step": rows[0]["step"]}
         gains = pooled([row["gain_on_other"] for row in rows], [row["gain_on_d"] for row in rows])

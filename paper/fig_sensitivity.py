@@ -14,7 +14,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from genie_dg.report.figures import COLOURS, DASHES
+from genie_dg.results.figures import COLOURS, DASHES
 
 from .figure_setup import panels, save
 from .logged import committed

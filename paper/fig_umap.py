@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
 from genie_dg.bench.assemble import Parts
-from genie_dg.report.figures import COLOURS
+from genie_dg.results.figures import COLOURS
 
 from .figure_setup import FigureSetup, Table, figure_setup, panels, samples, save
 from .request import Request, Result, Scale

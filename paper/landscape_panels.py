@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
 
-from genie_dg.report.figures import COLOURS
+from genie_dg.results.figures import COLOURS
 
 from .figure_setup import panels, save
 

@@ -25,10 +25,11 @@ from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.results.frame import PER_RECORD_MEANS, load
-from genie_dg.results.select import Choice, cases, select
-from genie_dg.results.tables import Cell, average, cell_of, gather
+from genie_dg.results.select import SelectedRun, cases, select
+from genie_dg.results.tables import Cell, cell_of, gather, mean_cell
 from genie_dg.runs.config import RunConfig
-from genie_dg.runs.read import PER_RECORD, seconds
+from genie_dg.runs.decode import OF_RECORD
+from genie_dg.runs.read import seconds
 
 from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
 from .request import Request
@@ -46,7 +47,7 @@ def train_in_memory(config: RunConfig, data: DomainSet, device: str = "cpu") -> 
             yield step + 1, parts
 
 
-def train_and_select(config: RunConfig, data: DomainSet, runs: Path) -> Choice:
+def train_and_select(config: RunConfig, data: DomainSet, runs: Path) -> SelectedRun:
     """The record of a run that training-domain validation selects; the run is trained unless it is done."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateWarning)
@@ -165,7 +166,7 @@ def accuracies(frame: pl.DataFrame) -> dict[str, dict[Row, dict[str, Cell]]]:
     those that have runs.
     """
     choices = select(frame)
-    trials: dict[str, dict[Row, dict[str, dict[int, Choice]]]] = {}
+    trials: dict[str, dict[Row, dict[str, dict[int, SelectedRun]]]] = {}
     for case in cases(frame):
         tested = [case.domains[k] for k in case.test_domains]
         column = tested[0] if len(tested) == 1 else next(name for name in case.domains if name not in tested)
@@ -177,10 +178,10 @@ def accuracies(frame: pl.DataFrame) -> dict[str, dict[Row, dict[str, Cell]]]:
     }
 
 
-def _with_average(columns: dict[str, dict[int, Choice]]) -> dict[str, Cell]:
+def _with_average(columns: dict[str, dict[int, SelectedRun]]) -> dict[str, Cell]:
     """The cell of each column, and their mean; its error is that of the trials' means over all columns."""
     cells = {name: gather(sorted(trials), trials.__getitem__) for name, trials in columns.items()}
-    whole = average(list(cells.values()), "domain")
+    whole = mean_cell(list(cells.values()), "domain")
     trials = set.intersection(*(set(some) for some in columns.values()))
     if whole.mean is not None and all(len(some) == len(trials) > 1 for some in columns.values()):
         means = [fmean(some[trial].score for some in columns.values()) for trial in sorted(trials)]
@@ -193,7 +194,7 @@ def until(frame: pl.DataFrame, step: int) -> pl.DataFrame:
     count = pl.col("step").list.eval(pl.element() <= step).list.sum()
     by_domain = count * pl.col("domains").list.len()
     return frame.with_columns(
-        pl.col(*PER_RECORD, *PER_RECORD_MEANS).list.head(count),
+        pl.col(*OF_RECORD, *PER_RECORD_MEANS).list.head(count),
         pl.col("in_acc", "out_acc").list.head(by_domain),
     )
 

@@ -72,7 +72,7 @@ class Study:
     @property
     def pretrained(self) -> bool:
         """Whether training started from pretrained weights."""
-        return bool(self.frame["config"].str.contains('"pretrained": ?true').all())
+        return all(config.pretrained for config in self.frame["config"])
 
     @property
     def diverged(self) -> dict[str, int]:

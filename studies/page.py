@@ -24,15 +24,15 @@ import jinja2
 import polars as pl
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from genie_dg.report.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.compare import Comparison, Comparisons, compare_all
 from genie_dg.results.draws import Candidate
+from genie_dg.results.figures import COLOURS, DASHES, new_figure
 from genie_dg.results.frame import load
+from genie_dg.results.page_data import watch_curves
 from genie_dg.results.render import csv_text, markdown_table, percent, points, render
 from genie_dg.results.select import METHODS
 from genie_dg.results.sensitivity import Width, rate_of, width
 from genie_dg.results.tables import tables
-from genie_dg.runs.read import watched
 from paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
 
 HERE = Path(__file__).parent
@@ -192,16 +192,22 @@ def sensitivity_table(study: Study, widths: Mapping[str, Width]) -> str:
     return markdown_table(["row", "decades within a point", "95 % interval", "rate at the top"], lines)
 
 
+def numbers_of(frame: pl.DataFrame, run: str) -> dict[str, dict[int, float]]:
+    """What a run was watched for: by name the number of each step."""
+    (watch,) = frame.filter(pl.col("run") == run)["watch"]
+    return watch_curves(watch)
+
+
 def balance_table(study: Study, chosen: Mapping[str, Sequence[Candidate]]) -> str:
     """How evenly the chosen runs moved their weights between records: the mean Gini coefficient by step."""
     lines, steps = [], set[int]()
     by_row: dict[str, dict[int, list[float]]] = {}
     for row, runs in chosen.items():
         for c in runs:
-            for line in watched(c.folder):
-                if "update_gini" in line and line["step"]:
-                    by_row.setdefault(row, {}).setdefault(line["step"], []).append(line["update_gini"])
-                    steps.add(line["step"])
+            for step, value in numbers_of(study.frame, c.run).get("update_gini", {}).items():
+                if step:
+                    by_row.setdefault(row, {}).setdefault(step, []).append(value)
+                    steps.add(step)
     for row, values in by_row.items():
         means = [statistics.fmean(values[step]) if step in values else math.nan for step in sorted(steps)]
         lines.append([study.names[row], *(f"{mean:.3f}" for mean in means)])
@@ -277,10 +283,10 @@ def watched_curves(study: Study) -> Curves:
         return curves
     again = load(study.folder / "chosen").filter(pl.col("done"))
     for row in (row for row in study.complete if row in set(again["row"])):
-        for folder in again.filter(pl.col("row") == row)["folder"]:
-            lines = [line for line in watched(folder) if line["step"]]
+        for run in again.filter(pl.col("row") == row)["run"]:
+            numbers = numbers_of(again, run)
             for name in MEASURES:
-                values = {line["step"]: line[name] for line in lines if name in line}
+                values = {step: value for step, value in numbers.get(name, {}).items() if step}
                 if values:
                     curves[name].setdefault(row, []).append(values)
     return curves

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from genie_dg.cli.main import main
-from tests.corpus.corrections import CORRECTIONS, REPLACED, corrections_of, known_corrections
+from tests.corpus.corrections import CORRECTIONS, corrections_of, known_corrections
 from tests.corpus.replay import (
     ENVIRONMENT,
     PAGE,
@@ -31,7 +31,7 @@ from tests.corpus.replay import (
 )
 
 Case = dict[str, Any]
-CASES = [case for case in cases() if case["name"] not in REPLACED]
+CASES = cases()
 
 
 @pytest.fixture(scope="module")

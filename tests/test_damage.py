@@ -34,7 +34,7 @@ from genie_dg.data.registry import open_data
 from genie_dg.files import append_line, read_whole
 from genie_dg.results import frame as frames
 from genie_dg.runs.config import from_mapping
-from genie_dg.runs.folder import FAILURES
+from genie_dg.runs.outcome import OUTCOMES
 from genie_dg.runs.seal import digest
 
 from .corpus.domainbed import lines_of, write
@@ -186,7 +186,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
-        patch.setattr(frames, "INDEXED", 3)
+        patch.setattr(frames, "_INDEXED", 3)
         patch.chdir(whole)
         (whole / "small.toml").write_text(SWEEP)
         pictures(whole / "set", each=5)
@@ -197,7 +197,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         parts = assemble(config, open_data("digits"), RunOptions(device="cpu"))
         with pytest.raises(Stop):
             run_parts(parts, Path("stopped") / config.run_id, RunOptions(watch="updates"), stop)
-        append_line(Path("stopped") / config.run_id / FAILURES, {"attempt": 1, "reason": "stopped"})
+        append_line(Path("stopped") / config.run_id / OUTCOMES, {"ending": "stopped", "reason": "stopped"})
         for k in range(2):
             write(Path("domainbed"), lines_of(hparams=k), name=str(k))
         quietly(COMMANDS["table"])  # leaves its index
@@ -312,7 +312,7 @@ def test_the_cases_cover_every_file_and_every_damage(world: World) -> None:
             "records.jsonl",
             "timings.jsonl",
             "watch.jsonl",
-            "failures.jsonl",
+            "outcomes.jsonl",
             "done",
         ),
         *("lock", "model.pt", "swad.pt", "swad.json", "checkpoint.pt", "checkpoint-before.pt", "small.json"),

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.bench.train import NotFinite
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.toml_file import read_toml
-from genie_dg.runs.archive import NAME, pack
+from genie_dg.runs.archive import ARCHIVE, pack_runs
+from genie_dg.runs.outcome import Ending, Outcome, note_outcome
 from genie_dg.runs.seal import seal
 from paper.study import read_study, study_judgements
 
@@ -63,7 +63,7 @@ def small_study(
             _write_runs(folder / "runs", own, less, algorithm=algorithm)
     times = "optimizer,round,seconds\nadam,0,0.2\nadam,1,0.4\nadam,2,0.3\ngenie,0,0.33\n"
     (folder / "step_times.csv").write_text(times)
-    pack(folder / "runs", folder / NAME)
+    pack_runs(folder / "runs", folder / ARCHIVE)
     shutil.rmtree(folder / "runs")
     return folder
 
@@ -93,14 +93,9 @@ def _write_runs(
         )
         path = write(out, one)
         if ended:
-            fail(path, f"{NotFinite.__name__}: The loss of step 3 is nan.")
+            note_outcome(path, Outcome(Ending.diverged, "The loss of step 3 is nan.", "NotFinite"))
         else:
             seal(path)
-
-
-def fail(path: Path, *reasons: str) -> None:
-    lines = [json.dumps({"attempt": at, "reason": reason}) for at, reason in enumerate(reasons, 1)]
-    (path / "failures.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def watch_again(folder: Path) -> None:
@@ -114,7 +109,7 @@ def watch_again(folder: Path) -> None:
             (path / "watch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
             seal(path)
     (folder / "chosen").mkdir()
-    pack(folder / "again", folder / "chosen" / NAME)
+    pack_runs(folder / "again", folder / "chosen" / ARCHIVE)
     shutil.rmtree(folder / "again")
 
 

@@ -46,7 +46,8 @@ def standard_error(values: Iterable[float]) -> float:
     """
     values = list(values)
     centre = mean(values)
-    return math.sqrt(total((value - centre) ** 2 for value in values)) / len(values)
+    variance = total((value - centre) ** 2 for value in values) / len(values)
+    return math.sqrt(variance) / math.sqrt(len(values))
 
 
 @functools.lru_cache(maxsize=256)

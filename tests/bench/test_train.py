@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
@@ -279,7 +280,7 @@ def test_what_is_evaluated_changes_nothing_that_is_measured(digits: DomainSet, t
         assert None not in whole.in_acc
         for k, (mine, theirs) in enumerate(zip(some.in_acc, whole.in_acc, strict=True)):
             assert mine == (theirs if k in BASE.test_domains else None)
-        assert replace(some, in_acc=whole.in_acc) == whole
+        assert structs.replace(some, in_acc=whole.in_acc) == whole
     ours, theirs_too = weights(tmp_path / "used"), weights(tmp_path / "all")
     assert all(torch.equal(tensor, theirs_too[key]) for key, tensor in ours.items())
     frames = [load(tmp_path / name) for name in ("used", "all")]

@@ -2,6 +2,6 @@
 
 ``runs.tar.gz`` holds folders of runs, whole and damaged, and trees in DomainBed's format. ``expected`` holds
 the exit codes and the output of commands that read them. `tests.test_corpus` asks the same again; deliberate
-differences are listed in `corrections`. `make` says how all of it came to be, and `training` prints digests of
-runs, by which one sees whether training itself has changed.
+differences are listed in `corrections`. `training` prints digests of runs, by which one sees whether training
+itself has changed. The runs were made once, with the code before the rebuild (commit 26aa359).
 """

@@ -69,6 +69,16 @@ STATUS: list[Correction] = [
     (re.compile(r"(digits .* without )\[([\d, ]+)\] trial (\d+) draw (\d+)"), left_out, NAMED)
 ]
 
+WATCHED = (
+    "curves beside accuracies and losses come from watch.jsonl alone, which is where measurements are kept"
+)
+FURTHER: list[Correction] = [
+    (re.compile(r', \{"data": "[^"]*", "name": "(?:own number|before)"[^}]*\}'), "", WATCHED)
+]
+
+LAST_ATTEMPT = "a run that is not complete says how its last attempt ended"
+ATTEMPTS: list[Correction] = [(re.compile(r'(NotFinite: [^"]*?) / NotFinite: [^"]*"'), r'\1"', LAST_ATTEMPT)]
+
 CORRECTIONS: dict[str, list[Correction]] = {
     **dict.fromkeys(
         (
@@ -127,7 +137,7 @@ CORRECTIONS: dict[str, list[Correction]] = {
         (re.compile(r"^(broken: .*; about )\d( .*)$", re.M), r"\g<1>1\2, from the timings of 23 runs", PACE),
     ],
     "status broken*#stderr": [
-        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/failures.jsonl is torn.\n", TOLD),
+        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/outcomes.jsonl is torn.\n", TOLD),
     ],
     "status pairs all#stdout": [
         *STATUS,
@@ -141,21 +151,11 @@ CORRECTIONS: dict[str, list[Correction]] = {
             TWO_DEMOS,
         ),
     ],
+    **dict.fromkeys(("report names#numbers", "report *broken*#numbers"), FURTHER),
+    "report *broken*#tables": ATTEMPTS,
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],
     "report two-protocols#*": [(LAST, "oracle selection (best or last checkpoint, by protocol)", BEST)],
 }
-
-
-REPLACED = {
-    "sweep both again": "coloured-digits are small pictures, so the sweep has other runs than the corpus",
-    "sweep own-protocol again": "the protocol's oracle rule is part of its runs, which are therefore others",
-    **dict.fromkeys(
-        ("sweep domainbed again", "sweep genie-paper again", "sweep swad again"),
-        "small pictures have no dropout, although one is drawn, so the sweep has other runs than the corpus",
-    ),
-    "train swad again": "the last line names the record of the averaged weights, as tables do",
-}
-"""Cases whose answer is a different one now, and why; they are not asked again."""
 
 
 def known_corrections(name: str, text: str) -> str:

@@ -16,7 +16,7 @@ ARCHIVE, EXPECTED = HERE / "runs.tar.gz", HERE / "expected"
 PAGE = "page.html"
 """Where the cases of ``report`` write."""
 
-UNTOLD = ("lock", "report.html")
+UNTOLD = ("lock", "report.html", "launch.json")
 
 ENVIRONMENT = {"COLUMNS": "400", "OMP_NUM_THREADS": "1"}
 """Of every command: no line is broken, and no two threads share a sum."""
@@ -81,8 +81,9 @@ def bring(argv: Sequence[str], source: Path, target: Path) -> None:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """The files below a folder with their text, without locks, pages and digests, which came later."""
+    """The files below a folder with their text, without locks, pages, digests and what was launched."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNTOLD)
+    files = [path for path in files if path.parent.name != "sweeps" or path.suffix != ".toml"]
     texts = {path: "" if path.name == "done" else path.read_text("utf-8", "replace") for path in files}
     texts = {path: re.sub(r'^ "digest": "\w+",\n', "", text, flags=re.M) for path, text in texts.items()}
     return {path.relative_to(folder).as_posix(): plain(text) for path, text in texts.items()}

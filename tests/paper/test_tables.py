@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.status import remember
@@ -182,7 +182,7 @@ def test_ablation_runs_and_goes_on_for_nothing(out: Path) -> None:
     names = {line["row"] for line in measured(result)}
     assert "none" in names
     assert {"precondition", "precondition+noise", "precondition+mask", "precondition+noise+mask"} <= names
-    settings = [json.loads(config)["optimizer_settings"] for config in load(out / "runs")["config"]]
+    settings = [config.optimizer_settings for config in load(out / "runs")["config"]]
     assert sum(s.get("precondition") is False for s in settings) == 2
     assert sum(s.get("noise") is False and s.get("dropout") == 0.0 for s in settings) == 4
     before = {path: os.stat(path).st_mtime_ns for path in (out / "runs").glob("*/records.jsonl")}
@@ -198,7 +198,7 @@ def test_a_miniature_is_not_shown_as_the_paper(out: Path) -> None:
 def test_runs_of_the_paper_are_shown_beside_it(out: Path, tmp_path: Path) -> None:
     smoke("ablation", out)
     frame = load(out / "runs")
-    source = from_mapping(json.loads(frame.filter(pl.col("optimizer") == "adam")["config"][0]))
+    source = from_mapping(structs.asdict(frame.filter(pl.col("optimizer") == "adam")["config"][0]))
     configs = []
     for k in range(4):
         config = replace(source, dataset="PACS", test_domains=(k,), backbone="resnet50", protocol="genie-paper")

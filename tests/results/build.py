@@ -14,6 +14,7 @@ import polars as pl
 
 from genie_dg.results.frame import load
 from genie_dg.runs.config import RunConfig, canonical
+from genie_dg.runs.outcome import Ending, Outcome, note_outcome
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 
@@ -26,7 +27,7 @@ class Run:
     domains: tuple[str, ...]
     records: tuple[dict[str, Any], ...]
     done: bool = True
-    failures: tuple[str, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     averaged: dict[str, Any] | None = None
 
     @property
@@ -52,13 +53,21 @@ def run(
     *,
     domains: Sequence[str] = PACS,
     done: bool = True,
-    failures: Sequence[str] = (),
+    outcomes: Sequence[Outcome] = (),
     averaged: dict[str, Any] | None = None,
     **more: Any,
 ) -> Run:
     """A run; ``more`` are fields of its configuration."""
     what = config(test, trial, draw, **more)
-    return Run(what, tuple(domains), tuple(records), done, tuple(failures), averaged)
+    return Run(what, tuple(domains), tuple(records), done, tuple(outcomes), averaged)
+
+
+def failed(*reasons: str) -> tuple[Outcome, ...]:
+    """Attempts that failed."""
+    return tuple(Outcome(Ending.failed, reason, attempt=k) for k, reason in enumerate(reasons, 1))
+
+
+DIVERGED = Outcome(Ending.diverged, "The loss of step 9 is nan.", "NotFinite")
 
 
 def lines(records: Sequence[dict[str, Any]]) -> str:
@@ -74,9 +83,8 @@ def write(folder: Path, one: Run, text: str | None = None) -> Path:
     (path / "records.jsonl").write_text(lines(one.records) if text is None else text)
     if one.done:
         (path / "done").touch()
-    if one.failures:
-        reasons = [{"attempt": k, "reason": reason} for k, reason in enumerate(one.failures)]
-        (path / "failures.jsonl").write_text(lines(reasons))
+    for outcome in one.outcomes:
+        note_outcome(path, outcome)
     if one.averaged is not None:
         (path / "swad.json").write_text(json.dumps({**one.averaged, "swad": True}))
     return path
@@ -98,3 +106,9 @@ def random_run(random: np.random.Generator, test: Sequence[int], count: int = 4,
         for step in range(int(random.integers(1, 6)))
     ]
     return run(test, records, domains=domains, **more)
+
+
+def same_frames(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """All columns alike; polars does not compare objects."""
+    plain = one.drop("config").equals(other.drop("config"))
+    return plain and one["config"].to_list() == other["config"].to_list()

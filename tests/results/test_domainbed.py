@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.optim.registry import OPTIMIZERS
-from genie_dg.results.domainbed import DOMAINS, SETTINGS, import_domainbed
+from genie_dg.results.domainbed import ALGORITHM_SETTINGS, DOMAINBED_DOMAINS, import_domainbed
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.tables import tables
@@ -60,7 +61,7 @@ def only(path: Path) -> dict[str, Any]:
 
 
 def config_of(row: dict[str, Any]) -> RunConfig:
-    return from_mapping(json.loads(row["config"]))
+    return from_mapping(structs.asdict(row["config"]))
 
 
 def records_of(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -101,7 +102,7 @@ def test_what_a_run_becomes(tmp_path: Path) -> None:
     assert (config.steps, config.checkpoint_every, config.trial_seed, config.hparams_seed) == (301, 300, 1, 4)
     assert (config.protocol, config.eval_augment, config.pretrained) == ("domainbed", "train", True)
     assert found["run"] == config.run_id == Path(found["folder"]).name
-    assert (tuple(found["domains"]), found["done"]) == (DOMAINS["VLCS"], True)
+    assert (tuple(found["domains"]), found["done"]) == (DOMAINBED_DOMAINS["VLCS"], True)
     meta = json.loads((Path(found["folder"]) / "meta.json").read_text())
     assert meta["hparams"] == {**HPARAMS, **hparams}
     assert meta["args"] == args
@@ -125,12 +126,12 @@ def test_adversarial_runs_take_the_rate_of_the_generator(tmp_path: Path) -> None
 
 
 def test_every_name_is_one_of_ours() -> None:
-    for algorithm, names in SETTINGS.items():
+    for algorithm, names in ALGORITHM_SETTINGS.items():
         assert {setting_name(name) for name in names} <= set(ALGORITHMS[algorithm].space), algorithm
         assert ALGORITHMS[algorithm].name == algorithm
     assert {"lr", "weight_decay"} <= set(OPTIMIZERS["adam"].space)
     for name, row in PUBLISHED.items():
-        assert DOMAINS[name] == row.domains
+        assert DOMAINBED_DOMAINS[name] == row.domains
 
 
 @pytest.mark.parametrize(

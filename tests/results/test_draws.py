@@ -15,7 +15,7 @@ from genie_dg.results.frame import load
 from genie_dg.results.select import select
 from genie_dg.runs.config import canonical
 
-from .build import Run, frame_of, record, run, write
+from .build import Run, config, frame_of, record, run, write
 
 ADAM = "ERM + adam"
 
@@ -113,8 +113,8 @@ def test_of_equal_validations_the_largest_draw_is_selected() -> None:
 
 
 def test_runs_of_one_seed_are_draws_each_unless_they_are_repeats() -> None:
-    one = made(ADAM, [0.5], science="x")
-    by_hand = group([*one, *made(ADAM, [0.6], science="y", validation=0.3)])
+    one = made(ADAM, [0.5], config=config([0], dataset="x"))
+    by_hand = group([*one, *made(ADAM, [0.6], config=config([0], dataset="y"), validation=0.3)])
     assert [c.test for c in by_hand[ADAM]["digits", (0,), 0]] == [0.5, 0.6]
-    repeated = group([*one, *made(ADAM, [0.6], science="x", validation=0.3)])
+    repeated = group([*one, *made(ADAM, [0.6], config=config([0], dataset="x"), validation=0.3)])
     assert [c.test for c in repeated[ADAM]["digits", (0,), 0]] == [0.5]

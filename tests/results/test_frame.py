@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie_dg import results
 from genie_dg.check import InputError
 from genie_dg.results import frame as frame_module
-from genie_dg.results.frame import COLUMNS, INDEX, load, records, with_rows
+from genie_dg.results.frame import COLUMNS, load, records, with_rows
+from genie_dg.results.index import INDEX, read_index
 from genie_dg.runs.config import canonical
 from genie_dg.runs.record import record_from
 
-from .build import PACS, Run, config, frame_of, lines, record, run, write
+from .build import DIVERGED, PACS, Run, config, failed, frame_of, lines, record, run, same_frames, write
 
 GOOD = record(0, [0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8])
 LATER = record(100, [0.2, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 1.0])
@@ -48,11 +48,15 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     assert problems == []
     assert frame.schema == pl.Schema({name: dtype for name, (dtype, _) in COLUMNS.items()})
     assert math.isnan(row["loss"].pop())
+    assert {name: getattr(row["config"], name) for name in one.config.__dict__} == one.config.__dict__
+    del row["config"]
+    assert row.pop("written") == int((folder / "done").stat().st_mtime)
     assert row == {
         "run": one.run_id,
         "folder": str(folder),
         "done": True,
-        "failures": [],
+        "outcome": "finished",
+        "reason": "",
         "dataset": "PACS",
         "domains": list(PACS),
         "algorithm": "ERM",
@@ -66,7 +70,9 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
         "steps": 7,
         "swad": False,
         "averaged": False,
-        "config": canonical(one.config),
+        "versions": [{"name": "torch", "value": "2"}],
+        "command": [],
+        "sweeps": [],
         "step": [0, 100],
         "epoch": [0.0, 10.0],
         "loss": [1.0],
@@ -76,14 +82,11 @@ def test_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
         "validation": [(0.5 + 0.7 + 0.8) / 3, (0.5 + 0.7 + 1.0) / 3],
         "test": [0.2, 0.2],
         "test_validation": [0.6, 0.6],
+        "timed_step": [],
+        "seconds": [],
+        "watch": [],
         "row": "ERM + adam",
     }
-
-
-def test_the_package_offers_both_forms(tmp_path: Path) -> None:
-    write(tmp_path, run([1], [GOOD]))
-    assert results.records(results.load(tmp_path)).height == 1
-    assert set(results.__all__) == {"load", "records"}
 
 
 def test_the_average_of_swad_is_the_last_record(tmp_path: Path) -> None:
@@ -95,10 +98,41 @@ def test_the_average_of_swad_is_the_last_record(tmp_path: Path) -> None:
     assert records(load(tmp_path))["averaged"].to_list() == [False, False, True]
 
 
-def test_an_unfinished_run_says_why(tmp_path: Path) -> None:
-    write(tmp_path, run([1], [GOOD], done=False, failures=["it rained", "it snowed"]))
+def test_the_last_attempt_says_how_a_run_ended(tmp_path: Path) -> None:
+    some = failed("it rained", "it snowed")
+    for trial, outcomes in enumerate(((), some, (*some, DIVERGED), (DIVERGED, *some))):
+        write(tmp_path, run([1], [GOOD], trial, done=False, outcomes=outcomes))
+    write(tmp_path, run([1], [GOOD], 4, outcomes=some))  # and done since
     frame, problems = loaded(tmp_path)
-    assert (only(frame)["done"], only(frame)["failures"], problems) == (False, ["it rained", "it snowed"], [])
+    assert problems == []
+    assert frame.sort("trial").select("done", "outcome", "reason").rows() == [
+        (False, None, ""),
+        (False, "failed", "it snowed"),
+        (False, "diverged", "NotFinite: The loss of step 9 is nan."),
+        (False, "failed", "it snowed"),
+        (True, "finished", ""),
+    ]
+
+
+def test_times_watch_and_launch_are_read_once(tmp_path: Path) -> None:
+    """Nobody opens the folder of a run after it."""
+    one = run([1], [GOOD, LATER])
+    folder = write(tmp_path, one)
+    (folder / "timings.jsonl").write_text(lines([{"step": 0, "seconds": 1}, {"step": 9, "seconds": 2.5}]))
+    watch = [{"step": 0, "gsnr": 0.5, "heat": [1, 2.5], "note": "x"}, {"step": 0, "gsnr": 0.75}, {"x": 4}]
+    (folder / "watch.jsonl").write_text(lines(watch) + '{"step": 7, "to')
+    (folder / "launch.json").write_text('{"command": ["train", "digits"]}')
+    (tmp_path / "sweeps").mkdir()
+    for name, text in {"a.json": "{}", "a.toml": 'name = "a"', "a.protocol.toml": "steps = 3"}.items():
+        (tmp_path / "sweeps" / name).write_text(text)
+    frame, problems = loaded(tmp_path)
+    shutil.rmtree(tmp_path)
+    row = only(frame)
+    assert problems == []
+    assert (row["timed_step"], row["seconds"]) == ([0, 9], [1.0, 2.5])
+    assert row["watch"] == [{"step": 0, "name": "gsnr", "values": [0.75]}]  # the step was done twice
+    assert row["command"] == ["train", "digits"]
+    assert row["sweeps"] == [{"name": "a", "toml": 'name = "a"', "protocol": "steps = 3"}]
 
 
 def test_problems_are_warnings_unless_a_list_is_given(tmp_path: Path) -> None:
@@ -151,9 +185,9 @@ def test_a_broken_record_loses_only_itself(tmp_path: Path, kind: str) -> None:
     assert len(problems[0]) < 400
 
 
-def test_records_may_lack_losses_and_be_large(tmp_path: Path) -> None:
-    bare = {key: GOOD[key] for key in ("step", "in_acc", "out_acc")}
-    write(tmp_path, run([0], []), json.dumps(bare) + "\n" + json.dumps({**LATER, "loss": 1e307}))
+def test_losses_may_be_missing_and_large(tmp_path: Path) -> None:
+    none = {**GOOD, "epoch": None, "loss": None, "validation_loss": None}
+    write(tmp_path, run([0], []), lines([none, {**LATER, "loss": 1e307}]))
     frame, problems = loaded(tmp_path)
     row = only(frame)
     assert problems == []
@@ -230,14 +264,14 @@ def test_a_missing_or_broken_swad_file_is_reported(tmp_path: Path) -> None:
         assert not only(frame)["averaged"]
 
 
-def test_broken_failures_are_reported(tmp_path: Path) -> None:
-    folder = write(tmp_path, run([0], [GOOD], done=False, failures=["first"]))
-    with (folder / "failures.jsonl").open("a") as file:
-        file.write('nothing\n{"reason": "second"}\n{}\n')
+def test_broken_files_beside_the_records_are_reported(tmp_path: Path) -> None:
+    folder = write(tmp_path, run([0], [GOOD], done=False, outcomes=failed("first")))
+    with (folder / "outcomes.jsonl").open("a") as file:
+        file.write('nothing\n{"ending": "lost"}\n')
+    (folder / "launch.json").write_text('{"command": "train"}')
     frame, problems = loaded(tmp_path)
-    assert only(frame)["failures"] == ["first", "second", "no reason given"]
-    assert len(problems) == 1
-    assert "failures.jsonl" in problems[0]
+    assert (only(frame)["outcome"], only(frame)["reason"], only(frame)["command"]) == ("failed", "first", [])
+    assert ["outcomes.jsonl" in problem for problem in problems] == [True, True]
 
 
 def test_other_folders(tmp_path: Path) -> None:
@@ -253,15 +287,6 @@ def test_other_folders(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="cannot be read"):
         load(tmp_path / "file.txt")
-
-
-def test_a_directory_in_the_place_of_a_file_is_reported(tmp_path: Path) -> None:
-    folder = write(tmp_path, run([0], [GOOD]))
-    (folder / "records.jsonl").unlink()
-    (folder / "records.jsonl").mkdir()
-    frame, problems = loaded(tmp_path)
-    assert only(frame)["step"] == []
-    assert "counts as missing" in problems[0]
 
 
 def test_several_folders_one_run_and_copies(tmp_path: Path) -> None:
@@ -313,22 +338,6 @@ def test_rows_are_named_by_what_tells_them_apart() -> None:
     ]
     part = frame_of([first, deep]).filter(optimizer="genie")
     assert with_rows(part)["row"].to_list() == ["ERM + genie"]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "oracle", "rule"),
-    [
-        ("domainbed", "", "last"),
-        ("domainbed/changed", "", "last"),
-        ("genie-paper", "", "best"),
-        ("genie-paper/changed", "", "best"),
-        ("genie-paper-like", "", "last"),
-        ("mine", "best", "best"),
-        ("genie-paper/changed", "last", "last"),
-    ],
-)
-def test_the_oracles_rule_of_a_run(protocol: str, oracle: str, rule: str) -> None:
-    assert only(frame_of([run([0], [GOOD], protocol=protocol, oracle=oracle)]))["oracle"] == rule
 
 
 # The tidy form
@@ -400,12 +409,12 @@ def test_the_means_are_those_of_the_records(runs: list[Run]) -> None:
 @pytest.fixture
 def indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Runs of two sizes, one of them with SWAD, one unfinished, and a folder that is not a run."""
-    monkeypatch.setattr(frame_module, "INDEXED", 2)
+    monkeypatch.setattr(frame_module, "_INDEXED", 2)
     for trial in range(3):
         write(tmp_path, run([1], [GOOD, LATER], trial))
     write(tmp_path, run([0], [record(0, [0.1, 0.2], [0.3, 0.4])], domains=("a", "b"), dataset="two"))
     write(tmp_path, run([1], [GOOD], swad=True, averaged=LATER))
-    write(tmp_path, run([1], [GOOD], 7, done=False, failures=["stopped"]))
+    write(tmp_path, run([1], [GOOD], 7, done=False, outcomes=failed("stopped")))
     (tmp_path / "sweeps").mkdir()
     return tmp_path
 
@@ -438,10 +447,10 @@ def test_the_second_read_is_equal_and_opens_no_file(indexed: Path, monkeypatch: 
     stored = (indexed / INDEX).read_bytes()
     names = opened(monkeypatch)
     for folder in (indexed, f"{indexed}/"):
-        assert load(folder).equals(first)
+        assert same_frames(load(folder), first)
     assert set(names) == {"sweeps", *first.filter(~pl.col("done"))["folder"].str.split("/").list.last()}
     assert (indexed / INDEX).read_bytes() == stored
-    assert first.equals(fresh(indexed))
+    assert same_frames(first, fresh(indexed))
 
 
 def test_few_runs_have_no_index(tmp_path: Path) -> None:
@@ -456,7 +465,7 @@ def test_a_folder_of_runs_may_move(indexed: Path, monkeypatch: pytest.MonkeyPatc
     names = opened(monkeypatch)
     again, _ = loaded(moved)
     assert len(names) == 2
-    assert again.drop("folder").equals(first.drop("folder"))
+    assert same_frames(again.drop("folder"), first.drop("folder"))
     assert all(Path(path).is_dir() for path in again["folder"])
 
 
@@ -494,19 +503,11 @@ def test_a_change_in_a_run_is_seen(indexed: Path, change: Any) -> None:
     before, _ = loaded(indexed)
     change(indexed / run([1], [], 1).run_id)
     after, problems = loaded(indexed)
-    assert not after.equals(before)
-    assert after.equals(fresh(indexed))
+    assert not same_frames(after, before)
+    assert same_frames(after, fresh(indexed))
     again, as_before = loaded(indexed)
-    assert again.equals(after)
+    assert same_frames(again, after)
     assert as_before == problems
-
-
-def test_the_average_of_swad_may_change(indexed: Path) -> None:
-    loaded(indexed)
-    folder = indexed / run([1], [], swad=True).run_id
-    (folder / "new").write_text(json.dumps({**LATER, "step": 55}))
-    (folder / "new").replace(folder / "swad.json")
-    assert loaded(indexed)[0].filter(swad=True)["step"].to_list() == [[0, 55]]
 
 
 def test_runs_are_added_and_finished(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,9 +517,9 @@ def test_runs_are_added_and_finished(indexed: Path, monkeypatch: pytest.MonkeyPa
     names = opened(monkeypatch)
     after, _ = loaded(indexed)
     assert sorted(names) == sorted(["sweeps", run([2], [], 9).run_id, run([1], [], 7).run_id])
-    assert after.equals(fresh(indexed))
+    assert same_frames(after, fresh(indexed))
     names.clear()
-    assert loaded(indexed)[0].equals(after)
+    assert same_frames(loaded(indexed)[0], after)
     assert names == ["sweeps"]
 
 
@@ -531,7 +532,7 @@ def test_what_is_broken_is_reported_every_time(indexed: Path) -> None:
     assert len(problems) == 3
     for _ in range(2):
         again, same = loaded(indexed)
-        assert again.equals(first)
+        assert same_frames(again, first)
         assert same == problems
 
 
@@ -542,18 +543,16 @@ def test_a_damaged_index_is_ignored(indexed: Path) -> None:
     flipped = [stored[:at] + bytes([stored[at] ^ 4]) + stored[at + 1 :] for at in range(0, len(stored), 701)]
     for damaged in (b"", b"xyz", stored[:half], stored[:-1], stored + b"x", bytes(len(stored)), *flipped):
         (indexed / INDEX).write_bytes(damaged)
-        assert loaded(indexed)[0].equals(first)
+        assert same_frames(loaded(indexed)[0], first)
         assert (indexed / INDEX).read_bytes() == stored  # written anew
 
 
-def test_an_index_of_other_columns_is_ignored(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_other_columns_is_ignored(indexed: Path) -> None:
     first, _ = loaded(indexed)
     stored = (indexed / INDEX).read_bytes()
-    older = {name: kind for name, kind in COLUMNS.items() if name != "oracle"}
-    with monkeypatch.context() as patch:
-        patch.setattr(frame_module, "COLUMNS", older)
-        assert frame_module._read_index(str(indexed), 2**26) is None
-    assert loaded(indexed)[0].equals(first)
+    older = pl.Schema({name: dtype for name, (dtype, _) in COLUMNS.items() if name != "oracle"})
+    assert read_index(str(indexed), 6, older) is None
+    assert same_frames(loaded(indexed)[0], first)
     assert (indexed / INDEX).read_bytes() == stored
 
 
@@ -562,12 +561,4 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(indexed: Path) -> 
     first, problems = loaded(indexed)
     assert (len(first), problems) == (6, [])
     assert not (indexed / INDEX).exists()
-    assert loaded(indexed)[0].equals(first)
-
-
-def test_an_index_in_the_way_is_no_matter(indexed: Path) -> None:
-    (indexed / INDEX).mkdir()
-    first, _ = loaded(indexed)
-    assert len(first) == 6
-    assert loaded(indexed)[0].equals(first)
-    assert not list(indexed.glob("*.part"))
+    assert same_frames(loaded(indexed)[0], first)

@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 
 from genie_dg.results.compare import Comparisons, compare_all
-from genie_dg.results.frame import ResultsError
 from genie_dg.results.render import (
-    COLUMNS,
+    cell_text,
     csv_text,
     escape_latex,
     escape_markdown,
     markdown_table,
-    number,
     percent,
     points,
     render,
     render_comparisons,
 )
-from genie_dg.results.tables import Cell, span, tables
+from genie_dg.results.tables import Cell, count_range, tables
 
 from .build import Run, frame_of, record, run
 from .test_tables import THREE, by_kind, whole
@@ -71,35 +69,10 @@ def test_csv_has_a_line_for_each_cell() -> None:
     assert (missing["accuracy"], missing["standard_error"], missing["note"]) == ("", "", "trial 2: no run")
 
 
-def test_a_csv_of_no_tables_has_its_head_only() -> None:
-    assert render([], "csv") == ",".join(COLUMNS) + "\n"
-    assert render([]) == ""
-
-
-def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(
-        ResultsError, match=r"^got format='cvs'; expected md, tex or csv; did you mean 'csv'\?$"
-    ):
-        render([], "cvs")
-
-
-def test_single_sources_have_a_column_for_the_source() -> None:
-    runs = [
-        run([k for k in range(3) if k != source], [record(0, [0.5] * 3, [0.5] * 3)], domains=("a", "b", "c"))
-        for source in range(3)
-    ]
-    _, matrix = tables(frame_of(runs))
-    assert r"algorithm & optimizer & source & a & b & c \\" in render([matrix], "tex")
-    assert "ERM & adam & a & - & 50.0" in render([matrix], "tex")
-    rows = list(csv.DictReader(io.StringIO(render([matrix], "csv"))))
-    pairs = [(a, b) for a, b in product("abc", repeat=2) if a != b]
-    assert [(row["source"], row["column"]) for row in rows] == pairs
-
-
 def test_small_pieces() -> None:
     cells = Cell(0.2, 0.047), Cell(0.2), Cell(), Cell(blank=True)
-    assert [number(cell) for cell in cells] == ["20.0 +/- 4.7", "20.0", "X", "-"]
-    assert [span(x) for x in ([], [2], [2, 2], [5, 2])] == ["-", "2", "2", "2-5"]
+    assert [cell_text(cell) for cell in cells] == ["20.0 +/- 4.7", "20.0", "X", "-"]
+    assert [count_range(x) for x in ([], [2], [2, 2], [5, 2])] == ["-", "2", "2", "2-5"]
     assert [points(x) for x in (0.1, -0.1, 0.0, -1e-9)] == ["+10.00", "-10.00", "+0.00", "+0.00"]
     assert [percent(x) for x in (None, 0.1234)] == ["-", "12.3"]
     assert csv_text(["a", "b"], [[None, float("nan")], ["x,y", 0.1]]) == 'a,b\n,\n"x,y",0.1\n'
@@ -183,25 +156,7 @@ def test_what_cannot_be_computed_is_empty_or_a_dash() -> None:
     assert of["note", GENIE, "note"].startswith("No interval can be computed from one trial")
 
 
-def test_several_data_sets_have_a_line_each_and_one_for_all() -> None:
-    more = [one(0.5, "adam", dataset="shapes"), one(0.2, "genie", dataset="shapes")]
-    text = render_comparisons(compared(two_by_two() + more))
-    assert cells(text, "digits")[3] == "+15.00"
-    assert cells(text, "shapes")[3:5] == ["-30.00", "-"]
-    assert cells(text, "all")[3] == "+0.00"
-    assert "Note: No interval can be computed from one trial" in text
-    later = (("genie", 0), ("adam", 0), ("genie", 1))
-    more += [one(0.5, optimizer, 1, draw, dataset="shapes") for optimizer, draw in later]
-    text = render_comparisons(compared(two_by_two() + more))
-    assert text.count("Note: The budgets differ") == 1  # not again for the data set
-
-
 def test_no_split_of_all_rows_leaves_out_the_best_of_k() -> None:
     text = render_comparisons(compared([*two_by_two(), one(0.9, "sgd", 7)]))
     assert "Note: no split is shared by all rows, so there is no table of the best of k draws." in text
     assert "k = 1" not in text
-
-
-def test_comparisons_have_two_formats() -> None:
-    with pytest.raises(ResultsError, match=r"^got format='tex'; expected md or csv"):
-        render_comparisons(compared(two_by_two()), "tex")

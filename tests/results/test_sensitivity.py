@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -10,15 +9,17 @@ import pytest
 
 from genie_dg.results.draws import Candidate
 from genie_dg.results.sensitivity import rate_of, width
-from genie_dg.results.stats import Split
+from genie_dg.results.stats import SplitKey
+
+from .build import config
 
 
 def draw(trial: int, number: int, lr: object, test: float) -> Candidate:
-    science = json.dumps({"optimizer_settings": {"lr": lr}})
-    return Candidate("ERM + adam", "d", (trial % 2,), trial, number, 0.5, test, science=science)
+    what = config([0], optimizer_settings={"lr": lr})
+    return Candidate("ERM + adam", "d", (trial % 2,), trial, number, 0.5, test, config=what)
 
 
-def splits_of(points: dict[int, list[tuple[float, float]]]) -> dict[Split, list[Candidate]]:
+def splits_of(points: dict[int, list[tuple[float, float]]]) -> dict[SplitKey, list[Candidate]]:
     """By trial, (log10 of the rate, accuracy)."""
     return {
         ("d", (trial % 2,), trial): [draw(trial, k, 10**x, y) for k, (x, y) in enumerate(some)]

@@ -11,8 +11,8 @@ import pytest
 
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
-from genie_dg.results.select import Choice
-from genie_dg.results.tables import Cell, Row, Table, average, cell_of, check_protocols, gather, tables
+from genie_dg.results.select import SelectedRun
+from genie_dg.results.tables import Cell, Table, cell_of, check_protocols, gather, mean_cell, tables
 
 from .build import PACS, Run, frame_of, lines, record, run, write
 
@@ -50,11 +50,13 @@ def test_the_error_is_the_population_deviation_over_the_root_of_the_trials() -> 
 
 
 def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
-    choices = {k: Choice("r", scores=(k / 10, 0.5), draws=k + 1, note="one late" * (k == 1)) for k in range(3)}
+    choices = {
+        k: SelectedRun("r", scores=(k / 10, 0.5), draws=k + 1, note="one late" * (k == 1)) for k in range(3)
+    }
     cell = gather((0, 2), choices.__getitem__)
     assert (cell.mean, cell.trials, cell.draws, cell.note) == (pytest.approx(0.3), 2, (1, 3), "")
     assert gather((0, 1), choices.__getitem__).note == "trial 1: one late"
-    choices[2] = Choice("r", missing="no run")
+    choices[2] = SelectedRun("r", missing="no run")
     assert gather((0, 1, 2), choices.__getitem__) == Cell(trials=2, note="trial 2: no run")
     assert gather((2,), choices.__getitem__) == Cell(note="no run")
     assert gather((), choices.__getitem__) == Cell(note="no run")
@@ -62,8 +64,8 @@ def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
 
 def test_an_average_has_no_error_and_needs_all() -> None:
     cells = [Cell(0.25, 0.1, 3, (1, 20)), Cell(0.75, 0.1, 2, (5, 7))]
-    assert average(cells, "set") == Cell(0.5, None, 2, (1, 20))
-    assert average([*cells, Cell()], "set") == Cell(note="an average needs every set")
+    assert mean_cell(cells, "set") == Cell(0.5, None, 2, (1, 20))
+    assert mean_cell([*cells, Cell()], "set") == Cell(note="an average needs every set")
 
 
 def test_a_table_by_domain() -> None:
@@ -133,38 +135,6 @@ def test_a_row_without_runs_of_a_data_set_is_missing_there_only() -> None:
     assert lines["ERM"][1].note == "no run"
 
 
-def test_draws_are_counted() -> None:
-    runs = whole(THREE) + [flat(0, 0.9, trial, draw=1) for trial in range(3)]
-    text = render([by_kind(runs, "domains")])
-    assert numbers(text)[-1] == "1-2"
-    assert numbers(text)[2] == "90.0 +/- 0.0"  # at a tie the largest seed
-
-
-def test_backbones_get_a_column_when_there_are_several() -> None:
-    one = whole(THREE)
-    assert "backbone" not in render(tables(frame_of(one)))
-    text = render([by_kind([*one, *whole(THREE, backbone="cnn")], "domains")])
-    assert [row.split("|")[3].strip() for row in text.splitlines() if row.startswith("| ERM")] == [
-        "cnn",
-        "resnet50",
-    ]
-
-
-def test_swad_and_optimizers_are_rows() -> None:
-    swad = [
-        run([k], [record(0, [0.1] * 4, [0.5] * 4)], swad=True, averaged=record(0, [0.8] * 4, [0.1] * 4))
-        for k in range(4)
-    ]
-    text = render([by_kind(whole(THREE) + whole(THREE, optimizer="genie") + swad, "domains")])
-    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| ERM")]
-    assert [[cell.strip() for cell in row] for row in rows] == [
-        ["ERM", "adam"],
-        ["ERM", "genie"],
-        ["ERM+SWAD", "adam"],
-    ]
-    assert numbers(text, "ERM+SWAD")[2:7] == ["80.0"] * 4 + ["80.0"]
-
-
 def test_protocols_are_not_mixed_silently() -> None:
     runs = whole(THREE) + whole([[0.9] * 4], protocol="genie-paper")
     with pytest.raises(ResultsError, match=r"protocols domainbed and genie-paper.*--mix-protocols"):
@@ -207,11 +177,6 @@ def test_single_sources() -> None:
     assert "(1) Trial 1: no run." in missing
     with pytest.raises(ResultsError, match="leave out 2 of 3 domains"):
         tables(frame_of(runs), "leave-one-domain-out")
-
-
-def test_of_two_domains_there_are_no_single_sources() -> None:
-    runs = whole([[0.5, 0.7]], domains=("a", "b"))
-    assert [table.kind for table in tables(frame_of(runs))] == ["domains", "averages"]
 
 
 def test_pairs_fill_the_table_of_leave_one_domain_out_and_no_other() -> None:
@@ -301,26 +266,6 @@ def test_different_data_of_one_name_is_noted() -> None:
     assert "The runs name 2 versions of the data (digests aaa, bbb)." in render(tables(frame_of(runs)))
     assert "(digests aaa, none)" in render(tables(frame_of([*runs[:1], flat(1, 0.5)])))
     assert "digests" not in render(tables(frame_of(runs[:1])))
-
-
-def test_sets_of_one_name_with_other_domains_have_tables_of_their_own() -> None:
-    runs = whole([[0.5, 0.7]], domains=("a", "b")) + whole([[0.1, 0.3]], domains=("c", "d"), data_digest="x")
-    listed = tables(frame_of(runs))
-    assert [table.columns for table in listed] == [
-        ("a", "b", "Avg"),
-        ("c", "d", "Avg"),
-        ("PACS", "PACS", "Avg"),
-    ]
-    assert [cell.mean for cell in listed[2].lines[0].cells] == pytest.approx([0.6, 0.2, 0.4])
-
-
-def test_a_line_carries_what_its_row_is() -> None:
-    (line,) = by_kind(whole(THREE, optimizer="genie"), "domains").lines
-    assert (line.row, line.label, line.source) == (
-        Row("ERM", "genie", "resnet50", "domainbed"),
-        "ERM + genie",
-        "",
-    )
 
 
 def test_nothing_to_show_is_refused() -> None:

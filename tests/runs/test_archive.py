@@ -10,18 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from genie_dg.bench.train import NotFinite
 from genie_dg.check import InputError
 from genie_dg.cli.main import main
 from genie_dg.results.frame import load
 from genie_dg.results.tables import tables
-from genie_dg.runs.archive import NAME, pack, unpacked
+from genie_dg.runs.archive import ARCHIVE, pack_runs, unpacked
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.seal import seal
 from genie_dg.runs.sweep_list import read_list, write_list
 
-from ..results.build import Run, random_run, write
-from ..test_studies import fail
+from ..results.build import DIVERGED, Run, failed, random_run, same_frames, write
 
 
 def some_runs(folder: Path, trials: range) -> list[Run]:
@@ -30,6 +28,7 @@ def some_runs(folder: Path, trials: range) -> list[Run]:
     for one in runs:
         path = write(folder, one)
         (path / "model.pt").write_bytes(b"weights")
+        (path / "launch.json").write_text('{"command": ["train", "digits"]}')
         seal(path)
     return runs
 
@@ -38,10 +37,13 @@ def test_an_archive_is_read_as_the_folder_it_came_from(tmp_path: Path) -> None:
     runs = some_runs(tmp_path / "runs", range(6))
     write(tmp_path / "runs", random_run(np.random.default_rng(9), [0], trial=9, done=False))
     write_list(tmp_path / "runs", "mine", [one.config for one in runs])
+    (tmp_path / "runs" / "sweeps" / "mine.toml").write_text("name = 'mine'")
     (tmp_path / "study").mkdir()
-    assert pack(tmp_path / "runs", tmp_path / "study" / NAME) == (6, 6)
+    assert pack_runs(tmp_path / "runs", tmp_path / "study" / ARCHIVE) == (6, 6)
     frame, original = load(tmp_path / "study", problems=[]), load(tmp_path / "runs", problems=[])
-    assert frame.drop("folder").equals(original.filter(original["done"]).drop("folder"))
+    assert same_frames(frame.drop("folder"), original.filter(original["done"]).drop("folder"))
+    assert frame["sweeps"][0].to_list() == [{"name": "mine", "toml": "name = 'mine'", "protocol": ""}]
+    assert frame["command"].to_list()[0] == ["train", "digits"]
     assert not list(Path(unpacked(str(tmp_path / "study"))).glob("*/model.pt"))
     listed = read_list(Path(unpacked(str(tmp_path / "study"))) / "sweeps" / "mine.json")[1]
     assert [one.run_id for one in listed] == [one.run_id for one in runs]
@@ -50,7 +52,7 @@ def test_an_archive_is_read_as_the_folder_it_came_from(tmp_path: Path) -> None:
 
 def test_what_is_unpacked_keeps_its_date_and_its_seal(tmp_path: Path) -> None:
     some_runs(tmp_path / "runs", range(1))
-    pack(tmp_path / "runs", tmp_path / NAME)
+    pack_runs(tmp_path / "runs", tmp_path / ARCHIVE)
     problems: list[str] = []
     frame = load(tmp_path, problems=problems)
     done = Path(frame["folder"][0]) / "done"
@@ -65,24 +67,21 @@ def test_what_is_unpacked_keeps_its_date_and_its_seal(tmp_path: Path) -> None:
 def test_an_archive_grows_and_loses_nothing(tmp_path: Path) -> None:
     some_runs(tmp_path / "first", range(3))
     some_runs(tmp_path / "second", range(2, 5))
-    assert pack(tmp_path / "first", tmp_path / NAME) == (3, 3)
-    assert pack(tmp_path / "second", tmp_path / NAME) == (5, 2)
-    once = (tmp_path / NAME).read_bytes()
-    assert pack(tmp_path / "second", tmp_path / NAME) == (5, 0)
-    assert (tmp_path / NAME).read_bytes() == once
+    assert pack_runs(tmp_path / "first", tmp_path / ARCHIVE) == (3, 3)
+    assert pack_runs(tmp_path / "second", tmp_path / ARCHIVE) == (5, 2)
+    once = (tmp_path / ARCHIVE).read_bytes()
+    assert pack_runs(tmp_path / "second", tmp_path / ARCHIVE) == (5, 0)
+    assert (tmp_path / ARCHIVE).read_bytes() == once
 
 
 def test_a_run_that_diverged_is_kept_with_its_reason_and_other_unfinished_ones_are_not(tmp_path: Path) -> None:
-    folders = [
-        write(tmp_path / "runs", random_run(np.random.default_rng(k), [0], trial=k, done=False))
-        for k in range(3)
-    ]
-    killed, nan = "The process that trained it ended with signal 9", f"{NotFinite.__name__}: The loss is nan."
-    for folder, reasons in zip(folders, ((killed, nan), (nan, killed), ()), strict=True):
-        fail(folder, *reasons)
-    assert pack(tmp_path / "runs", tmp_path / NAME) == (1, 1)
+    killed = failed("The process that trained it ended with signal 9")
+    for k, outcomes in enumerate(((*killed, DIVERGED), (DIVERGED, *killed), ())):
+        one = random_run(np.random.default_rng(k), [0], trial=k, done=False, outcomes=outcomes)
+        write(tmp_path / "runs", one)
+    assert pack_runs(tmp_path / "runs", tmp_path / ARCHIVE) == (1, 1)
     frame = load(tmp_path, problems=[])
-    assert frame.select("run", "done", "failures").rows() == [(folders[0].name, False, [killed, nan])]
+    assert frame.select("trial", "outcome", "reason").rows() == [(0, "diverged", str(DIVERGED))]
 
 
 def test_the_verb_packs_and_tables_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,29 +112,29 @@ def hostile(kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["outside", "model", "link", "hidden"])
 def test_an_archive_with_anything_else_in_it_is_refused(kind: str, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(hostile(kind))
+    (tmp_path / ARCHIVE).write_bytes(hostile(kind))
     with pytest.raises(InputError, match="not a file of a run"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"no archive", lzma.compress(b"x" * 5000)])
 def test_a_file_that_is_not_an_archive_is_refused(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(data)
+    (tmp_path / ARCHIVE).write_bytes(data)
     with pytest.raises(InputError, match="is not an archive of runs"):
         load(tmp_path)
 
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     some_runs(tmp_path / "runs", range(2))
-    pack(tmp_path / "runs", tmp_path / NAME)
-    whole = (tmp_path / NAME).read_bytes()
+    pack_runs(tmp_path / "runs", tmp_path / ARCHIVE)
+    whole = (tmp_path / ARCHIVE).read_bytes()
     random = np.random.default_rng(0)
     for place in random.integers(0, len(whole), 40).tolist():
         damaged = bytearray(whole)
         damaged[place] ^= 1 << int(random.integers(8))
         folder = tmp_path / str(place)
         folder.mkdir(exist_ok=True)
-        (folder / NAME).write_bytes(bytes(damaged))
+        (folder / ARCHIVE).write_bytes(bytes(damaged))
         with pytest.raises(InputError, match="is not an archive of runs"):
             load(folder)
 
@@ -144,4 +143,4 @@ def test_a_folder_without_complete_runs_is_refused(tmp_path: Path, capsys: pytes
     write(tmp_path, random_run(np.random.default_rng(0), [0], done=False))
     assert main(["pack", str(tmp_path), "-o", str(tmp_path / "study")]) == 2
     assert "has no complete run" in capsys.readouterr().err
-    assert not (tmp_path / "study" / NAME).exists()
+    assert not (tmp_path / "study" / ARCHIVE).exists()

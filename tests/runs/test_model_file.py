@@ -43,13 +43,12 @@ def test_a_model_comes_back(tmp_path: Path) -> None:
 def test_torch_alone_reads_plain_types(tmp_path: Path) -> None:
     MODEL.save(tmp_path / "model.pt")
     state = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert state["format"] == 1
     assert type(state["algorithm"]) is dict
     assert state["config"]["test_domains"] == [1]
     assert state["classes"] == ["a", "b"]
     assert state["mean"] == [0.5, 0.25, 0.125]
     assert list(state) == [
-        *("format", "algorithm", "config", "classes", "domains", "sources", "channels", "size", "pictures"),
+        *("algorithm", "config", "classes", "domains", "sources", "channels", "size", "pictures"),
         *("mean", "std", "record", "averaged", "versions"),
     ]
 

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genie_dg.check import InputError
-from genie_dg.runs.record import Record, record_from
+from genie_dg.runs.record import Record, decode_record, record_from
 
-LINE = {"step": 5, "epoch": 0.5, "loss": 1.5, "validation_loss": None, "in_acc": [0.5, 0.25], "out_acc": [1, 0]}
+LINE = {
+    "step": 3,
+    "epoch": 0.5,
+    "loss": 1.0,
+    "validation_loss": None,
+    "in_acc": [0.5, 0.25],
+    "out_acc": [0.0, 1.0],
+}
 
 
 def test_a_record_knows_its_means() -> None:
@@ -33,31 +40,27 @@ def test_a_record_comes_back_from_its_line(
     step: int, loss: float | None, accuracies: list[float], swad: bool
 ) -> None:
     record = Record(step, loss, loss, None, tuple(accuracies), tuple(reversed(accuracies)), swad)
-    assert record_from(json.loads(json.dumps(record.to_json())), len(accuracies)) == record
+    text = json.dumps(record.to_json())
+    assert record_from(json.loads(text), len(accuracies)) == decode_record(text) == record
     assert ("swad" in record.to_json()) == swad
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"step": None}, r"^got step=None; expected a whole number from 0 to "),
-        ({"step": 2**53}, r"^got step=9007199254740992; "),
-        ({"step": 1.0}, r"^got step=1\.0; "),
-        ({"step": True}, r"^got step=True; "),
-        ({"loss": "1"}, r"^got loss='1'; expected a number\.$"),
-        ({"loss": True}, r"^got loss=True; "),
-        ({"loss": float("nan")}, r"^got loss=nan; "),
-        ({"epoch": float("inf")}, r"^got epoch=inf; "),
-        ({"validation_loss": 10**400}, r"^got validation_loss=1000"),
-        ({"in_acc": None}, r"^got in_acc=None; expected a list of 2 accuracies\.$"),
-        ({"in_acc": [0.5]}, r"^got in_acc=\[0\.5\]; "),
-        ({"in_acc": "ab"}, r"^got in_acc='ab'; "),
-        (
-            {"out_acc": [0.5, 1.5]},
-            r"^got an accuracy in out_acc=1\.5; expected a number of at least 0 and at most 1",
-        ),
-        ({"out_acc": [0.5, None]}, r"^got an accuracy in out_acc=None; "),
-        ({"out_acc": [0.5, float("nan")]}, r"^got an accuracy in out_acc=nan; "),
+        ({"step": None}, r"Expected `int`, got `null` - at `\$\.step`"),
+        ({"step": 2**53}, "step"),
+        ({"step": 1.0}, "step"),
+        ({"step": True}, "step"),
+        ({"loss": "1"}, r"Expected `float \| null`, got `str` - at `\$\.loss`"),
+        ({"loss": True}, "loss"),
+        ({"validation_loss": 10**400}, "validation_loss"),
+        ({"in_acc": None}, "in_acc"),
+        ({"in_acc": [0.5]}, r"^got 1 accuracies in in_acc; expected 2"),
+        ({"in_acc": "ab"}, "in_acc"),
+        ({"out_acc": [0.5, 1.5]}, r"Expected `float` <= 1\.0 - at `\$\.out_acc\[1\]`"),
+        ({"out_acc": [0.5, None]}, "out_acc"),
+        ({"out_acc": [0.5, float("nan")]}, "out_acc"),
     ],
 )
 def test_what_is_not_a_record(changes: dict[str, Any], message: str) -> None:
@@ -66,29 +69,14 @@ def test_what_is_not_a_record(changes: dict[str, Any], message: str) -> None:
 
 
 def test_losses_that_are_not_finite_are_kept_where_a_run_goes_on() -> None:
-    line = {**LINE, "loss": float("inf"), "validation_loss": float("nan")}
-    record = record_from(line, 2, finite=False)
+    record = record_from({**LINE, "loss": float("inf"), "validation_loss": float("nan")}, 2)
     assert record.loss == float("inf")
     assert str(record.validation_loss) == "nan"
-    for changes in ({"loss": "1"}, {"loss": True}, {"in_acc": [float("nan"), 0.5]}):
-        with pytest.raises(InputError):
-            record_from({**LINE, **changes}, 2, finite=False)
 
 
-def test_what_is_missing_is_none() -> None:
-    record = record_from({"step": 0, "in_acc": [0, 1], "out_acc": (0.5, 0.5)}, 2)
-    assert (record.epoch, record.loss, record.validation_loss, record.swad) == (None, None, None, False)
-    assert all(type(value) is float for value in record.in_acc)
-
-
-def test_only_accuracies_that_nothing_reads_may_be_missing() -> None:
-    line = {"step": 3, "in_acc": [None, 0.5], "out_acc": [0.25, 0.75]}
-    record = record_from(line, 2, test_domains=(1,))
+def test_accuracies_that_nothing_reads_may_be_missing() -> None:
+    record = record_from({**LINE, "in_acc": [None, 0.5], "out_acc": [0.25, 0.75]}, 2)
     assert record.in_acc == (None, 0.5)
     assert (record.test((1,)), record.validation((1,))) == (0.5, 0.25)
+    assert str(record.test((0,))) == "nan"
     assert record_from(record.to_json(), 2) == record
-    for wrong in ({"test_domains": (0,)}, {"test_domains": (0, 1)}):
-        with pytest.raises(InputError, match="an accuracy in in_acc"):
-            record_from(line, 2, **wrong)
-    with pytest.raises(InputError, match="an accuracy in out_acc"):
-        record_from({**line, "out_acc": [None, 1.0]}, 2)

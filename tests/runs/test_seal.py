@@ -11,8 +11,8 @@ import pytest
 
 from genie_dg.files import FileError
 from genie_dg.results.frame import load
-from genie_dg.runs import folder as files
 from genie_dg.runs.config import RunConfig
+from genie_dg.runs.folder import AVERAGE, begin, cut_records
 from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, digest, seal, seal_text, sealed_files
 
@@ -23,11 +23,11 @@ def finished(out: Path, config: RunConfig = CONFIG) -> Path:
     """A complete run of two records."""
     folder = out / config.run_id
     folder.mkdir(parents=True)
-    files.begin(folder, config, {"domains": ["a", "b"]})
+    begin(folder, config, {"domains": ["a", "b"]})
     records = [Record(step, 0.5, None, 0.25, (0.5, 0.25), (0.75, step / 100)) for step in (0, 10)]
-    files.cut_records(folder, records)
-    (folder / files.AVERAGE).write_text(json.dumps(records[1].to_json()))
-    for name in ("lock", "checkpoint.pt", "failures.jsonl", "model-0.pt", "model.pt", "notes.txt"):
+    cut_records(folder, records)
+    (folder / AVERAGE).write_text(json.dumps(records[1].to_json()))
+    for name in ("lock", "checkpoint.pt", "outcomes.jsonl", "model-0.pt", "model.pt", "notes.txt"):
         (folder / name).write_text(name)
     seal(folder)
     return folder

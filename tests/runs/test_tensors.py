@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from genie_dg.runs.tensors import END, DamagedFile, intact, load_tensors, save_tensors
+from genie_dg.runs.tensors import DamagedFile, intact, load_tensors, save_tensors
 
 
 def test_tensors_come_back(tmp_path: Path) -> None:
@@ -25,11 +24,11 @@ def test_tensors_come_back(tmp_path: Path) -> None:
     save_tensors(tmp_path / "a.pt", state)
     back = load_tensors(tmp_path / "a.pt")
     assert torch.equal(back.pop("weights"), state.pop("weights"))
-    assert back == {**state, "format": 1}
+    assert back == state
     assert list(tmp_path.iterdir()) == [tmp_path / "a.pt"]
 
 
-def test_other_readers_see_no_digest(tmp_path: Path) -> None:
+def test_other_readers_read_it(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     save_tensors(path, {"weights": torch.arange(1000.0)})
     for read in (
@@ -38,36 +37,33 @@ def test_other_readers_see_no_digest(tmp_path: Path) -> None:
         torch.load(io.BytesIO(path.read_bytes()), weights_only=True),
     ):
         assert torch.equal(read["weights"], torch.arange(1000.0))
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        assert archive.comment.startswith(b"sha256:")
 
 
-def test_every_bit_counts(tmp_path: Path) -> None:
-    """All bits of the end, where the digest stands, and some of all others."""
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    """The archive has dates and padding that nobody reads; every bit of weights and names counts."""
     path = tmp_path / "a.pt"
-    save_tensors(path, {"weights": torch.randn(500, generator=torch.Generator().manual_seed(0))})
+    weights = torch.randn(500, generator=torch.Generator().manual_seed(0))
+    save_tensors(path, {"weights": weights})
     whole = path.read_bytes()
-    end = range(8 * (len(whole) - END - 2), 8 * len(whole))
-    for bit in [*end, *Random(0).sample(range(8 * len(whole)), 300)]:
+    refused = 0
+    first = 8 * whole.index(weights.numpy().tobytes())
+    inside = range(first, first + 16_000)
+    for bit in [*Random(0).sample(inside, 50), *Random(0).sample(range(8 * len(whole)), 300)]:
         data = bytearray(whole)
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-        assert not intact(path)
-        with pytest.raises(DamagedFile, match=r"a\.pt cannot be read \("):
-            load_tensors(path)
+        try:
+            state = load_tensors(path)
+        except DamagedFile:
+            refused += 1
+        else:
+            assert bit not in inside
+            assert intact(path)
+            assert list(state) == ["weights"]
+            assert torch.equal(state["weights"], weights)
+    assert refused > 200
     path.write_bytes(whole)
     assert intact(path)
-    assert set(load_tensors(path)) == {"format", "weights"}
-
-
-def test_a_file_from_before_there_were_digests_is_read(tmp_path: Path) -> None:
-    torch.save({"step": 3}, tmp_path / "old.pt")
-    assert load_tensors(tmp_path / "old.pt") == {"step": 3}
-    assert not intact(tmp_path / "old.pt")
-    torch.save({"format": 1, "step": 3}, tmp_path / "cut.pt")
-    with pytest.raises(DamagedFile, match="its digest is gone"):
-        load_tensors(tmp_path / "cut.pt")
 
 
 def test_the_file_before_is_kept(tmp_path: Path) -> None:
@@ -98,7 +94,7 @@ def test_files_that_hold_no_tensors_are_refused(tmp_path: Path, capfd: pytest.Ca
     (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
     (tmp_path / "folder.pt").mkdir()
     for name in ("cut", "empty", "code", "list", "huge", "pipe", "zero", "loop", "folder", "missing"):
-        with pytest.raises(DamagedFile, match=rf"{name}.pt cannot be read \([\w ,:]+\)$"):
+        with pytest.raises(DamagedFile, match=rf"{name}.pt cannot be read \(.+\)$"):
             load_tensors(tmp_path / f"{name}.pt")
-        assert not intact(tmp_path / f"{name}.pt")
+        assert intact(tmp_path / f"{name}.pt") == (name in ("code", "list"))
     assert "code was run" not in capfd.readouterr().out

@@ -1,12 +1,11 @@
 """From a folder of pictures to a model: candidates are trained without each domain in turn, the best on all.
 
 ``runs`` in the output folder holds the trainings of the candidates, ``final`` that of the winner; both go on
-where they were stopped. How the winner is chosen, and what to expect of it: `genie_dg.results.candidates`.
+where they were stopped. How the winner is chosen, and what to expect of it: `genie_dg.results.forecast`.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from genie_dg.check import InputError
 from genie_dg.data.domains import DataError, DomainSet, PictureDomain
@@ -55,13 +55,13 @@ class Fit:
             Job(config, self.source, runs) for same in zip(*self.configs, strict=True) for config in same
         )
 
-    def final(self, config: str) -> Job:
+    def final(self, config: Any) -> Job:
         """The winner, trained on all domains.
 
         Args:
-            config: of the winner, as JSON without test domains.
+            config: of a run of the winner, as the frame holds it.
         """
-        whole = from_mapping({**json.loads(config), "test_domains": ()})
+        whole = from_mapping({**structs.asdict(config), "test_domains": ()})
         return Job(whole, self.source, replace(self.options, out=str(Path(self.options.out) / "final")))
 
 

@@ -165,7 +165,7 @@ def _finish(state: TrainingState, records: list[Record], more: bool) -> None:
         state.kept.finish(records[-1])
     if state.averaging is not None:
         parts.algorithm.load_state_dict({**weights, **state.averaging.average()})
-        record = replace(make_record(parts, records[-1].step, []), swad=True)
+        record = structs.replace(make_record(parts, records[-1].step, []), swad=True)
         if first:
             write_json(folder / AVERAGE, record.to_json())
             if state.kept.keep != "none":

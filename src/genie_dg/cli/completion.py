@@ -57,7 +57,7 @@ def names() -> dict[str, list[str]]:
     from genie_dg.data.registry import SETS
     from genie_dg.models.backbones import BACKBONES
     from genie_dg.optim.registry import OPTIMIZERS
-    from genie_dg.results.render import FORMATS
+    from genie_dg.results.render import TABLE_FORMATS
     from genie_dg.results.select import METHODS
     from genie_dg.runs.config import RunConfig
 
@@ -74,7 +74,7 @@ def names() -> dict[str, list[str]]:
         "--track": list(TRACKERS),
         "--engine": list(ENGINES),
         "--select": list(METHODS),
-        "--format": list(FORMATS),
+        "--format": list(TABLE_FORMATS),
         "--choice": list(CHOICES),
         "--device": ["cpu", "cuda", "mps"],
         "data": list(SETS),

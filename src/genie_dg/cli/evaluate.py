@@ -103,7 +103,7 @@ def _summary(numbers: dict[str, Any]) -> list[str]:
 def _write_page(path: Path, evaluated: Evaluated, numbers: dict[str, Any]) -> None:
     """The page with the surest mistakes as small pictures."""
     from genie_dg.inference.pictures import thumbnail
-    from genie_dg.report.evaluation import Mistake, evaluation_page
+    from genie_dg.results.evaluation_page import Mistake, evaluation_page
 
     mistakes, classes = [], evaluated.model.classes
     for one, at in evaluated.mistakes(_MISTAKES):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from genie_dg.bench.engines.queue import Event, EventReport
     from genie_dg.bench.fit import Fit
     from genie_dg.bench.options import Job
-    from genie_dg.results.candidates import Candidate, Forecast
+    from genie_dg.results.forecast import Contender, Forecast
 
 
 _DEFAULTS: dict[str, Any] = {"steps": 120, "checkpoint_every": 30, "batch_size": 8}
@@ -62,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Try, choose, train on all domains, say what to expect."""
     from genie_dg.bench.engines.local import launch
-    from genie_dg.results.candidates import RULES, candidates_of, choose, forecast
+    from genie_dg.results.forecast import CHOICE_RULES, choose_contender, contenders_of, forecast
     from genie_dg.results.frame import load
 
-    one_of("--choose", arguments.choose, RULES)
+    one_of("--choose", arguments.choose, CHOICE_RULES)
     console = console_of(arguments.quiet)
     planned = _plan(arguments)
     console.print(_describe(planned), markup=False)
@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         tried = launch(planned.jobs, workers, device=device, report=report)
         _refuse_failures(tried.failed)
         frame = load(*(job.folder for job in planned.jobs))
-        candidates = candidates_of(frame)
-        best = choose(candidates, arguments.choose)
+        candidates = contenders_of(frame)
+        best = choose_contender(candidates, arguments.choose)
         expected = forecast(candidates, arguments.choose)
         final = planned.final(best.config)
         _refuse_failures(launch([final], 1, device=device, report=report).failed)
@@ -120,10 +120,10 @@ def _describe(planned: Fit) -> str:
 
 
 def _finish(
-    planned: Fit, candidates: list[Candidate], best: Candidate, expected: Forecast, final: Job, rule: str
+    planned: Fit, candidates: list[Contender], best: Contender, expected: Forecast, final: Job, rule: str
 ) -> list[str]:
     """Write the model, the numbers and the page; what to say at the end."""
-    from genie_dg.report.fit import fit_page, numbers_of
+    from genie_dg.results.fit_page import fit_page, numbers_of
     from genie_dg.runs.folder import MODEL
 
     out = Path(planned.options.out)
@@ -147,8 +147,7 @@ def _refuse_failures(failed: dict[str, str]) -> None:
 @contextmanager
 def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     """One bar over all steps, the last training included, and a line for each run that ends."""
-    from genie_dg.results.candidates import name_of
-    from genie_dg.runs.config import canonical
+    from genie_dg.results.forecast import contender_name
 
     configs = {job.config.run_id: job.config for job in planned.jobs}
     steps_done = {job.config.run_id: job.config.steps if job.done else 0 for job in planned.jobs}
@@ -164,7 +163,7 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
             if event.kind in ("done", "failed", "retry"):
                 about = "the winner, on all domains"
                 if config is not None:
-                    about = f"{name_of(canonical(config))} without {names[config.test_domains[0]]}"
+                    about = f"{contender_name(config)} without {names[config.test_domains[0]]}"
                 why = f": {event.reason}" if event.reason else ""
                 console.print(f"{event.kind:6} {about}{why}", markup=False)
 

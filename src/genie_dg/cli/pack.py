@@ -24,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Pack, and say what is in the file."""
-    from genie_dg.runs.archive import NAME, pack
+    from genie_dg.runs.archive import ARCHIVE, pack_runs
 
     folder: Path = arguments.runs
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; name a folder that genie-dg train or sweep wrote.")
-    archive = make_folder(arguments.out) / NAME
-    count, new = pack(folder, archive)
+    archive = make_folder(arguments.out) / ARCHIVE
+    count, new = pack_runs(folder, archive)
     size = archive.stat().st_size / 1024
     print(printable(f"{archive} holds {count} runs, {new} of them new ({size:,.0f} KB)."))
     return 0

@@ -17,7 +17,7 @@ from genie_dg.check import InputError
 from genie_dg.files import FileError
 from genie_dg.results.frame import load
 from genie_dg.results.render import markdown_table, percent
-from genie_dg.results.select import METHODS, Case, Choice, select
+from genie_dg.results.select import METHODS, Case, SelectedRun, select
 from genie_dg.runs.folder import AVERAGE_MODEL, MODEL, model_of
 
 from ._file import read_model_file
@@ -64,7 +64,7 @@ def best_models(frame: pl.DataFrame, method: str = METHODS[0]) -> list[BestModel
     return sorted(chosen, key=lambda m: (m.dataset, m.row, len(m.test_domains), m.test_domains, m.trial))
 
 
-def _best(case: Case, choice: Choice, method: str, averaged: dict[str, bool]) -> BestModel:
+def _best(case: Case, choice: SelectedRun, method: str, averaged: dict[str, bool]) -> BestModel:
     names = tuple(case.domains[k] for k in case.test_domains)
     best = BestModel(case.dataset, choice.row, names, case.trial, method, note=choice.missing)
     if choice.missing:

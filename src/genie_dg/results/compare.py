@@ -18,7 +18,7 @@ from genie_dg.statistics import mean, total
 
 from .draws import Candidate, Grouped, candidates, diverged, group
 from .frame import ResultsError
-from .stats import LEVEL, Budget, Interval, Split, Trial, blocks_of, budget, interval, mean_best_of
+from .stats import LEVEL, Budget, Interval, SplitKey, Trial, blocks_of, budget, interval, mean_best_of
 from .tables import check_protocols
 
 BASELINE = "adam"
@@ -27,7 +27,7 @@ BASELINE = "adam"
 SAME = 1e-9
 """Test accuracies that differ by no more than this are a tie."""
 
-ALL = "all"
+ALL_DATA = "all"
 """The name of a comparison over several data sets."""
 
 
@@ -65,7 +65,7 @@ def _marks(candidate: Candidate) -> str:
     return candidate.row.removeprefix(f"{candidate.algorithm} + {candidate.optimizer}")
 
 
-def budget_of(splits: Mapping[Split, Sequence[Candidate]]) -> Budget:
+def budget_of(splits: Mapping[SplitKey, Sequence[Candidate]]) -> Budget:
     """What was spent on one row in these splits."""
     return budget({split: [c.steps for c in draws] for split, draws in splits.items()})
 
@@ -74,7 +74,7 @@ def budget_of(splits: Mapping[Split, Sequence[Candidate]]) -> Budget:
 class Paired:
     """The selected test accuracies of two rows in one split."""
 
-    split: Split
+    split: SplitKey
     row: float
     baseline: float
 
@@ -154,7 +154,7 @@ def compare(
             *_other_budgets(row, baseline, budgets),
             *_not_covered(blocks),
         ),
-        dataset=names[0] if len(names) == 1 else ALL,
+        dataset=names[0] if len(names) == 1 else ALL_DATA,
     )
 
 
@@ -166,7 +166,7 @@ def _not_shared(grouped: Grouped, rows: Sequence[str], shared: int) -> list[str]
     ]
 
 
-def _other_rules(rows: Mapping[str, Mapping[Split, Sequence[Candidate]]]) -> list[str]:
+def _other_rules(rows: Mapping[str, Mapping[SplitKey, Sequence[Candidate]]]) -> list[str]:
     names = {
         row: ", ".join(sorted({c.protocol for draws in splits.values() for c in draws}))
         for row, splits in rows.items()

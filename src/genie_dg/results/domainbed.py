@@ -25,7 +25,7 @@ from genie_dg.runs.seal import digest, seal_text
 
 from .frame import ResultsError
 
-DOMAINS: Mapping[str, tuple[str, ...]] = {
+DOMAINBED_DOMAINS: Mapping[str, tuple[str, ...]] = {
     "PACS": ("art_painting", "cartoon", "photo", "sketch"),
     "VLCS": ("Caltech101", "LabelMe", "SUN09", "VOC2007"),
     "OfficeHome": ("Art", "Clipart", "Product", "Real World"),
@@ -36,19 +36,19 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
 }
 """The domains of DomainBed's data sets, in its order; those of other sets are numbered."""
 
-AUGMIX = "resnet50_augmix"
+_AUGMIX = "resnet50_augmix"
 """The setting that DomainBed has since July 2024; runs without it are of its first generation."""
 
-SMALL = ("RotatedMNIST", "ColoredMNIST", "Debug28")
+_SMALL = ("RotatedMNIST", "ColoredMNIST", "Debug28")
 """Data sets of small images: DomainBed's own network, 28 pixels, no augmentation."""
 
-CHECKPOINTS: Mapping[str, int] = {"DomainNet": 1000, **dict.fromkeys(SMALL, 100)}
+_CHECKPOINTS: Mapping[str, int] = {"DomainNet": 1000, **dict.fromkeys(_SMALL, 100)}
 """How often DomainBed evaluates when it is not told; every 300 steps for data sets that are not here."""
 
 _ADVERSARIAL = (
     "lambda weight_decay_d d_steps_per_g_step grad_penalty beta1 lr_d mlp_width mlp_depth mlp_dropout"
 )
-SETTINGS: Mapping[str, tuple[str, ...]] = {
+ALGORITHM_SETTINGS: Mapping[str, tuple[str, ...]] = {
     algorithm: tuple(listed.split())
     for algorithm, listed in {
         "IRM": "irm_lambda irm_penalty_anneal_iters",
@@ -87,7 +87,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 }
 """By algorithm DomainBed's names of its hyper-parameters; ours are the same, but for ``lambda_``."""
 
-NAMES: Mapping[str, str] = {
+_NAMES: Mapping[str, str] = {
     "ERMPlusPlus": "ERM++",
     **{name.replace("-", "_"): name for name in ("IB-ERM", "IB-IRM", "CausIRL-CORAL", "CausIRL-MMD")},
 }
@@ -159,7 +159,7 @@ def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, 
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         problems.append(f"{file} is of no run that can be read ({error!r}); the folder is left out.")
         return None
-    known = DOMAINS.get(config.dataset, ())
+    known = DOMAINBED_DOMAINS.get(config.dataset, ())
     meta = {
         "domains": list(known) if len(known) == count else [f"domain {k}" for k in range(count)],
         "imported_from": "DomainBed",
@@ -213,12 +213,13 @@ def _record(line: Mapping[str, Any], domains: int) -> Record:
     """One line of DomainBed as a record of ours; it measured no validation loss, and a loss of NaN is none."""
     data = {name: line.get(name) for name in ("step", "epoch", "loss")}
     data = {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in data.items()}
-    return record_from({**data, **{f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}}, domains)
+    parts = {f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}
+    return record_from({**data, "validation_loss": None, **parts}, domains)
 
 
 def _backbone(hparams: Mapping[str, Any]) -> str:
     """Of large images; where AugMix is on, it wins over a ResNet-18."""
-    if hparams.get(AUGMIX):
+    if hparams.get(_AUGMIX):
         return "timm/resnet50.ram_in1k"
     return "resnet18" if hparams.get("resnet18") else "resnet50"
 
@@ -230,13 +231,14 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     for adaptation, follows other rules; its protocol is called ``domainbed-other``. One with the network of
     2024 is ``domainbed-2024``.
     """
-    small, algorithm = args["dataset"] in SMALL, str(args["algorithm"])
-    algorithm, augmix = NAMES.get(algorithm, algorithm), not small and bool(hparams.get(AUGMIX))
+    small, algorithm = args["dataset"] in _SMALL, str(args["algorithm"])
+    algorithm, augmix = _NAMES.get(algorithm, algorithm), not small and bool(hparams.get(_AUGMIX))
     usual = (args.get("holdout_fraction", 0.2), args.get("uda_holdout_fraction", 0)) == (0.2, 0)
     usual = usual and args.get("task", "domain_generalization") == "domain_generalization"
-    generator = "_g" if "lr_g" in hparams and SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split()) else ""
+    adversarial = ALGORITHM_SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split())
+    generator = "_g" if "lr_g" in hparams and adversarial else ""
     stepping = {"lr": f"lr{generator}", "weight_decay": f"weight_decay{generator}"}
-    settings = [name for name in SETTINGS.get(algorithm, ()) if name in hparams]
+    settings = [name for name in ALGORITHM_SETTINGS.get(algorithm, ()) if name in hparams]
     if not args["test_envs"]:
         raise InputError("test_envs is empty")
     return RunConfig(
@@ -255,7 +257,7 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
         augment=not small and bool(hparams.get("data_augmentation", True)),
         eval_augment="none" if small else "train",
         steps=int(args.get("steps") or 5001),
-        checkpoint_every=int(args.get("checkpoint_freq") or CHECKPOINTS.get(args["dataset"], 300)),
+        checkpoint_every=int(args.get("checkpoint_freq") or _CHECKPOINTS.get(args["dataset"], 300)),
         trial_seed=int(args["trial_seed"]),
         hparams_seed=int(args["hparams_seed"]),
         protocol=("domainbed-2024" if augmix else "domainbed") if usual else "domainbed-other",

@@ -7,13 +7,15 @@ record: a row that diverges pays for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import ceil, inf
+from typing import Any
 
+import msgspec
 import polars as pl
 
 from .select import best_records, diverged_draws
-from .stats import Split
+from .stats import SplitKey
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,13 @@ class Candidate:
         algorithm, optimizer: of the row.
         dataset, test_domains, trial: the split.
         draw: the seed of the hyper-parameters.
+        step: of the record that stands for the run.
         validation: the highest mean ``out_acc`` of the training domains over the run's records; minus infinity
             if the run diverged.
         test: the mean ``in_acc`` of the test domains in the first record that has it.
         steps: of training.
         protocol: whose rules the run follows.
-        science: what the run is, up to its trial; runs of equal science are repeats of each other.
+        config: of the run.
         run, folder: the run, and where it is.
         spread: the largest minus the smallest test accuracy of the last quarter of the records.
     """
@@ -44,44 +47,56 @@ class Candidate:
     test: float
     steps: int = 0
     protocol: str = ""
-    science: str = ""
+    config: Any = field(default=None, compare=False)
     run: str = ""
     folder: str = ""
     spread: float | None = None
     algorithm: str = ""
     optimizer: str = ""
+    step: int = -1
 
     @property
-    def split(self) -> Split:
+    def split(self) -> SplitKey:
         """Where it is compared."""
         return self.dataset, self.test_domains, self.trial
+
+    @property
+    def science(self) -> bytes:
+        """What the run is, up to its trial; runs of equal science are repeats of each other."""
+        if self.config is None:
+            return b""
+        return msgspec.json.encode({**msgspec.to_builtins(self.config), "trial_seed": 0}, order="sorted")
 
 
 def candidates(frame: pl.DataFrame) -> list[Candidate]:
     """One candidate for each complete run that has a record and a training domain, by (row, split, draw)."""
-    return _listed(best_records(frame))
+    return _sorted(as_candidates(best_records(frame)))
 
 
 def diverged(frame: pl.DataFrame) -> list[Candidate]:
     """The same for the runs that diverged beside complete ones, with the test accuracy of the last record."""
     runs = diverged_draws(frame).filter(pl.col("validation").list.last().is_not_nan())
-    return _listed(runs.with_columns(value=pl.lit(-inf), score=pl.col("test").list.last()))
+    last = {"score": pl.col("test").list.last(), "chosen_step": pl.col("step").list.last()}
+    return _sorted(as_candidates(runs.with_columns(value=pl.lit(-inf), **last)))
 
 
-def _listed(runs: pl.DataFrame) -> list[Candidate]:
+def _sorted(listed: list[Candidate]) -> list[Candidate]:
+    return sorted(listed, key=lambda c: (c.row, c.split, c.draw, c.run))
+
+
+def as_candidates(runs: pl.DataFrame) -> list[Candidate]:
     """A candidate for each run of a frame that has the ``value`` and the ``score`` that stand for it."""
     runs = runs.with_columns(
-        science=pl.col("config").str.replace(r'"trial_seed":\s*-?\d+', '"trial_seed":0'),
         # of a run with SWAD the last record is that of the average, which is not part of its curve
         curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
     )
-    renamed = {"validation": pl.col("value"), "test": pl.col("score")}
-    names = [field.name for field in fields(Candidate) if field.name not in ("spread", *renamed)]
+    renamed = {"validation": pl.col("value"), "test": pl.col("score"), "step": pl.col("chosen_step")}
+    names = [f.name for f in fields(Candidate) if f.name not in ("spread", *renamed)]
     listed = []
     for values in runs.select(*names, "curve", **renamed).iter_rows(named=True):
         spread, test_domains = last_spread(values.pop("curve")), tuple(values.pop("test_domains"))
         listed.append(Candidate(**values, test_domains=test_domains, spread=spread))
-    return sorted(listed, key=lambda c: (c.row, c.split, c.draw, c.run))
+    return listed
 
 
 def last_spread(tests: Sequence[float]) -> float | None:
@@ -94,7 +109,7 @@ def last_spread(tests: Sequence[float]) -> float | None:
     return max(last) - min(last) if len(last) > 1 else None
 
 
-Grouped = dict[str, dict[Split, list[Candidate]]]
+Grouped = dict[str, dict[SplitKey, list[Candidate]]]
 """By row and split the draws, from the worst validation to the best: the last one is selected."""
 
 
@@ -103,7 +118,7 @@ def group(listed: Iterable[Candidate]) -> Grouped:
 
     Runs with one draw's seed but other settings, as by hand, are draws each. Of repeats the first counts.
     """
-    first: dict[tuple[str, Split, int, str], Candidate] = {}
+    first: dict[tuple[str, SplitKey, int, bytes], Candidate] = {}
     for c in listed:
         first.setdefault((c.row, c.split, c.draw, c.science), c)
     grouped: Grouped = {}

@@ -1,8 +1,8 @@
 """Runs as one frame: a row for each run, its records as lists in that row.
 
 `load` reads folders of runs into a polars frame; everything after training (selection, tables, comparison,
-report) is a function of it. `COLUMNS` says what each column holds, `records` opens the lists into the tidy form
-with a row for each record.
+report) is a function of it, and nothing opens the folder of a run after it. `COLUMNS` says what each column
+holds, `records` opens the lists into the tidy form with a row for each record.
 
 Beside many runs ``frame.arrow`` is kept, so that the next read need not open their files: complete runs whose
 files have not changed since come from there, all others are read anew. It can be removed at any time.
@@ -10,14 +10,10 @@ files have not changed since come from there, all others are read anew. It can b
 
 from __future__ import annotations
 
-import io
 import os
 import warnings
-import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,27 +22,36 @@ from numpy.typing import NDArray
 
 from genie_dg.check import InputError
 from genie_dg.files import FileWarning, read_whole
-from genie_dg.runs import folder as names
 from genie_dg.runs.archive import unpacked
-from genie_dg.runs.read import PER_RECORD, PER_RUN, Numbers, Runs, in_parallel, read_runs, run_folders
+from genie_dg.runs.config import oracle_rule
+from genie_dg.runs.decode import OF_RECORD, OF_RUN
+from genie_dg.runs.outcome import Ending
+from genie_dg.runs.read import FloatArray, RunColumns, in_parallel, read_runs, run_folders
+from genie_dg.runs.sweep_list import FOLDER as SWEEPS
+from genie_dg.statistics import total
 
-INDEX = "frame.arrow"
-"""The consolidated file in a folder of runs."""
-CHECK = ".crc32"
-"""The ending of the file beside it that holds its checksum."""
-MOST = 2**20
-"""Bytes of it for each run; a larger one is not an index of these runs."""
-INDEXED = 200
+from .index import INDEX, read_index, stamps_of, write_index
+
+_INDEXED = 200
 """A folder with fewer runs is read quickly enough without."""
 
 _FLOATS = pl.List(pl.Float64)
-COLUMNS: dict[str, tuple[pl.DataType | type[pl.DataType], str]] = {
+_TEXTS = pl.List(pl.String)
+_VERSIONS = pl.List(pl.Struct({"name": pl.String, "value": pl.String}))
+_WATCH = pl.List(pl.Struct({"step": pl.Int64, "name": pl.String, "values": _FLOATS}))
+_SWEEPS = pl.List(pl.Struct({"name": pl.String, "toml": pl.String, "protocol": pl.String}))
+COLUMNS: dict[str, tuple[Any, str]] = {
     "run": (pl.String, "identity of the run"),
     "folder": (pl.String, "where it is"),
     "done": (pl.Boolean, "the run is complete"),
-    "failures": (pl.List(pl.String), "why attempts of a run that is not complete ended"),
+    "outcome": (
+        pl.Enum([ending.value for ending in Ending]),
+        "how its last attempt ended: finished, diverged, failed or stopped; nothing where it was interrupted",
+    ),
+    "reason": (pl.String, "why, in words; empty for a run that finished"),
+    "written": (pl.Int64, "when it was finished, or its last record written, in seconds since 1970"),
     "dataset": (pl.String, "name of the data set"),
-    "domains": (pl.List(pl.String), "names of its domains"),
+    "domains": (_TEXTS, "names of its domains"),
     "algorithm": (pl.String, "name; with SWAD it ends in +SWAD"),
     "optimizer": (pl.String, "name"),
     "backbone": (pl.String, "name"),
@@ -57,8 +62,11 @@ COLUMNS: dict[str, tuple[pl.DataType | type[pl.DataType], str]] = {
     "draw": (pl.Int64, "which draw of the hyper-parameters, 0 for the defaults"),
     "steps": (pl.Int64, "length of the run"),
     "swad": (pl.Boolean, "weights were averaged; selection then looks at the average alone"),
+    "config": (pl.Object, "the whole configuration: an object with the fields of RunConfig"),
+    "versions": (_VERSIONS, "what it ran on, by meta.json"),
+    "command": (_TEXTS, "the words of the command that trained it; none for a run of a sweep"),
+    "sweeps": (_SWEEPS, "the sweeps that were started into its folder, with their files as they were"),
     "averaged": (pl.Boolean, "the last record is that of SWAD's averaged weights"),
-    "config": (pl.String, "the whole configuration, as JSON"),
     "step": (pl.List(pl.Int64), "by record: its step, from 0"),
     "epoch": (_FLOATS, "by record: how often the smallest training domain has been seen"),
     "loss": (_FLOATS, "by record: mean training loss since the record before; NaN where none was measured"),
@@ -68,11 +76,17 @@ COLUMNS: dict[str, tuple[pl.DataType | type[pl.DataType], str]] = {
     "validation": (_FLOATS, "by record: mean out_acc of the training domains, for training-domain selection"),
     "test": (_FLOATS, "by record: mean in_acc of the test domains, which tables show"),
     "test_validation": (_FLOATS, "by record: mean out_acc of the test domains, for the oracle"),
+    "timed_step": (pl.List(pl.Int64), "the steps of which the time was taken"),
+    "seconds": (_FLOATS, "by timed step: seconds since the one before, evaluations included"),
+    "watch": (_WATCH, "by step and name: what the run was watched for"),
     "row": (pl.String, "the row of a table: algorithm + optimizer, and what else tells rows apart"),
 }
 """Name, type and meaning of each column."""
 
 PER_RECORD_MEANS = ("validation", "test", "test_validation")
+_SCHEMA = pl.Schema({name: dtype for name, (dtype, _) in COLUMNS.items()})
+_INDEXED_SCHEMA = pl.Schema({name: dtype for name, dtype in _SCHEMA.items() if name not in ("sweeps", "row")})
+"""What the index holds: the other columns say something about all files of a folder."""
 
 
 class ResultsError(InputError):
@@ -112,46 +126,84 @@ def records(frame: pl.DataFrame) -> pl.DataFrame:
     flat = {name: some[name].explode(empty_as_null=False).to_numpy() for name in ("in_acc", "out_acc")}
     split = {name: _lists(values, lengths) for name, values in flat.items()}
     tidy = some.drop("in_acc", "out_acc").with_columns(at=pl.int_ranges(count), last=count - 1)
-    tidy = tidy.explode(*PER_RECORD, *PER_RECORD_MEANS, "at", empty_as_null=False).with_columns(**split)
+    tidy = tidy.explode(*OF_RECORD, *PER_RECORD_MEANS, "at", empty_as_null=False).with_columns(**split)
     tidy = tidy.with_columns(averaged=pl.col("averaged") & (pl.col("at") == pl.col("last")))
     return tidy.select(list(COLUMNS))
 
 
-def from_runs(runs: Runs) -> pl.DataFrame:
+def seconds_per_step(timed_step: Sequence[int], seconds: Sequence[float]) -> float | None:
+    """Seconds of a step, with its part of the evaluations; ``None`` where nothing was timed.
+
+    >>> seconds_per_step([0, 9], [2.0, 3.0])
+    0.5
+    """
+    return total(seconds) / (max(timed_step) + 1) if len(seconds) else None
+
+
+def from_runs(columns: RunColumns) -> pl.DataFrame:
     """The frame of runs that were read."""
-    counts = np.array(runs.count, dtype=np.int64)
-    sizes = np.array([len(domains) for domains in runs.runs["domains"]], dtype=np.int64)
-    flat = {name: _joined(getattr(runs, name)) for name in ("in_acc", "out_acc")}
-    columns: dict[str, Any] = {name: runs.runs[name] for name in PER_RUN}
-    for name in ("domains", "test_domains", "failures"):
-        columns[name] = _repeated(columns[name], COLUMNS[name][0])
-    columns |= {name: _lists(_joined(runs.records[name]), counts) for name in PER_RECORD}
-    columns["step"] = columns["step"].cast(pl.List(pl.Int64))
-    columns |= {name: _lists(values, counts * sizes) for name, values in flat.items()}
-    columns |= {name: _lists(x, counts) for name, x in _means(runs, counts, sizes, flat).items()}
-    columns["row"] = [""] * len(counts)
-    return pl.DataFrame(columns, schema={name: dtype for name, (dtype, _) in COLUMNS.items()})
+    configs = columns.runs["config"]
+    values: dict[str, Any] = {name: columns.runs[name] for name in OF_RUN} | _of_configs(configs)
+    sizes = np.array([len(domains) for domains in values["domains"]], dtype=np.int64)
+    flat = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.lists.items()}
+    lengths = {name: np.array(counts, dtype=np.int64) for name, counts in columns.lengths.items()}
+    means = _means(values["test_domains"], lengths["step"], sizes, flat)
+    for name in ("domains", "test_domains", "command"):
+        values[name] = _repeated(values[name], COLUMNS[name][0], list)
+    values["versions"] = _repeated(values["versions"], _VERSIONS, _pairs)
+    values["watch"] = _sparse(values["watch"], _WATCH)
+    values["config"] = pl.Series(configs, dtype=pl.Object)
+    values |= {name: _lists(flat[name], lengths[name]) for name in flat}
+    values |= {name: values[name].cast(pl.List(pl.Int64)) for name in ("step", "timed_step")}
+    values |= {name: _lists(x, lengths["step"]) for name, x in means.items()}
+    values |= {"sweeps": _same([], len(configs), _SWEEPS), "row": [""] * len(configs)}
+    return pl.DataFrame({name: values[name] for name in COLUMNS}, schema=_SCHEMA)
 
 
-def _repeated(values: Sequence[tuple[Any, ...]], dtype: Any) -> pl.Series:
+def _of_configs(configs: Sequence[Any]) -> dict[str, list[Any]]:
+    """The columns that say what runs are."""
+    names = ("dataset", "optimizer", "backbone", "protocol", "test_domains", "steps", "swad")
+    values = {name: [getattr(c, name) for c in configs] for name in names}
+    values["algorithm"] = [f"{c.algorithm}{'+SWAD' * c.swad}{'+DiWA' * bool(c.average_of)}" for c in configs]
+    values["oracle"] = [oracle_rule(c.protocol, c.oracle) for c in configs]
+    return values | {"trial": [c.trial_seed for c in configs], "draw": [c.hparams_seed for c in configs]}
+
+
+def _pairs(versions: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in versions]
+
+
+def _same(value: list[Any], count: int, dtype: Any) -> pl.Series:
+    """One list so many times."""
+    return pl.Series([value], dtype=dtype)[np.zeros(count, dtype=np.int64)]
+
+
+def _repeated(values: Sequence[tuple[Any, ...]], dtype: Any, make: Any) -> pl.Series:
     """Lists of which there are few different ones: each is made once."""
     places = {value: at for at, value in enumerate(dict.fromkeys(values))}
-    return pl.Series([list(value) for value in places], dtype=dtype)[[places[value] for value in values]]
+    made = pl.Series([make(value) for value in places], dtype=dtype)
+    return made[np.array([places[value] for value in values], dtype=np.int64)]
 
 
-def _joined(parts: Sequence[Numbers]) -> Numbers:
-    return np.concatenate(parts) if parts else np.zeros(0)
+def _sparse(values: Sequence[list[Any]], dtype: Any) -> pl.Series:
+    """Lists of which most are empty."""
+    listed = [[], *(value for value in values if value)]
+    places = np.cumsum([bool(value) for value in values]) * [bool(value) for value in values]
+    return pl.Series(listed, dtype=dtype)[places.astype(np.int64)]
 
 
 def _means(
-    runs: Runs, counts: NDArray[np.int64], sizes: NDArray[np.int64], flat: Mapping[str, Numbers]
-) -> dict[str, Numbers]:
+    tested: Sequence[tuple[int, ...]],
+    counts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    flat: Mapping[str, FloatArray],
+) -> dict[str, FloatArray]:
     """The columns that are means over domains; NaN where there is no such domain."""
     owner = np.repeat(np.arange(len(counts)), counts)
     starts = np.cumsum(sizes[owner]) - sizes[owner]
     means = {name: np.full(len(owner), np.nan) for name in PER_RECORD_MEANS}
     kinds: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-    for at, kind in enumerate(zip(sizes.tolist(), runs.runs["test_domains"], strict=True)):
+    for at, kind in enumerate(zip(sizes.tolist(), tested, strict=True)):
         kinds.setdefault(kind, []).append(at)
     for (size, test), members in kinds.items():
         inside = np.zeros(len(counts), dtype=bool)
@@ -164,24 +216,24 @@ def _means(
             ("test_validation", "out_acc", test),
         ):
             if which:
-                means[name][rows] = mean_of(flat[part], starts[rows], which)
+                means[name][rows] = _mean_of(flat[part], starts[rows], which)
     return means
 
 
-def mean_of(values: Numbers, starts: NDArray[np.int64], which: Sequence[int]) -> Numbers:
+def _mean_of(values: FloatArray, starts: NDArray[np.int64], which: Sequence[int]) -> FloatArray:
     """For each record that starts at a place of ``values`` the mean of some domains, added from left to right.
 
-    >>> mean_of(np.array([0.5, 0.0, 1.0]), np.array([0]), [0, 2]).tolist()
+    >>> _mean_of(np.array([0.5, 0.0, 1.0]), np.array([0]), [0, 2]).tolist()
     [0.75]
     """
-    total = values[starts + which[0]]
+    added = values[starts + which[0]]
     for k in which[1:]:
-        total = total + values[starts + k]
-    mean: Numbers = total / len(which)
+        added = added + values[starts + k]
+    mean: FloatArray = added / len(which)
     return mean
 
 
-def _lists(flat: Numbers, lengths: NDArray[np.int64]) -> pl.Series:
+def _lists(flat: FloatArray, lengths: NDArray[np.int64]) -> pl.Series:
     """Numbers cut into lists of some lengths; lists of one length are cut in one go."""
     starts = np.cumsum(lengths) - lengths
     blocks, order = [], []
@@ -248,81 +300,50 @@ def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
     folder = unpacked(folder)
     paths = run_folders(folder)
     index, stale = None, paths
-    if len(paths) >= INDEXED and os.path.isfile(os.path.join(folder, INDEX)):
+    if len(paths) >= _INDEXED and os.path.isfile(os.path.join(folder, INDEX)):
         with ThreadPoolExecutor(1) as reader:  # the index is read while the files are looked at
-            reading = reader.submit(_read_index, folder, MOST * (len(paths) + 64))
-            stamps = in_parallel(_stamps, paths)
+            reading = reader.submit(read_index, folder, len(paths), _INDEXED_SCHEMA)
+            stamps = in_parallel(stamps_of, paths)
             index = reading.result()
-        named = [] if index is None else _at(index, folder)["folder"].to_list()
-        known = {} if index is None else dict(zip(named, index["stamp"].to_list(), strict=True))
+        known = {} if index is None else dict(zip(index["folder"], index["stamp"], strict=True))
         stale = [p for p, s in zip(paths, stamps, strict=True) if not s or known.get(p) != s]
-    runs = read_runs(stale)
-    problems += runs.problems
-    fresh = from_runs(runs)
-    frame, lasting = fresh, fresh.filter(pl.col("done"), ~pl.col("folder").is_in(runs.damaged))
+    columns = read_runs(stale)
+    problems += columns.problems
+    frame = fresh = from_runs(columns)
+    lasting = fresh.filter(pl.col("done"), ~pl.col("folder").is_in(columns.damaged))
     gone = False
     if index is not None:
-        kept = _at(index, folder)
+        no_sweeps = _same([], len(index), _SWEEPS)
+        kept = index.with_columns(sweeps=no_sweeps, row=pl.lit("")).select(list(COLUMNS))
         gone = len(paths) - len(stale) < len(index)
         kept = kept.filter(pl.col("folder").is_in(list(set(paths) - set(stale)))) if gone else kept
         frame = pl.concat([kept, fresh]).sort("folder") if len(fresh) else kept
-    if len(paths) >= INDEXED and (index is None or gone or len(lasting)):
-        _write_index(folder, frame.filter(~pl.col("folder").is_in(runs.damaged)))
-    return frame
+    if len(paths) >= _INDEXED and (index is None or gone or len(lasting)):
+        undamaged = frame.filter(~pl.col("folder").is_in(columns.damaged))
+        write_index(folder, undamaged.select(list(_INDEXED_SCHEMA)))
+    home = os.path.dirname(os.path.abspath(folder)) if paths == [folder] else folder
+    return frame.with_columns(sweeps=_same(_sweeps(home, problems), len(frame), _SWEEPS))
 
 
-def _at(index: pl.DataFrame, folder: str) -> pl.DataFrame:
-    """The runs of an index, whose folders are named as in their folder of runs."""
-    return index.drop("stamp").with_columns(
-        folder=pl.format("{}{}", pl.lit(os.path.join(folder, "")), "folder")
-    )
-
-
-def _stamps(paths: Sequence[str]) -> list[int]:
-    """For each run a number that changes when its numbers or its configuration are written, or a file of it is
-    replaced, added or removed; 0 where there are none.
-    """
-    stamps = []
-    for path in paths:
-        try:
-            folder = os.stat(path)
-            config, lines = os.stat(f"{path}/{names.CONFIG}"), os.stat(f"{path}/{names.RECORDS}")
-        except OSError:
-            stamps.append(0)
-        else:
-            sizes = config.st_size, lines.st_size
-            stamps.append(hash((folder.st_mtime_ns, config.st_mtime_ns, lines.st_mtime_ns, *sizes)))
-    return stamps
-
-
-def _read_index(folder: str, most: int) -> pl.DataFrame | None:
-    """The index of a folder; one that is damaged, or of another version, is one that is not there."""
-    path = Path(folder) / INDEX
+def _sweeps(home: str, problems: list[str]) -> list[dict[str, str]]:
+    """The sweeps that were started into a folder; a file that was not kept is empty."""
     try:
-        data = read_whole(path, most)
-        if read_whole(path.with_suffix(CHECK)) != f"{zlib.crc32(data):08x}".encode("ascii"):
-            return None
-        index = pl.read_ipc(data)
-    except (pl.exceptions.PolarsError, OSError, ValueError):
-        return None
-    wanted = {**{name: dtype for name, (dtype, _) in COLUMNS.items()}, "stamp": pl.Int64}
-    return index if index.schema == pl.Schema(wanted) else None
+        names = sorted(name for name in os.listdir(os.path.join(home, SWEEPS)) if name.endswith(".json"))
+    except OSError:
+        return []
+    sweeps = []
+    for name in (name.removesuffix(".json") for name in names):
+        files = {"toml": f"{name}.toml", "protocol": f"{name}.protocol.toml"}
+        texts = {key: _text(os.path.join(home, SWEEPS, file), problems) for key, file in files.items()}
+        sweeps.append({"name": name, **texts})
+    return sweeps
 
 
-def _write_index(folder: str, frame: pl.DataFrame) -> None:
-    """Keep the complete runs, with a checksum; a folder that cannot be written is read in full every time."""
-    done = frame.filter(pl.col("done"))
-    stamps = pl.Series(in_parallel(_stamps, done["folder"].to_list()), dtype=pl.Int64)
-    done = done.with_columns(folder=pl.col("folder").str.split(os.sep).list.last(), stamp=stamps)
-    data, path = io.BytesIO(), Path(folder) / INDEX
-    done.write_ipc(data, compression="uncompressed")
-    check = f"{zlib.crc32(data.getbuffer()):08x}".encode("ascii")
-    for name, contents in ((path, data.getbuffer()), (path.with_suffix(CHECK), check)):
-        part = name.with_name(f"{name.name}.{os.getpid()}.part")
-        try:  # not synced: an index that is lost or torn is made again
-            part.write_bytes(contents)
-            part.replace(name)
-        except OSError:
-            with suppress(OSError):
-                part.unlink()
-            return
+def _text(path: str, problems: list[str]) -> str:
+    try:
+        return read_whole(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        problems.append(f"{path} cannot be read ({error.strerror}); it counts as missing.")
+        return ""

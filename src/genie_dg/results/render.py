@@ -15,19 +15,19 @@ from dataclasses import asdict
 
 from genie_dg.check import one_of
 
-from .compare import ALL, Comparison, Comparisons, budget_of
+from .compare import ALL_DATA, Comparison, Comparisons, budget_of
 from .frame import ResultsError
-from .tables import PACE, Cell, Line, Table, extras
+from .tables import PACE, Cell, Table, TableLine, extras
 
-FORMATS = ("md", "tex", "csv")
+TABLE_FORMATS = ("md", "tex", "csv")
 """The formats by name."""
 
 _WHO = ("table", "dataset", "selection", "protocol", "algorithm", "optimizer", "backbone", "source", "column")
 _WHAT = ("accuracy", "standard_error", "trials", "fewest_draws", "most_draws", "note", "seconds_per_step")
-COLUMNS = (*_WHO, *_WHAT, "runs")
+_CSV_COLUMNS = (*_WHO, *_WHAT, "runs")
 """Of the CSV of tables."""
 
-DRAWS = (1, 2, 5, 10, 20)
+_BEST_OF = (1, 2, 5, 10, 20)
 """The numbers of draws of which the best-of-k table speaks."""
 
 _TEX = {
@@ -106,17 +106,17 @@ def csv_text(header: Sequence[object], lines: Iterable[Sequence[object]]) -> str
 
 def render(tables: Sequence[Table], form: str = "md") -> str:
     """Tables in a format; the text ends with a line break."""
-    one_of("format", form, FORMATS, ResultsError)
+    one_of("format", form, TABLE_FORMATS, ResultsError)
     if form == "csv":
         return _csv(tables)
     write = _markdown if form == "md" else _latex
     return "\n".join(write(table, _shown(tables)) for table in tables)
 
 
-def number(cell: Cell, between: str = " +/- ") -> str:
+def cell_text(cell: Cell, between: str = " +/- ") -> str:
     """A cell without its footnote.
 
-    >>> number(Cell(0.2, 0.047, 3)), number(Cell(0.2)), number(Cell()), number(Cell(blank=True))
+    >>> cell_text(Cell(0.2, 0.047, 3)), cell_text(Cell(0.2)), cell_text(Cell()), cell_text(Cell(blank=True))
     ('20.0 +/- 4.7', '20.0', 'X', '-')
     """
     if cell.blank:
@@ -133,7 +133,7 @@ def _shown(tables: Sequence[Table]) -> list[str]:
     return names + [name for name in ("backbone", "protocol") if len({getattr(row, name) for row in rows}) > 1]
 
 
-def _labels(line: Line, names: Sequence[str]) -> list[str]:
+def _labels(line: TableLine, names: Sequence[str]) -> list[str]:
     return [str(getattr(line.row, name)) for name in names] + ([line.source] if line.source else [])
 
 
@@ -151,7 +151,7 @@ def _body(
     heads = [*names, *(["source"] if table.kind == "matrix" else []), *map(escape, table.columns)]
     rows = []
     for line in table.lines:
-        cells = [number(c, between) + (mark.format(notes[c.note]) if c.note else "") for c in line.cells]
+        cells = [cell_text(c, between) + (mark.format(notes[c.note]) if c.note else "") for c in line.cells]
         rows.append([*map(escape, _labels(line, names)), *cells])
     below = [f"{mark.format(at).strip()} {escape(_sentence(note))}" for note, at in notes.items()]
     return heads, rows, [*below, *map(escape, table.notes)]
@@ -192,22 +192,22 @@ def _csv(tables: Sequence[Table]) -> str:
                     numbers = [None if x is None else repr(x) for x in (c.mean, c.error)]
                     what = [*numbers, c.trials, *c.draws, c.note, line.pace, " ".join(c.runs)]
                     lines.append([table.kind, *who, column, *what])
-    return csv_text(COLUMNS, lines)
+    return csv_text(_CSV_COLUMNS, lines)
 
 
 def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
 
 
-def render_comparisons(found: Comparisons, form: str = "md") -> str:
+def render_comparisons(compared: Comparisons, form: str = "md") -> str:
     """A comparison in Markdown (accuracies in percent, differences in points) or CSV (from 0 to 1)."""
     one_of("format", form, ("md", "csv"), ResultsError)
-    return _comparison_csv(found) if form == "csv" else _comparison_markdown(found)
+    return _comparison_csv(compared) if form == "csv" else _comparison_markdown(compared)
 
 
 def _comparison_markdown(all_: Comparisons) -> str:
     """Four tables and the notes."""
-    columns = [k for k in DRAWS if any(len(values) >= k for values in all_.best_of.values())]
+    columns = [k for k in _BEST_OF if any(len(values) >= k for values in all_.best_of.values())]
     blocks = [
         "Difference of the test accuracies of the selected draws, in points. The 95 % interval is about other "
         "trials and other outcomes of the search, not about other test domains or search spaces.",
@@ -254,31 +254,33 @@ def _difference(c: Comparison) -> list[str]:
 
 def _whole(differences: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons whose notes are shown: over all data sets where there are several."""
-    several = {(c.row, c.baseline) for c in differences if c.dataset == ALL}
+    several = {(c.row, c.baseline) for c in differences if c.dataset == ALL_DATA}
     return [
-        c for c in differences if c.dataset == ALL or (c.row, c.baseline) not in several or c.interval is None
+        c
+        for c in differences
+        if c.dataset == ALL_DATA or (c.row, c.baseline) not in several or c.interval is None
     ]
 
 
-def _comparison_csv(found: Comparisons) -> str:
+def _comparison_csv(compared: Comparisons) -> str:
     """One number a line: table, data, row, baseline, name, value."""
     lines: list[tuple[object, ...]] = []
-    for c in found.differences:
+    for c in compared.differences:
         low, high = (None, None) if c.interval is None else (c.interval.low, c.interval.high)
         facts = {"mean": c.mean, "low": low, "high": high, "splits": len(c.pairs)}
         facts |= {"wins": c.wins, "ties": c.ties, "losses": c.losses}
         lines += [("difference", c.dataset, c.row, c.baseline, *fact) for fact in facts.items()]
         lines += [("note", c.dataset, c.row, c.baseline, "note", note) for note in c.notes]
-    for row in found.rows:
-        lines += [("budget", "", row, "", *fact) for fact in asdict(budget_of(found.grouped[row])).items()]
-    for row, values in found.best_of.items():
+    for row in compared.rows:
+        lines += [("budget", "", row, "", *fact) for fact in asdict(budget_of(compared.grouped[row])).items()]
+    for row, values in compared.best_of.items():
         lines += [("best of", "", row, "", k, value) for k, value in enumerate(values, start=1)]
-    for row, noise in found.noise.items():
+    for row, noise in compared.noise.items():
         lines += [("noise", "", row, "", *fact) for fact in asdict(noise).items()]
     return csv_text(("table", "data", "row", "baseline", "name", "value"), lines).rstrip("\n")
 
 
-def comparison_data(found: Comparisons) -> dict[str, object]:
+def comparison_data(compared: Comparisons) -> dict[str, object]:
     """A comparison for programs: accuracies and differences from 0 to 1."""
     differences = [
         {
@@ -293,14 +295,14 @@ def comparison_data(found: Comparisons) -> dict[str, object]:
             "losses": c.losses,
             "notes": list(c.notes),
         }
-        for c in found.differences
+        for c in compared.differences
     ]
     return {
         "differences": differences,
-        "budgets": {row: asdict(budget_of(found.grouped[row])) for row in found.rows},
-        "best_of": {row: list(values) for row, values in found.best_of.items()},
-        "noise": {row: asdict(noise) for row, noise in found.noise.items()},
-        "notes": list(found.notes),
+        "budgets": {row: asdict(budget_of(compared.grouped[row])) for row in compared.rows},
+        "best_of": {row: list(values) for row, values in compared.best_of.items()},
+        "noise": {row: asdict(noise) for row, noise in compared.noise.items()},
+        "notes": list(compared.notes),
     }
 
 

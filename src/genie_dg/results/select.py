@@ -16,20 +16,20 @@ became infinite or NaN is never chosen, but beside complete runs it counts as a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from genie_dg.check import one_of
-from genie_dg.runs.folder import DIVERGED
-from genie_dg.runs.read import Numbers
+from genie_dg.runs.outcome import Ending
+from genie_dg.runs.read import FloatArray
 from genie_dg.statistics import mean
 
 from .frame import ResultsError
@@ -52,10 +52,11 @@ class Case(NamedTuple):
 
 
 CASE = list(Case._fields)
+"""The columns of a case."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedRun:
     """What was chosen in a case, or why nothing was.
 
     Args:
@@ -116,8 +117,8 @@ def usable_runs() -> pl.Expr:
 
 def diverged_runs() -> pl.Expr:
     """Runs that ended with a loss that is infinite or NaN, and have a record from before."""
-    last = pl.col("failures").list.last().str.starts_with(DIVERGED).fill_null(value=False)
-    return ~pl.col("done") & last & (pl.col("step").list.len() > 0) & ~pl.col("swad")
+    ended = (pl.col("outcome") == Ending.diverged.value).fill_null(value=False)
+    return ended & (pl.col("step").list.len() > 0) & ~pl.col("swad")
 
 
 def diverged_draws(frame: pl.DataFrame) -> pl.DataFrame:
@@ -125,7 +126,7 @@ def diverged_draws(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(diverged_runs() & usable_runs().any().over(CASE))
 
 
-def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, Choice]:
+def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, SelectedRun]:
     """The choice of a method for every case that it is defined for.
 
     Leave-one-domain-out answers for cases with one test domain, the other two for all.
@@ -134,10 +135,10 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
     notes = _left_out(frame)
     if method == "leave-one-domain-out":
         return _by_partners(frame, notes)
-    choices = {case: Choice(row, missing=note or "no run") for case, (row, note, _) in notes.items()}
+    choices = {case: SelectedRun(row, missing=note or "no run") for case, (row, note, _) in notes.items()}
     for case in choices:
         if method == "training-domain" and len(case.test_domains) == len(case.domains):
-            choices[case] = Choice(choices[case].row, missing="no domain was trained on")
+            choices[case] = SelectedRun(choices[case].row, missing="no domain was trained on")
     domains = pl.col("domains").list.len()
     accuracies = pl.col("in_acc").list.slice(pl.col("at") * domains, domains).alias("accuracies")
     columns = ["row", "run", "folder", "chosen_step", "value", "accuracies", "draws"]
@@ -149,7 +150,7 @@ def select(frame: pl.DataFrame, method: str = "training-domain") -> dict[Case, C
         row, run, folder, step, value, of_domains, draws = values
         scores = tuple(of_domains[k] for k in case.test_domains)
         _, note, diverged = notes[case]
-        choices[case] = Choice(row, run, folder, step, value, scores, draws + diverged, note)
+        choices[case] = SelectedRun(row, run, folder, step, value, scores, draws + diverged, note)
     return choices
 
 
@@ -160,14 +161,14 @@ def cases(frame: pl.DataFrame) -> Iterator[Case]:
         yield case._replace(domains=tuple(case.domains), test_domains=tuple(case.test_domains))
 
 
-Notes = dict[Case, tuple[str, str, int]]
+_Notes = dict[Case, tuple[str, str, int]]
 """By case its row, words for the runs that cannot be chosen, and how many diverged beside complete ones."""
 
 
-def _left_out(frame: pl.DataFrame) -> Notes:
+def _left_out(frame: pl.DataFrame) -> _Notes:
     ordered = frame.lazy().sort("draw", "run", maintain_order=True)
     draw = diverged_runs() & usable_runs().any()
-    failed = ~pl.col("done") & (pl.col("failures").list.len() > 0) & ~draw
+    failed = ~pl.col("done") & pl.col("outcome").is_not_null() & ~draw
     counted = (
         ordered.group_by(CASE, maintain_order=True)
         .agg(
@@ -175,7 +176,7 @@ def _left_out(frame: pl.DataFrame) -> Notes:
             pl.len().alias("runs"),
             (~pl.col("done") & ~draw).sum().alias("unfinished"),
             (pl.col("done") & ~usable_runs()).sum().alias("empty"),
-            pl.col("failures").filter(failed).last().list.last().alias("failure"),
+            pl.col("reason").filter(failed).last().alias("failure"),
             draw.sum().alias("diverged"),
         )
         .collect()
@@ -191,38 +192,38 @@ def _left_out(frame: pl.DataFrame) -> Notes:
     return notes
 
 
-class _Candidate(NamedTuple):
+class _Judged(NamedTuple):
     """A run as leave-one-domain-out sees it: the steps of its records and their accuracies by domain."""
 
     run: str
     folder: str
     draw: int
-    settings: str
-    steps: Numbers
-    in_acc: Numbers
+    settings: bytes
+    steps: FloatArray
+    in_acc: FloatArray
 
 
-def _by_partners(frame: pl.DataFrame, notes: Notes) -> dict[Case, Choice]:
+def _by_partners(frame: pl.DataFrame, notes: _Notes) -> dict[Case, SelectedRun]:
     """Leave-one-domain-out: a run is judged by its partners, which leave out one more domain each."""
     small = frame.filter(usable_runs(), pl.col("test_domains").list.len() <= 2)
     small = small.sort("draw", "run", maintain_order=True)
-    candidates: dict[Case, list[_Candidate]] = {}
+    candidates: dict[Case, list[_Judged]] = {}
     columns = ["run", "folder", "draw", "config", "step", "in_acc", "averaged"]
     for case, values in zip(cases(small), small.select(columns).iter_rows(), strict=True):
         run, folder, draw, config, step, in_acc, averaged = values
         first = len(step) - 1 if averaged else 0
         accuracies = np.asarray(in_acc).reshape(len(step), -1)
-        one = _Candidate(run, folder, draw, settings_of(config), np.asarray(step)[first:], accuracies[first:])
+        one = _Judged(run, folder, draw, settings_of(config), np.asarray(step)[first:], accuracies[first:])
         candidates.setdefault(case, []).append(one)
-    single = {case: told for case, told in notes.items() if len(case.test_domains) == 1}
-    return {case: _in_turn(case, candidates, *told) for case, told in single.items()}
+    single = {case: note for case, note in notes.items() if len(case.test_domains) == 1}
+    return {case: _in_turn(case, candidates, *note) for case, note in single.items()}
 
 
 def _in_turn(
-    case: Case, candidates: dict[Case, list[_Candidate]], row: str, left_out: str, diverged: int
-) -> Choice:
+    case: Case, candidates: dict[Case, list[_Judged]], row: str, left_out: str, diverged: int
+) -> SelectedRun:
     if len(case.domains) < 3:
-        return Choice(row, missing="leave-one-domain-out needs at least two training domains")
+        return SelectedRun(row, missing="leave-one-domain-out needs at least two training domains")
     partners = {}
     for other in (k for k in range(len(case.domains)) if k not in case.test_domains):
         pair = case._replace(test_domains=tuple(sorted((*case.test_domains, other))))
@@ -243,10 +244,10 @@ def _in_turn(
             best = float(values[place]), one, int(at[place])
     note = "; ".join(filter(None, [left_out, _lacking(lacking, len(candidates.get(case, ())))]))
     if best is None:
-        return Choice(row, missing=note or "no run")
+        return SelectedRun(row, missing=note or "no run")
     value, one, place = best
     scores = tuple(float(one.in_acc[place, k]) for k in case.test_domains)
-    return Choice(row, one.run, one.folder, int(one.steps[place]), value, scores, draws, note)
+    return SelectedRun(row, one.run, one.folder, int(one.steps[place]), value, scores, draws, note)
 
 
 def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
@@ -257,15 +258,14 @@ def _lacking(lacking: Sequence[tuple[int, str]], of: int) -> str:
     return f"{count} (hparams seed {seed}: {names})"
 
 
-def _common(one: _Candidate, others: dict[int, _Candidate]) -> tuple[NDArray[np.int64], Numbers]:
+def _common(one: _Judged, others: dict[int, _Judged]) -> tuple[NDArray[np.int64], FloatArray]:
     """The places of a run's records at the steps that all partners have, and the value at each."""
     steps = reduce(np.intersect1d, (partner.steps for partner in others.values()), one.steps)
     columns = (p.in_acc[np.searchsorted(p.steps, steps), k] for k, p in others.items())
     return np.searchsorted(one.steps, steps), reduce(add, columns, np.zeros(len(steps))) / len(others)
 
 
-def settings_of(config: str) -> str:
+def settings_of(config: Any) -> bytes:
     """What partners of leave-one-domain-out have in common: draw, settings and length."""
-    data: dict[str, Any] = json.loads(config)
     names = ("hparams_seed", "algorithm_settings", "optimizer_settings", "batch_size", "dropout", "steps")
-    return json.dumps([data.get(name) for name in names], sort_keys=True)
+    return msgspec.json.encode([getattr(config, name) for name in names], order="sorted")

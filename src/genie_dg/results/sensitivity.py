@@ -16,7 +16,6 @@ small. The interval is a bootstrap over trials, for each (data set, test domains
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan, sqrt
@@ -24,10 +23,10 @@ from math import inf, nan, sqrt
 import numpy as np
 
 from genie_dg.check import is_number
-from genie_dg.runs.read import Numbers
+from genie_dg.runs.read import FloatArray
 
 from .draws import Candidate
-from .stats import Split, blocks_of
+from .stats import SplitKey, blocks_of
 
 POINT = 0.01
 """Accuracies are from 0 to 1."""
@@ -54,7 +53,7 @@ class Width:
 
 
 def width(
-    splits: Mapping[Split, Sequence[Candidate]], within: float = POINT, resamples: int = 2000, seed: int = 0
+    splits: Mapping[SplitKey, Sequence[Candidate]], within: float = POINT, resamples: int = 2000, seed: int = 0
 ) -> Width:
     """The width of one row's range of learning rates.
 
@@ -83,12 +82,11 @@ def width(
 
 def rate_of(candidate: Candidate) -> float | None:
     """The learning rate that a run was trained with; ``None`` where its configuration names none."""
-    settings = json.loads(candidate.science).get("optimizer_settings", {})
-    rate = settings.get("lr")
+    rate = candidate.config.optimizer_settings.get("lr")
     return float(rate) if is_number(rate) and rate > 0 else None
 
 
-def _sums(draws: Sequence[Candidate]) -> Numbers:
+def _sums(draws: Sequence[Candidate]) -> FloatArray:
     """What least squares needs of one split: sums of products of centred x, x squared and y."""
     known = [(rate, c.test) for c in draws if (rate := rate_of(c)) is not None]
     if not known:
@@ -96,11 +94,11 @@ def _sums(draws: Sequence[Candidate]) -> Numbers:
     x, y = np.log10([rate for rate, _ in known]), np.array([test for _, test in known])
     columns = np.stack([x, x**2, y])
     columns -= columns.mean(axis=1, keepdims=True)
-    products: Numbers = columns @ columns.T
+    products: FloatArray = columns @ columns.T
     return products
 
 
-def _of(sums: Numbers | int, within: float) -> tuple[float, float]:
+def _of(sums: FloatArray | int, within: float) -> tuple[float, float]:
     """Width, and the logarithm of the rate at the top, from the sums of all splits."""
     matrix = np.asarray(sums, dtype=np.float64)
     if matrix.shape != (3, 3) or np.linalg.det(matrix[:2, :2]) <= 1e-12:

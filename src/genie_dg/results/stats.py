@@ -40,15 +40,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie_dg.check import whole_number
-from genie_dg.runs.read import Numbers
+from genie_dg.runs.read import FloatArray
 
 from .frame import ResultsError
 
-Split = tuple[str, tuple[int, ...], int]
+SplitKey = tuple[str, tuple[int, ...], int]
 """Data set, test domains, trial."""
 
 
-def chances(draws: int, taken: int) -> Numbers:
+def chances(draws: int, taken: int) -> FloatArray:
     """The chance of each rank, best first, to be the selected one when ``taken`` of ``draws`` are taken.
 
     >>> chances(3, 1).round(3).tolist(), chances(3, 2).round(3).tolist(), chances(3, 3).tolist()
@@ -59,7 +59,7 @@ def chances(draws: int, taken: int) -> Numbers:
     return np.array([comb(draws - rank, taken - 1) / whole for rank in range(1, draws + 1)])
 
 
-def best_of(ranked: Sequence[float]) -> Numbers:
+def best_of(ranked: Sequence[float]) -> FloatArray:
     """The expected selected test accuracy for k = 1, ..., K of one split.
 
     Args:
@@ -73,7 +73,7 @@ def best_of(ranked: Sequence[float]) -> Numbers:
     return np.array([float(chances(count, taken) @ tests) for taken in range(1, count + 1)])
 
 
-def mean_best_of(splits: Sequence[Sequence[float]]) -> Numbers:
+def mean_best_of(splits: Sequence[Sequence[float]]) -> FloatArray:
     """The mean of `best_of` over splits, for k = 1 up to the smallest number of draws that a split has.
 
     Beyond that number some split has no value, and a mean over the others would compare unlike things.
@@ -84,7 +84,7 @@ def mean_best_of(splits: Sequence[Sequence[float]]) -> Numbers:
     if not splits or not all(len(ranked) for ranked in splits):
         raise ResultsError("There is no split, or one without draws; give each split one draw or more.")
     shortest = min(len(ranked) for ranked in splits)
-    values: Numbers = np.stack([best_of(ranked)[:shortest] for ranked in splits]).mean(axis=0)
+    values: FloatArray = np.stack([best_of(ranked)[:shortest] for ranked in splits]).mean(axis=0)
     return values
 
 
@@ -119,7 +119,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def budget(splits: Mapping[Split, Sequence[int]]) -> Budget:
+def budget(splits: Mapping[SplitKey, Sequence[int]]) -> Budget:
     """The budget of one row.
 
     Args:
@@ -140,9 +140,9 @@ def budget(splits: Mapping[Split, Sequence[int]]) -> Budget:
     )
 
 
-def blocks_of(splits: Iterable[Split]) -> dict[tuple[str, tuple[int, ...]], list[Split]]:
+def blocks_of(splits: Iterable[SplitKey]) -> dict[tuple[str, tuple[int, ...]], list[SplitKey]]:
     """The splits of each (data set, test domains), in order."""
-    blocks: dict[tuple[str, tuple[int, ...]], list[Split]] = {}
+    blocks: dict[tuple[str, tuple[int, ...]], list[SplitKey]] = {}
     for split in sorted(splits):
         blocks.setdefault(split[:2], []).append(split)
     return blocks
@@ -169,7 +169,7 @@ class Interval:
     resamples: int
 
 
-def selection_law(draws: int) -> Numbers:
+def selection_law(draws: int) -> FloatArray:
     """The chance of each rank, worst validation first, to be selected after resampling the draws.
 
     P(r) = ((r + 1) / K)^K - (r / K)^K.
@@ -183,7 +183,7 @@ def selection_law(draws: int) -> Numbers:
 
 def resampled_means(
     blocks: Sequence[Sequence[Trial]], resamples: int, generator: np.random.Generator
-) -> Numbers:
+) -> FloatArray:
     """The mean difference of each resample.
 
     Args:
@@ -203,13 +203,13 @@ def resampled_means(
 
 def _selected(
     tests: Sequence[Sequence[float]], picked: NDArray[np.int64], random: np.random.Generator
-) -> Numbers:
+) -> FloatArray:
     """The test accuracy that is selected in each picked trial after its draws were resampled."""
     counts = np.array([len(values) for values in tests])
     padded = np.array([[*values, *[np.nan] * (counts.max() - len(values))] for values in tests])
     draws = counts[picked]
     rank = np.ceil(draws * random.random(picked.shape) ** (1 / draws)).astype(np.int64) - 1
-    chosen: Numbers = padded[picked, np.clip(rank, 0, draws - 1)]
+    chosen: FloatArray = padded[picked, np.clip(rank, 0, draws - 1)]
     return chosen
 
 

@@ -10,7 +10,6 @@ them is missing is missing, with the reason in words; so is an average over it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,14 +17,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from genie_dg.runs.read import seconds_per_step
-from genie_dg.statistics import mean, total
+from genie_dg.statistics import mean, standard_error
 
-from .frame import ResultsError
-from .select import CASE, METHODS, Case, Choice, select
+from .frame import ResultsError, seconds_per_step
+from .select import CASE, METHODS, Case, SelectedRun, select
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """What a row of a table stands for."""
 
     algorithm: str
@@ -58,13 +56,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One row of a table under its name; ``source`` is the training domain where each has its own line.
 
     ``pace`` is the mean over the chosen runs of seconds per step, evaluations included, where they were timed.
     """
 
-    row: Row
+    row: TableRow
     label: str
     cells: tuple[Cell, ...]
     source: str = ""
@@ -80,7 +78,7 @@ class Table:
     dataset: str
     method: str
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     notes: tuple[str, ...] = field(default=())
 
 
@@ -88,20 +86,20 @@ PACE = "s/step"
 """The column that a table without times does not have."""
 
 
-def extras(line: Line) -> dict[str, str]:
+def extras(line: TableLine) -> dict[str, str]:
     """What a table says of a line besides its accuracies: the columns at its right, by name."""
     real = [cell for cell in line.cells if cell.mean is not None]
     return {
-        "trials": span([c.trials for c in real]),
-        "draws": span([bound for c in real for bound in c.draws]),
+        "trials": count_range([c.trials for c in real]),
+        "draws": count_range([bound for c in real for bound in c.draws]),
         PACE: "-" if line.pace is None else f"{line.pace:.2g}",
     }
 
 
-def span(counts: Sequence[int]) -> str:
+def count_range(counts: Sequence[int]) -> str:
     """One number, or the smallest and the largest.
 
-    >>> span([3, 3]), span([18, 20]), span([])
+    >>> count_range([3, 3]), count_range([18, 20]), count_range([])
     ('3', '18-20', '-')
     """
     if not counts:
@@ -110,10 +108,10 @@ def span(counts: Sequence[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-Score = Callable[[Choice], float]
-Ask = Callable[[int], Choice]
+_Score = Callable[[SelectedRun], float]
+_Ask = Callable[[int], SelectedRun]
 """What was chosen in a trial."""
-NO_RUN = Choice("", missing="no run")
+_NO_RUN = SelectedRun("", missing="no run")
 
 
 def check_protocols(frame: pl.DataFrame, mix: bool) -> None:
@@ -138,7 +136,7 @@ def tables(frame: pl.DataFrame, method: str = "training-domain", *, mix: bool = 
         raise ResultsError("There are no runs; name a folder that holds the folders of runs.")
     check_protocols(frame, mix)
     choices = select(frame, method)
-    needed = frame.select(*CASE, "row", "oracle", "config")  # records are not looked at again
+    needed = frame.select(*CASE, "run", "row", "oracle", "config", "timed_step", "seconds")
     sets = [_DataSet(part, method, choices) for part in by_dataset(needed)]
     listed: list[Table] = []
     for one in sets:
@@ -177,13 +175,11 @@ def cell_of(values: Sequence[float], draws: Sequence[int] = (0,), note: str = ""
     >>> print(f"{100 * cell.mean:.1f} +/- {100 * cell.error:.1f}")
     20.0 +/- 4.7
     """
-    n = len(values)
-    middle = mean(values)
-    error = math.sqrt(total((x - middle) ** 2 for x in values) / n) / math.sqrt(n) if n > 1 else None
-    return Cell(middle, error, n, (min(draws), max(draws)), note)
+    error = standard_error(values) if len(values) > 1 else None
+    return Cell(mean(values), error, len(values), (min(draws), max(draws)), note)
 
 
-def gather(trials: Sequence[int], ask: Ask, score: Score = lambda choice: choice.score) -> Cell:
+def gather(trials: Sequence[int], ask: _Ask, score: _Score = lambda choice: choice.score) -> Cell:
     """The cell of some trials: missing when one is, with the reasons; else mean and error of the scores."""
     answers = {trial: ask(trial) for trial in trials}
     gone = {trial: choice.missing for trial, choice in answers.items() if choice.missing}
@@ -194,7 +190,7 @@ def gather(trials: Sequence[int], ask: Ask, score: Score = lambda choice: choice
     return replace(cell, runs=tuple(c.run for c in answers.values()))
 
 
-def average(cells: Sequence[Cell], what: str) -> Cell:
+def mean_cell(cells: Sequence[Cell], what: str) -> Cell:
     """The mean of the means, without an error; missing when one of them is."""
     means = [cell.mean for cell in cells if cell.mean is not None]
     if len(means) < len(cells):
@@ -206,19 +202,20 @@ def average(cells: Sequence[Cell], what: str) -> Cell:
 class _DataSet:
     """The runs of one data set, and what was chosen of them."""
 
-    def __init__(self, frame: pl.DataFrame, method: str, choices: Mapping[Case, Choice]) -> None:
+    def __init__(self, frame: pl.DataFrame, method: str, choices: Mapping[Case, SelectedRun]) -> None:
         self.frame, self.method, self.choices = frame, method, choices
         self.name, self.domains = str(frame["dataset"][0]), tuple(frame["domains"][0])
         self.words = rule_words(frame, method)
+        self.paces = cache(self._paces)
         self.rows, self.left_out = cache(self._rows), cache(self._left_out)
         self.versions, self.lines_by_domain = cache(self._versions), cache(self._lines_by_domain)
 
-    def _rows(self, left_out: int) -> list[tuple[Row, str, tuple[int, ...]]]:
+    def _rows(self, left_out: int) -> list[tuple[TableRow, str, tuple[int, ...]]]:
         """The rows whose runs leave out so many domains, each with its label and its trials, sorted."""
         part = self.frame.filter(pl.col("test_domains").list.len() == left_out)
-        trials: dict[tuple[Row, str], set[int]] = {}
-        for *names, label, trial in part.select(*Row._fields, "row", "trial").unique().iter_rows():
-            trials.setdefault((Row(*names), label), set()).add(trial)
+        trials: dict[tuple[TableRow, str], set[int]] = {}
+        for *names, label, trial in part.select(*TableRow._fields, "row", "trial").unique().iter_rows():
+            trials.setdefault((TableRow(*names), label), set()).add(trial)
         return [(row, label, tuple(sorted(some))) for (row, label), some in sorted(trials.items())]
 
     def _left_out(self) -> list[int]:
@@ -226,21 +223,27 @@ class _DataSet:
         alone = self.frame.filter(pl.col("test_domains").list.len() == 1)["test_domains"].list.first()
         return sorted(alone.unique())
 
-    def ask(self, row: Row, test: tuple[int, ...]) -> Ask:
-        return lambda trial: self.choices.get(Case(self.name, self.domains, *row, test, trial), NO_RUN)
+    def ask(self, row: TableRow, test: tuple[int, ...]) -> _Ask:
+        return lambda trial: self.choices.get(Case(self.name, self.domains, *row, test, trial), _NO_RUN)
 
-    def pace(self, row: Row, tests: Sequence[tuple[int, ...]], trials: Sequence[int]) -> float | None:
+    def pace(self, row: TableRow, tests: Sequence[tuple[int, ...]], trials: Sequence[int]) -> float | None:
         """The mean over what was chosen of seconds per step."""
-        chosen = [choice for test in tests for trial in trials if (choice := self.ask(row, test)(trial)).folder]
-        timed = [pace for choice in chosen if (pace := seconds_per_step(choice.folder)) is not None]
+        chosen = [self.ask(row, test)(trial).run for test in tests for trial in trials]
+        timed = [pace for run in chosen if (pace := self.paces().get(run)) is not None]
         return mean(timed) if timed else None
 
-    def _lines_by_domain(self) -> list[Line]:
+    def _paces(self) -> dict[str, float | None]:
+        """Seconds per step of each chosen run."""
+        chosen = {choice.run for choice in self.choices.values()}
+        timed = self.frame.filter(pl.col("run").is_in(list(chosen))).select("run", "timed_step", "seconds")
+        return {run: seconds_per_step(steps, seconds) for run, steps, seconds in timed.iter_rows()}
+
+    def _lines_by_domain(self) -> list[TableLine]:
         lines, shown = [], self.left_out()
         for row, label, trials in self.rows(1):
             cells = [gather(trials, self.ask(row, (k,))) for k in shown]
             pace = self.pace(row, [(k,) for k in shown], trials)
-            lines.append(Line(row, label, (*cells, average(cells, "test domain")), pace=pace))
+            lines.append(TableLine(row, label, (*cells, mean_cell(cells, "test domain")), pace=pace))
         return lines
 
     def by_domain(self) -> list[Table]:
@@ -268,10 +271,10 @@ class _DataSet:
                 cells.append(gather(trials, ask))
                 entries = [gather(trials, ask, _score_at(at)) for at in range(count - 1)]
                 entries.insert(source, Cell(blank=True))
-                matrix.append(Line(row, label, tuple(entries), self.domains[source]))
+                matrix.append(TableLine(row, label, tuple(entries), self.domains[source]))
             tests = [tuple(k for k in range(count) if k != source) for source in range(count)]
             pace = self.pace(row, tests, trials)
-            lines.append(Line(row, label, (*cells, average(cells, "source")), pace=pace))
+            lines.append(TableLine(row, label, (*cells, mean_cell(cells, "source")), pace=pace))
             title = f"{self.name}: from one source to each target, {self.words}"
             matrices.append(Table("matrix", title, self.name, self.method, self.domains, tuple(matrix)))
         title = f"{self.name}: mean accuracy on the other domains by source, {self.words}"
@@ -279,7 +282,7 @@ class _DataSet:
         table = Table("sources", title, self.name, self.method, columns, tuple(lines), self.versions())
         return [table, *matrices] if lines else []
 
-    def mean_over_domains(self, row: Row) -> Cell:
+    def mean_over_domains(self, row: TableRow) -> Cell:
         """In each trial the mean over domains, then mean and error over trials."""
         trials = next((trials for known, _, trials in self.rows(1) if known == row), ())
         asks = [self.ask(row, (k,)) for k in self.left_out()]
@@ -291,8 +294,7 @@ class _DataSet:
 
     def _versions(self) -> tuple[str, ...]:
         """What a reader should know when the runs name several versions of the data."""
-        named = self.frame["config"].str.extract(r'"data_digest":\s*"([^"]*)"').unique()
-        digests = sorted({digest or "none" for digest in named})
+        digests = sorted({config.data_digest or "none" for config in self.frame["config"]})
         if len(digests) == 1:
             return ()
         return (f"The runs name {len(digests)} versions of the data (digests {', '.join(digests)}).",)
@@ -307,7 +309,7 @@ def _averages(sets: Sequence[_DataSet], method: str, words: str) -> list[Table]:
         cells = [one.mean_over_domains(row) for one in shown]
         paces = [line.pace for one in shown for line in one.lines_by_domain() if line.row == row and line.pace]
         pace = mean(paces) if paces else None
-        lines.append(Line(row, label, (*cells, average(cells, "data set")), pace=pace))
+        lines.append(TableLine(row, label, (*cells, mean_cell(cells, "data set")), pace=pace))
     columns = (*(one.name for one in shown), "Avg")
     notes = tuple(
         f"{one.name}: over {len(one.left_out())} of its {len(one.domains)} domains, the others were never left "
@@ -319,7 +321,7 @@ def _averages(sets: Sequence[_DataSet], method: str, words: str) -> list[Table]:
     return [Table("averages", title, "", method, columns, tuple(lines), notes)] if lines else []
 
 
-def _score_at(at: int) -> Score:
+def _score_at(at: int) -> _Score:
     return lambda choice: choice.scores[at]
 
 

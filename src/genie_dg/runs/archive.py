@@ -1,9 +1,9 @@
 """Many runs in one compressed file: ``runs.tar.xz``, small enough to be committed beside a study.
 
-`pack` writes it: configuration, names, records, times, measurements and seal of each complete run, the same and
-the failures of a run that diverged, and the lists of sweeps; weights stay where they are. A folder that holds
-the file is read as a folder of these runs. It is an ordinary archive (``tar -xf runs.tar.xz -C runs``), so a
-sweep can go on from what it holds.
+`pack` writes it: configuration, names, records, times, measurements, command and seal of each complete run,
+the same and the outcomes of a run that diverged, and the files of sweeps; weights stay where they are. A folder
+that holds the file is read as a folder of these runs. It is an ordinary archive
+(``tar -xf runs.tar.xz -C runs``), so a sweep can go on from what it holds.
 
 Only regular files with the names of a run's small files are ever unpacked, up to a sane size in all.
 """
@@ -24,20 +24,24 @@ from pathlib import Path
 from genie_dg.check import InputError
 from genie_dg.files import FileError, read_stream, read_whole, write_whole
 
-from . import folder as names
+from .folder import AVERAGE, CONFIG, DONE, META, RECORDS, TIMINGS, WATCH, is_done
+from .launch import LAUNCH
+from .outcome import OUTCOMES, Ending, read_outcomes
 from .seal import RUN_ID
 from .sweep_list import FOLDER as SWEEPS
 
-NAME = "runs.tar.xz"
-SMALL = (names.CONFIG, names.META, names.RECORDS, names.TIMINGS, names.WATCH, names.AVERAGE, names.DONE)
+ARCHIVE = "runs.tar.xz"
+_KEPT = (CONFIG, META, RECORDS, TIMINGS, WATCH, AVERAGE, LAUNCH, DONE)
 """What is kept of a run."""
-OF_DIVERGED = (*SMALL, names.FAILURES)
+_OF_DIVERGED = (*_KEPT, OUTCOMES)
 """What is kept of a run that diverged."""
-MOST_PACKED, MOST_IN_ALL = 2**28, 2**32
+_OF_SWEEPS = (".json", ".toml")
+"""Endings of the files of sweeps: their lists, and the files that they were started from."""
+_MOST_PACKED, _MOST_UNPACKED = 2**28, 2**32
 """Bytes of an archive, and of what it unpacks to; more is not an archive of ours."""
 
 
-def pack(folder: Path, archive: Path) -> tuple[int, int]:
+def pack_runs(folder: Path, archive: Path) -> tuple[int, int]:
     """Write the complete runs of a folder, and those that diverged, to an archive, which keeps what it has.
 
     The same runs give the same bytes.
@@ -49,10 +53,11 @@ def pack(folder: Path, archive: Path) -> tuple[int, int]:
     before = _runs_in(members)
     for run in sorted(folder.iterdir()):
         if RUN_ID.fullmatch(run.name):
-            kept = SMALL if names.is_done(run) else OF_DIVERGED if names.has_diverged(run) else ()
+            kept = _KEPT if is_done(run) else _OF_DIVERGED if _has_diverged(run) else ()
             members |= {f"{run.name}/{name}": _file(run / name) for name in kept if (run / name).is_file()}
-    for file in sorted((folder / SWEEPS).glob("*.json")):
-        members[f"{SWEEPS}/{file.name}"] = _file(file)
+    for file in sorted((folder / SWEEPS).glob("*")):
+        if file.suffix in _OF_SWEEPS:
+            members[f"{SWEEPS}/{file.name}"] = _file(file)
     after = _runs_in(members)
     if not after:
         raise InputError(f"{folder} has no complete run; name a folder that genie-dg train or sweep wrote.")
@@ -60,9 +65,14 @@ def pack(folder: Path, archive: Path) -> tuple[int, int]:
     return len(after), len(after - before)
 
 
+def _has_diverged(run: Path) -> bool:
+    attempts = read_outcomes(run)
+    return bool(attempts) and attempts[-1].ending == Ending.diverged
+
+
 def unpacked(folder: str) -> str:
     """A folder of runs as it is, or, where it holds an archive, a temporary folder with what is in it."""
-    archive = os.path.join(folder, NAME)
+    archive = os.path.join(folder, ARCHIVE)
     return _unpacked(os.path.abspath(archive)) if os.path.isfile(archive) else folder
 
 
@@ -79,23 +89,23 @@ def _unpacked(archive: str) -> str:
     return target
 
 
-Contents = tuple[bytes, int]
+_Contents = tuple[bytes, int]
 """Of a file: its bytes, and when it was written, in seconds."""
 
 
-def _file(path: Path) -> Contents:
+def _file(path: Path) -> _Contents:
     try:
         return read_whole(path), int(path.stat().st_mtime)
     except OSError as error:
         raise FileError(f"{path} cannot be read ({error.strerror}); nothing was packed.") from error
 
 
-def _runs_in(members: dict[str, Contents]) -> set[str]:
-    ends = tuple(f"/{name}" for name in (names.DONE, names.FAILURES))
+def _runs_in(members: dict[str, _Contents]) -> set[str]:
+    ends = tuple(f"/{name}" for name in (DONE, OUTCOMES))
     return {name.partition("/")[0] for name in members if name.endswith(ends)}
 
 
-def _packed(members: dict[str, Contents]) -> bytes:
+def _packed(members: dict[str, _Contents]) -> bytes:
     """The archive: sorted by kind of file first, so that what is alike is compressed together."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -107,12 +117,12 @@ def _packed(members: dict[str, Contents]) -> bytes:
     return lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME)
 
 
-def _members(archive: Path) -> Iterator[tuple[str, Contents]]:
+def _members(archive: Path) -> Iterator[tuple[str, _Contents]]:
     """Names and contents of an archive's files; one with anything else in it is refused."""
-    left = MOST_IN_ALL
+    left = _MOST_UNPACKED
     try:
         with (
-            read_stream(archive, MOST_PACKED) as stream,
+            read_stream(archive, _MOST_PACKED) as stream,
             lzma.open(stream) as plain,
             tarfile.open(fileobj=plain, mode="r|") as tar,
         ):
@@ -132,11 +142,11 @@ def _members(archive: Path) -> Iterator[tuple[str, Contents]]:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a member is a small file of a run, or the list of a sweep.
+    """Whether a member is a small file of a run, or a file of a sweep.
 
     >>> _is_ours("0123456789abcdef/done"), _is_ours("0123456789abcdef/model.pt"), _is_ours("../done")
     (True, False, False)
     """
     folder, _, file = name.partition("/")
-    listed = folder == SWEEPS and file.endswith(".json") and "/" not in file and not file.startswith(".")
-    return listed or (RUN_ID.fullmatch(folder) is not None and file in OF_DIVERGED)
+    of_sweep = folder == SWEEPS and file.endswith(_OF_SWEEPS) and "/" not in file and not file.startswith(".")
+    return of_sweep or (RUN_ID.fullmatch(folder) is not None and file in _OF_DIVERGED)

@@ -3,12 +3,12 @@
 A run's folder holds ``config.json`` (what the run is), ``meta.json`` (versions and names), ``records.jsonl``
 (one line for each evaluation), ``checkpoint.pt`` and ``checkpoint-before.pt`` (all that is needed to go on, of
 the last record and of the one before), ``timings.jsonl`` (how long things took, which is never the same twice
-and so not part of the records), ``watch.jsonl`` (what it was watched for), ``failures.jsonl`` (why attempts
-ended), ``model.pt`` and ``model-<step>.pt`` (weights of records), with SWAD ``swad.json`` and ``swad.pt``
-(record and weights of the average), ``continue.pt`` and ``continue-model.pt`` (from which a longer run can go
-on; see `genie_dg.bench.more`), and at the end ``done`` (digests of all this). Records beyond those that
-the checkpoint counts are cut off when a run goes on, so a run that was killed at any moment leaves the same
-records as one that was not.
+and so not part of the records), ``watch.jsonl`` (what it was watched for), ``outcomes.jsonl`` (how attempts
+ended), ``launch.json`` (the command that trained it), ``model.pt`` and ``model-<step>.pt`` (weights of
+records), with SWAD ``swad.json`` and ``swad.pt`` (record and weights of the average), ``continue.pt`` and
+``continue-model.pt`` (from which a longer run can go on; see `genie_dg.bench.more`), and at the end ``done``
+(digests of all this). Records beyond those that the checkpoint counts are cut off when a run goes on, so a run
+that was killed at any moment leaves the same records as one that was not.
 """
 
 from __future__ import annotations
@@ -39,13 +39,10 @@ from .config import RunConfig, canonical
 from .record import Record, record_from
 
 CONFIG, META, DONE, LOCK = "config.json", "meta.json", "done", "lock"
-RECORDS, TIMINGS, WATCH, FAILURES = "records.jsonl", "timings.jsonl", "watch.jsonl", "failures.jsonl"
+RECORDS, TIMINGS, WATCH = "records.jsonl", "timings.jsonl", "watch.jsonl"
 CHECKPOINT, BEFORE, MODEL = "checkpoint.pt", "checkpoint-before.pt", "model.pt"
 AVERAGE, AVERAGE_MODEL = "swad.json", "swad.pt"
 CONTINUE, CONTINUE_MODEL = "continue.pt", "continue-model.pt"
-
-DIVERGED = "NotFinite"
-"""How the reason of a failure begins where the loss became infinite or NaN, which no new attempt changes."""
 
 _OF_RECORD = re.compile(r"model-\d+\.pt")
 
@@ -69,7 +66,7 @@ def is_model(name: str) -> bool:
 
 
 def is_sealed(name: str) -> bool:
-    """Whether a complete run keeps this file as it is: all but lock, checkpoints, failures and ``done``."""
+    """Whether a complete run keeps this file as it is: all but lock, checkpoints, outcomes and ``done``."""
     return is_model(name) or name in (CONFIG, META, RECORDS, TIMINGS, WATCH, AVERAGE, AVERAGE_MODEL)
 
 
@@ -108,12 +105,6 @@ def _domains(folder: Path) -> Any:
 def is_done(folder: Path) -> bool:
     """Whether a run is marked as complete."""
     return (folder / DONE).is_file()
-
-
-def has_diverged(folder: Path) -> bool:
-    """Whether a run that is not complete ended with a loss that is not finite."""
-    failures, _ = read_lines(folder / FAILURES)
-    return not is_done(folder) and bool(failures) and str(failures[-1].get("reason", "")).startswith(DIVERGED)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -162,22 +153,18 @@ def read_records(folder: Path, domains: int, count: int | None = None, digest: s
         return []
     lines, problems = read_lines(folder / RECORDS, count)
     if problems or (count is not None and len(lines) < count):
-        raise FileError(
-            f"{folder / RECORDS} has {len(lines)} records of {count or len(lines) + len(problems)}; remove its "
-            "folder and run it again."
-        )
+        raise _unusable(folder, f"has {len(lines)} records of {count or len(lines) + len(problems)}")
     try:
-        records = [record_from(line, domains, finite=False) for line in lines]
+        records = [record_from(line, domains) for line in lines]
     except InputError as error:
-        raise FileError(
-            f"{folder / RECORDS} has a line that is not a record ({str(error).rstrip('.')}); remove its folder "
-            "and run it again."
-        ) from error
+        raise _unusable(folder, f"has a line that is not a record ({str(error).rstrip('.')})") from error
     if digest and hashlib.sha256(_text(records)).hexdigest() != digest:
-        raise FileError(
-            f"{folder / RECORDS} was changed after it was written; remove its folder and run it again."
-        )
+        raise _unusable(folder, "was changed after it was written")
     return records
+
+
+def _unusable(folder: Path, why: str) -> FileError:
+    return FileError(f"{folder / RECORDS} {why}; remove its folder and run it again.")
 
 
 def cut_records(folder: Path, records: Sequence[Record]) -> None:

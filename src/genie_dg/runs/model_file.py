@@ -63,7 +63,7 @@ class ModelFile:
         return bool(self.classes)
 
     def save(self, path: Path) -> None:
-        """Write the file whole, with its digest."""
+        """Write the file whole."""
         import torch
 
         weights = {
@@ -73,7 +73,7 @@ class ModelFile:
             for name, tensor in self.algorithm.items()
         }
         facts = self.facts()
-        save_tensors(path, _same({"algorithm": weights, "config": facts.pop("config"), **facts}))
+        save_tensors(path, _uniform({"algorithm": weights, "config": facts.pop("config"), **facts}))
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, as plain data with the names of the file."""
@@ -87,7 +87,7 @@ class ModelFile:
 
     def evaluation(self) -> Record:
         """The evaluation of these weights."""
-        return record_from(self.record, len(self.domains), finite=False)
+        return record_from(dict(self.record), len(self.domains))
 
     @classmethod
     def load(cls, path: Path) -> ModelFile:
@@ -97,7 +97,7 @@ class ModelFile:
     @classmethod
     def from_state(cls, path: Path, contents: Mapping[str, Any]) -> ModelFile:
         """The same from what was read; ``path`` is for messages."""
-        state = {key: value for key, value in contents.items() if key != "format"}
+        state = dict(contents)
         try:
             config = from_mapping(state.pop("config"))
             lists = ("classes", "domains", "sources", "mean", "std")
@@ -116,7 +116,7 @@ def _plain(data: Any) -> Any:
     return json.loads(json.dumps(data))
 
 
-def _same(data: Any) -> Any:
+def _uniform(data: Any) -> Any:
     """The same data in which equal texts are one object, and no list or mapping is used twice.
 
     A pickle says "the same as before" where it meets an object again, so its bytes would depend on how the data
@@ -125,5 +125,5 @@ def _same(data: Any) -> Any:
     if isinstance(data, str):
         return sys.intern(str(data))
     if isinstance(data, dict):
-        return {_same(key): _same(value) for key, value in data.items()}
-    return [_same(value) for value in data] if isinstance(data, list) else data
+        return {_uniform(key): _uniform(value) for key, value in data.items()}
+    return [_uniform(value) for value in data] if isinstance(data, list) else data

@@ -1,7 +1,7 @@
 """``done`` seals a run: it holds a digest of every file that the complete run consists of.
 
-A finished run of which a file was changed or lines were lost is then told from one that is whole. Runs from
-before there were seals have an empty ``done``: nothing is known of their files, and they are read as they are.
+A finished run of which a file was changed or lines were lost is then known. Nothing is known of the files of a
+run whose ``done`` is empty, and they are read as they are.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from genie_dg.files import FileError, read_stream, read_whole, write_whole
 
-from . import folder as names
+from .folder import AVERAGE, CONFIG, DONE, META, RECORDS, is_sealed
 
-NEEDED = (names.CONFIG, names.META, names.RECORDS)
+_NEEDED = (CONFIG, META, RECORDS)
 """What every seal has a digest of."""
-MOST = 2**36
+_MOST_BYTES = 2**36
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -35,7 +35,7 @@ def digest(data: bytes) -> str:
 def digest_of(path: Path) -> str:
     """The digest of a file, read piece by piece."""
     whole = hashlib.sha256()
-    with read_stream(path, MOST) as file:
+    with read_stream(path, _MOST_BYTES) as file:
         while block := file.read(2**20):
             whole.update(block)
     return whole.hexdigest()
@@ -47,13 +47,13 @@ def seal_text(digests: dict[str, str]) -> bytes:
 
 
 def seal(folder: Path) -> None:
-    """Mark a run as complete, with a digest of each file it has, but for lock, checkpoints and failures."""
-    present = sorted(path.name for path in folder.iterdir() if path.is_file() and names.is_sealed(path.name))
+    """Mark a run as complete, with a digest of each file it has, but for lock, checkpoints and outcomes."""
+    present = sorted(path.name for path in folder.iterdir() if path.is_file() and is_sealed(path.name))
     try:
         text = seal_text({name: digest_of(folder / name) for name in present})
     except OSError as error:
         raise FileError(f"{error.filename} cannot be read ({error.strerror}); run it again.") from error
-    write_whole(folder / names.DONE, text)
+    write_whole(folder / DONE, text)
 
 
 def sealed_files(text: bytes) -> dict[str, str]:
@@ -64,7 +64,7 @@ def sealed_files(text: bytes) -> dict[str, str]:
     files = data.get("files") if isinstance(data, dict) else None
     if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
         raise ValueError("it holds no digests")
-    missing = [name for name in NEEDED if name not in files]
+    missing = [name for name in _NEEDED if name not in files]
     if missing:
         raise ValueError(f"it has no digest of {missing[0]}")
     return files
@@ -97,17 +97,17 @@ def other_name(path: str, config: str, files: dict[str, str]) -> str:
 def check_seal(folder: Path) -> None:
     """Refuse a finished run whose configuration, names of domains, records or average were changed or lost."""
     try:
-        files = sealed_files(read_whole(folder / names.DONE))
+        files = sealed_files(read_whole(folder / DONE))
     except (OSError, ValueError) as error:
-        raise BrokenSeal(_again(f"{folder / names.DONE} cannot be read ({error})")) from error
-    for name in (*NEEDED, names.AVERAGE):
+        raise _broken(f"{folder / DONE} cannot be read ({error})") from error
+    for name in (*_NEEDED, AVERAGE):
         try:
             data: bytes | None = read_whole(folder / name)
         except OSError:
             data = None
         if words := differs(str(folder), name, data, files):
-            raise BrokenSeal(_again(words))
+            raise _broken(words)
 
 
-def _again(words: str) -> str:
-    return f"{words}; remove its folder and run it again."
+def _broken(words: str) -> BrokenSeal:
+    return BrokenSeal(f"{words}; remove its folder and run it again.")

@@ -1,8 +1,8 @@
 """One page about runs that needs nothing but itself: it opens offline, asks for no file and stays one file.
 
-`numbers` computes, `panels` draws, the template ``page.html.j2`` says what stands where. The page's own policy
-forbids every request and every script but the one whose digest it names, so a text from a run could do nothing
-even if it were not escaped.
+`page_data` computes, `panels` draws, the template ``page.html.j2`` says what stands where. The page's own
+policy forbids every request and every script but the one whose digest it names, so a text from a run could do
+nothing even if it were not escaped.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from genie_dg.check import is_number
-from genie_dg.results.render import footnotes
-from genie_dg.results.tables import Cell, Table, extras
 
 from . import panels
-from .exact import Rules
 from .figures import COLOURS, Curve, CurveData, ReportError
-from .numbers import DRAWS, RUNS, Chart, DataSet, Draw, Page, page_data
+from .page_data import LISTED_DRAWS, LISTED_RUNS, Chart, DataSetPage, ListedRun, Page, page_data
+from .render import footnotes
+from .tables import Cell, Table, extras
 
-SHOWN = 12
+_SHOWN = 12
 """The most rows that are drawn beside each other as dots or heatmaps; more would be longer than the table."""
-LISTED = 200
+_LISTED = 200
 """The most problems or unfinished runs that are listed."""
-DARK = {"#000000": "#ffffff", "#0072B2": "#3a9bdc"}
+_DARK = {"#000000": "#ffffff", "#0072B2": "#3a9bdc"}
 """Colours that cannot be seen on dark paper, and what stands for them there."""
-SWATCHES = {"-": "none", "--": "6 3", ":": "2 3", "-.": "8 3 2 3"}
+_SWATCHES = {"-": "none", "--": "6 3", ":": "2 3", "-.": "8 3 2 3"}
 
 
 class Figure(NamedTuple):
@@ -42,30 +41,27 @@ class Figure(NamedTuple):
     svg: str
 
 
-def report(
-    frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False, rules: Rules | None = None
-) -> str:
+def report(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False) -> str:
     """The page of some runs, as text.
 
     Args:
         frame: from `genie_dg.results.frame.load`.
         problems: from there too.
         mix: allow several protocols, each in rows of its own.
-        rules: of today, with which "Run it again" is tried.
     """
-    return page_text(page_data(frame, problems, mix=mix, rules=rules))
+    return page_text(page_data(frame, problems, mix=mix))
 
 
 def page_text(page: Page) -> str:
     """The page from its numbers."""
     return rendered(
         "page.html.j2",
-        {"accuracy": accuracy, "footnotes": footnotes, "best": best_means, "extras": extras},
+        {"accuracy": _accuracy, "footnotes": footnotes, "best": best_means, "extras": extras},
         page=page,
         drawn=[drawings(one, page) for one in page.sets],
         numbers=safe_json(numbers(page)),
-        swatches=[SWATCHES[panels.style_of(place)[1]] for place in range(len(page.rows))],
-        limits={"draws": DRAWS, "runs": RUNS, "listed": LISTED},
+        swatches=[_SWATCHES[panels.style_of(place)[1]] for place in range(len(page.rows))],
+        limits={"draws": LISTED_DRAWS, "runs": LISTED_RUNS, "listed": _LISTED},
     )
 
 
@@ -77,32 +73,32 @@ def rendered(template: str, filters: Mapping[str, Callable[..., Any]], **values:
         raise ReportError(
             'The report needs jinja2, not installed here; run pip install "genie-dg[report]" and try again.'
         ) from problem
-    loader = PackageLoader("genie_dg", "report")
+    loader = PackageLoader("genie_dg", "results/templates")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update({"count": count, **filters})
-    script = files("genie_dg.report").joinpath("page.js").read_text(encoding="utf-8")
+    environment.filters.update({"count": count_of, **filters})
+    script = files("genie_dg.results").joinpath("templates/page.js").read_text(encoding="utf-8")
     text: str = environment.get_template(template).render(
-        style=files("genie_dg.report").joinpath("page.css").read_text(encoding="utf-8"),
+        style=files("genie_dg.results").joinpath("templates/page.css").read_text(encoding="utf-8"),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        colours=[(colour, DARK.get(colour, colour)) for colour in COLOURS],
+        colours=[(colour, _DARK.get(colour, colour)) for colour in COLOURS],
         **values,
     )
     return text
 
 
-def count(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """A number of things.
 
-    >>> count(1, "run"), count(2000, "run")
+    >>> count_of(1, "run"), count_of(2000, "run")
     ('1 run', '2,000 runs')
     """
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def accuracy(cell: Cell) -> str:
+def _accuracy(cell: Cell) -> str:
     """A cell of a table of accuracies, in percent, without its footnote."""
     if cell.mean is None:
         return "" if cell.blank else "missing"
@@ -117,7 +113,7 @@ def best_means(table: Table) -> list[float | None]:
     return [max((cell.mean for cell in column if cell.mean is not None), default=None) for column in columns]
 
 
-def drawings(one: DataSet, page: Page) -> dict[str, list[Figure]]:
+def drawings(one: DataSetPage, page: Page) -> dict[str, list[Figure]]:
     """The figures of a data set, by section; a section without any is left out of the page."""
     place = page.rows.index
     charts = [chart for chart in one.curves if chart.percent] + one.losses
@@ -126,8 +122,8 @@ def drawings(one: DataSet, page: Page) -> dict[str, list[Figure]]:
         "accuracies": _accuracies(one, place),
         "curves": [_curve(one, chart, place) for chart in charts if any(c.steps for c in chart.data.curves)],
         "heats": [
-            Figure(f"{row}, {count(runs, 'run')}", panels.heatmap(f"{one.name}: updates of {row}", data))
-            for row, (runs, data) in list(one.heats.items())[:SHOWN]
+            Figure(f"{row}, {count_of(runs, 'run')}", panels.heatmap(f"{one.name}: updates of {row}", data))
+            for row, (runs, data) in list(one.heats.items())[:_SHOWN]
         ],
         "differences": _differences(one, place),
         "search": _search(one, place),
@@ -135,12 +131,12 @@ def drawings(one: DataSet, page: Page) -> dict[str, list[Figure]]:
     }
 
 
-def _accuracies(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
+def _accuracies(one: DataSetPage, place: Callable[[str], int]) -> list[Figure]:
     """By column of the first tables that there are, a dot for each row; all with the same axis."""
     shown = next((s.tables for s in one.selections if s.tables), [])
     figures = []
     for table in shown:
-        if table.kind not in ("domains", "sources") or len(table.lines) > SHOWN:
+        if table.kind not in ("domains", "sources") or len(table.lines) > _SHOWN:
             continue
         cells = [cell for line in table.lines for cell in line.cells if cell.mean is not None]
         ends = [100 * (c.mean + sign * (c.error or 0)) for c in cells for sign in (-1, 1) if c.mean is not None]
@@ -148,7 +144,7 @@ def _accuracies(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
             if all(line.cells[k].mean is None for line in table.lines):
                 continue
             rows = [_dot(place(line.label), line.label, line.cells[k]) for line in table.lines]
-            drawn = panels.dots(f"{table.title}: {column}", rows, panels.span(ends, 2.0), "accuracy (%)")
+            drawn = panels.dots(f"{table.title}: {column}", rows, panels.axis_span(ends, 2.0), "accuracy (%)")
             figures.append(Figure(column, drawn))
     return figures
 
@@ -157,10 +153,10 @@ def _dot(place: int, name: str, cell: Cell) -> panels.Dot:
     if cell.mean is None:
         return panels.Dot(place, name, None, None, None, "missing")
     mean, error = 100 * cell.mean, 100 * (cell.error or 0.0)
-    return panels.Dot(place, name, mean, mean - error, mean + error, accuracy(cell))
+    return panels.Dot(place, name, mean, mean - error, mean + error, _accuracy(cell))
 
 
-def _curve(one: DataSet, chart: Chart, place: Callable[[str], int]) -> Figure:
+def _curve(one: DataSetPage, chart: Chart, place: Callable[[str], int]) -> Figure:
     """Curves; all accuracies of a data set have the same axis."""
     scale = 100 if chart.percent else 1
     name = f"{chart.data.name} (%)" if chart.percent else chart.data.name
@@ -171,15 +167,15 @@ def _curve(one: DataSet, chart: Chart, place: Callable[[str], int]) -> Figure:
     limits = None
     if chart.percent:
         all_ = [c for other in one.curves if other.percent for c in other.data.curves]
-        limits = panels.span([100 * x for c in all_ for x in (*c.values, *c.low, *c.high)], 2.0)
+        limits = panels.axis_span([100 * x for c in all_ for x in (*c.values, *c.low, *c.high)], 2.0)
     places = [place(curve.label) for curve in curves]
     label = f"{one.name}: {name} against the step"
     return Figure(name, panels.lines(label, CurveData(name, curves), places, limits))
 
 
-def _differences(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
+def _differences(one: DataSetPage, place: Callable[[str], int]) -> list[Figure]:
     """Paired differences with their intervals around zero."""
-    if not 0 < len(one.differences) <= SHOWN:
+    if not 0 < len(one.differences) <= _SHOWN:
         return []
     rows = []
     for c in one.differences:
@@ -188,17 +184,17 @@ def _differences(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
         rows.append(panels.Dot(place(c.row), name, mean, low, high, f"{mean:+.2f}"))
     far = max([0.5, *(abs(x) for row in rows for x in (row.value, row.low, row.high) if x is not None)])
     label = f"{one.name}: paired differences in points"
-    drawn = panels.dots(label, rows, panels.span([-far, far]), "points", zero=True)
+    drawn = panels.dots(label, rows, panels.axis_span([-far, far]), "points", zero=True)
     return [Figure("Difference in points", drawn)]
 
 
-def _search(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
+def _search(one: DataSetPage, place: Callable[[str], int]) -> list[Figure]:
     """Validation against test accuracy of each run, then every setting that varies against both."""
-    draws = [draw for some in one.draws.values() for draw in some[:DRAWS]]
+    draws = [draw for some in one.draws.values() for draw in some[:LISTED_DRAWS]]
     if not draws:
         return []
     sides = {"Validation": [100 * d.validation for d in draws], "Test": [100 * d.test for d in draws]}
-    limits = panels.span([value for values in sides.values() for value in values], 2.0)
+    limits = panels.axis_span([value for values in sides.values() for value in values], 2.0)
     axes: list[tuple[str, str, list[Any]]] = [("Test", "validation accuracy (%)", sides["Validation"])]
     for name in one.settings:
         axes += [(side, name, [d.settings.get(name) for d in draws]) for side in sides]
@@ -210,17 +206,17 @@ def _search(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
         marks = [_mark(draws[k], xs[k], sides[side][k], place) for k in at]
         label = f"{one.name}: {side.lower()} accuracy against {name}, a mark for each run"
         caption = f"{side} (%) against {name.removesuffix(' accuracy (%)')}"
-        figures.append(Figure(caption, panels.points(label, marks, name, log, limits)))
+        figures.append(Figure(caption, panels.points_figure(label, marks, name, log, limits)))
     return figures
 
 
-def _mark(draw: Draw, x: float, y: float, place: Callable[[str], int]) -> panels.Mark:
+def _mark(draw: ListedRun, x: float, y: float, place: Callable[[str], int]) -> panels.Mark:
     scores = f"validation {100 * draw.validation:.1f}, test {100 * draw.test:.1f}"
     words = f"{draw.row}, {draw.where}, trial {draw.trial}, draw {draw.draw}: {scores}; run {draw.run}"
     return panels.Mark(x, y, place(draw.row), draw.chosen, words)
 
 
-def _seconds(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
+def _seconds(one: DataSetPage, place: Callable[[str], int]) -> list[Figure]:
     """Milliseconds of a step by row: the median over its runs, from the fastest to the slowest."""
     rows = []
     for row, draws in one.draws.items():
@@ -228,7 +224,7 @@ def _seconds(one: DataSet, place: Callable[[str], int]) -> list[Figure]:
         if times:
             middle = times[len(times) // 2]
             rows.append(panels.Dot(place(row), row, middle, times[0], times[-1], f"{middle:.3g}"))
-    if not 0 < len(rows) <= SHOWN:
+    if not 0 < len(rows) <= _SHOWN:
         return []
     high = max(row.high or 0.0 for row in rows)
     drawn = panels.dots(f"{one.name}: milliseconds of a step", rows, (0, 1.05 * high or 1.0), "milliseconds")
@@ -248,7 +244,7 @@ def safe_json(data: Any) -> str:
 def numbers(page: Page) -> dict[str, Any]:
     """The tables, curves and draws as plain data; accuracies from 0 to 1, to five digits."""
     chosen = [s for one in page.sets for s in one.selections] + page.averages
-    draws = [(one, draw) for one in page.sets for some in one.draws.values() for draw in some[:DRAWS]]
+    draws = [(one, draw) for one in page.sets for some in one.draws.values() for draw in some[:LISTED_DRAWS]]
     return {
         "tables": [_table(table) for selection in chosen for table in selection.tables],
         "curves": [line for one in page.sets for chart in one.curves for line in _lines(one, chart)],
@@ -278,13 +274,13 @@ def _table(table: Table) -> dict[str, Any]:
     return {**who, "columns": list(table.columns), "lines": lines}
 
 
-def _run(one: DataSet, draw: Draw) -> dict[str, Any]:
+def _run(one: DataSetPage, draw: ListedRun) -> dict[str, Any]:
     values = {"data": one.name, **vars(draw), "settings": _finite(draw.settings)}
     del values["seconds"]
     return {**values, "validation": _five(draw.validation), "test": _five(draw.test)}
 
 
-def _lines(one: DataSet, chart: Chart) -> list[dict[str, Any]]:
+def _lines(one: DataSetPage, chart: Chart) -> list[dict[str, Any]]:
     who = {"data": one.name, "name": chart.data.name}
     return [
         {**who, "row": c.label, "step": c.steps, "value": c.values, "low": c.low, "high": c.high}

@@ -13,8 +13,9 @@ from typing import Any
 
 from . import panels
 from .page import Figure, rendered, safe_json
+from .render import percent
 
-NAMED = 40
+_NAMED = 40
 """The most classes whose names stand beside the confusion matrix, and whose accuracies by domain are shown."""
 
 
@@ -50,26 +51,22 @@ def evaluation_page(numbers: Mapping[str, Any], about: str, mistakes: Sequence[M
         mistakes=mistakes,
         figures=_figures(numbers),
         confused=_most_confused(numbers),
-        by_class=len(numbers["classes"]) <= NAMED,
+        by_class=len(numbers["classes"]) <= _NAMED,
     )
-
-
-def percent(value: float | None) -> str:
-    """A share in percent; nothing for none.
-
-    >>> percent(0.125), percent(None)
-    ('12.5', '-')
-    """
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def _figures(numbers: Mapping[str, Any]) -> list[Figure]:
     names = [one["name"] for one in numbers["classes"]]
-    matrix = panels.confusion("Confusion matrix", names if len(names) <= NAMED else [], numbers["confusion"])
+    matrix = panels.confusion_figure(
+        "Confusion matrix", names if len(names) <= _NAMED else [], numbers["confusion"]
+    )
     bins = [(b["low"], b["high"], b["count"], b["accuracy"]) for b in numbers["reliability"] if b["count"]]
     return [
         Figure("Confusion matrix: share of a class (row) that was taken for each class (column), in %", matrix),
-        Figure("Reliability: accuracy against confidence; on the line the two agree", panels.reliability(bins)),
+        Figure(
+            "Reliability: accuracy against confidence; on the line the two agree",
+            panels.reliability_figure(bins),
+        ),
     ]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Record: TypeAlias = "Mapping[str, Any]"
+LogLine: TypeAlias = "Mapping[str, Any]"
 Row: TypeAlias = "list[str | int | float]"
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -29,11 +29,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 DASHES = ("-", "--", ":", "-.")
 """The second way to tell lines apart."""
 
-LEGEND = 64
+_LEGEND = 64
 """Characters that fit above a figure; a wider legend would squeeze it."""
-NAMES = 12
+_NAMES = 12
 """More names than this beside a heatmap cannot be read."""
-SPACE = 0.035
+_SPACE = 0.035
 """A name is written if its parameters are at least this part of the axis."""
 
 
@@ -77,7 +77,7 @@ class CurveData:
         return ["label", "step", self.name, f"{self.name}_low", f"{self.name}_high"], rows
 
 
-def curve_data(records: Mapping[str, Sequence[Record]], name: str) -> CurveData:
+def curve_data(records: Mapping[str, Sequence[LogLine]], name: str) -> CurveData:
     """The points of ``name`` for each label, in the order of their steps.
 
     Args:
@@ -95,7 +95,7 @@ def curve_data(records: Mapping[str, Sequence[Record]], name: str) -> CurveData:
     return CurveData(name, [_curve(label, rows, name) for label, rows in records.items()])
 
 
-def _curve(label: str, records: Sequence[Record], name: str) -> Curve:
+def _curve(label: str, records: Sequence[LogLine], name: str) -> Curve:
     by_step = {point[0]: point for point in (_point(label, row, name) for row in records if name in row)}
     points = [by_step[step] for step in sorted(by_step)]
     if not points:
@@ -109,7 +109,7 @@ def _curve(label: str, records: Sequence[Record], name: str) -> Curve:
     return Curve(label, steps, values, [] if none else low, [] if none else high)
 
 
-def _point(label: str, row: Record, name: str) -> tuple[int, float, float, float]:
+def _point(label: str, row: LogLine, name: str) -> tuple[int, float, float, float]:
     step = row.get("step")
     if isinstance(step, bool) or not isinstance(step, int):
         raise ReportError(f"A record of {label!r} has step={step!r}; expected a whole number.")
@@ -127,7 +127,7 @@ def _point(label: str, row: Record, name: str) -> tuple[int, float, float, float
     return step, value, low, high
 
 
-def _number(label: str, row: Record, name: str) -> float:
+def _number(label: str, row: LogLine, name: str) -> float:
     value = row[name]
     if value is None or value != value or value in (math.inf, -math.inf):  # JSON says null for the first
         return math.nan if value is None else float(value)
@@ -136,11 +136,11 @@ def _number(label: str, row: Record, name: str) -> float:
     return float(value)
 
 
-Style = tuple[str, str]
+LineStyle = tuple[str, str]
 """Colour and dashes."""
 
 
-def plot_curves(data: CurveData, ax: Axes | None = None, styles: Sequence[Style] | None = None) -> Axes:
+def plot_curves(data: CurveData, ax: Axes | None = None, styles: Sequence[LineStyle] | None = None) -> Axes:
     """Draw each curve as a line, its intervals as a band and its label in a legend above.
 
     A value that is not finite is a gap. Without ``ax`` a new figure is made; ``result.figure.savefig(path)``
@@ -163,7 +163,7 @@ def plot_curves(data: CurveData, ax: Axes | None = None, styles: Sequence[Style]
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", alpha=0.25)
     longest = max(len(curve.label) for curve in data.curves)
-    columns = max(1, min(4, len(data.curves), LEGEND // (longest + 7)))  # 7: a line and its gaps
+    columns = max(1, min(4, len(data.curves), _LEGEND // (longest + 7)))  # 7: a line and its gaps
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, frameon=False, borderaxespad=0)
     return ax
 
@@ -186,7 +186,7 @@ def new_axes(width: float = 6.4, height: float = 4.0) -> Axes:
 
 def write_csv(figure: str | Path, data: Numbers) -> Path:
     """Write the numbers of a figure beside it, under the same name with ``.csv``; NaN is an empty cell."""
-    from genie_dg.results.render import csv_text
+    from .render import csv_text
 
     path = Path(figure).with_suffix(".csv")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -285,7 +285,7 @@ def _sections(boundaries: Mapping[str, int]) -> list[tuple[str, int]]:
             short = ".".join(name.split(".")[:depth])
             if not sections or sections[-1][0] != short:
                 sections.append((short, first))
-        if len(sections) <= NAMES:
+        if len(sections) <= _NAMES:
             break
     return sections
 
@@ -323,7 +323,7 @@ def _mark_sections(sections: Sequence[tuple[str, int]], lowest: int, after: int,
     if not sections:
         return
     spans = [(name, first, end) for (name, first), (_, end) in pairwise([*sections, ("", after)])]
-    named = [(name, (a + b) / 2) for name, a, b in spans if b - a >= SPACE * (after - lowest)]
+    named = [(name, (a + b) / 2) for name, a, b in spans if b - a >= _SPACE * (after - lowest)]
     side = ax.secondary_yaxis("right")
     side.set_yticks([place for _, place in named], [name for name, _ in named], fontsize="small")
     side.set_yticks([first for _, first, _ in spans], minor=True)

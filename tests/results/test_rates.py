@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from genie_dg.report.figures import new_figure, write_csv
-from genie_dg.report.rates import RateData, plot_rates
+from genie_dg.results.figures import new_figure, write_csv
+from genie_dg.results.rates import RateData, plot_rates
 
 DATA = RateData(
     0.1, [0.01, 0.1, 1.0, 10.0], [0.9, 0.4, 5.0, math.inf], 1.0, [0.001, 0.1, 10.0], [1.0, 0.9, 50.0]

@@ -14,7 +14,7 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from genie_dg.report.evaluation import Mistake, evaluation_page
+from genie_dg.results.evaluation_page import Mistake, evaluation_page
 from tests.chromium import browser
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -1,64 +1,58 @@
 """From the frame to everything the page shows, as plain numbers and words; nothing here knows of markup.
 
-Which run and which record counts, what a row is called and what a mean and its error are, `genie_dg.results`
-says. Curves and draws are those of training-domain selection, which needs no look at the test domain.
+Which run and which record counts, what a row is called and what a mean and its error are, other modules of this
+package say. Curves and draws are those of training-domain selection, which needs no look at the test domain.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from genie_dg.check import is_number
-from genie_dg.files import read_lines
-from genie_dg.results import tables as of_results
-from genie_dg.results.compare import ALL, Comparison, Comparisons, budget_of, compare_all
-from genie_dg.results.draws import draws_of
-from genie_dg.results.frame import ResultsError
-from genie_dg.results.select import METHODS, Choice, best_records, select
-from genie_dg.results.tables import Table, by_dataset, cell_of, check_protocols
-from genie_dg.runs import folder as names
-from genie_dg.runs.read import PER_RECORD, seconds_per_step, versions, watched
-from genie_dg.statistics import total
+from genie_dg.statistics import mean, standard_error, total
 
-from .exact import Rules
+from .compare import ALL_DATA, Comparison, budget_of, compare_all
+from .draws import draws_of
 from .figures import Curve, CurveData, HeatmapData
-from .rerun import Again, again, remembered
+from .frame import ResultsError, seconds_per_step
+from .select import METHODS, SelectedRun, best_records, select
+from .tables import Table, by_dataset, check_protocols, tables
 
 POINTS = 60
 """The most points of a curve; more cannot be seen."""
-COLUMNS = 24
+_HEAT_COLUMNS = 24
 """The most columns of a heatmap."""
-EXTRAS = 12
+_EXTRAS = 12
 """The most further curves that are drawn."""
-DRAWS = 500
+LISTED_DRAWS = 500
 """The most draws of a row that are listed: the chosen ones, then those with the highest validation accuracy."""
-RUNS = 500
+LISTED_RUNS = 500
 """The most runs of a data set that are listed, likewise."""
-SETTINGS = 6
+_LISTED_COMMANDS = 50
+"""The most command lines of one row."""
+_DRAWN_SETTINGS = 6
 """The most settings that are drawn; several data sets share this number, with two each at least."""
-TITLES = {
+_TITLES = {
     "osgr": "OSGR by its definition",
     "update_gini": "Gini coefficient of the updates (0: all weights move alike)",
     "update_norm": "Norm of the updates",
     "update_top_1_percent": "Share of the largest hundredth in the updates",
 }
 """What the numbers of ``watch.jsonl`` are called."""
-HEAD_DROPOUT = "dropout before the head"
+_HEAD_DROPOUT = "dropout before the head"
 """The run's own dropout; an optimizer may have a setting of that name, too."""
 
 
 @dataclass(frozen=True)
-class Draw:
+class ListedRun:
     """One run as the search saw it: the record that stands for it, whether it was chosen, what it cost."""
 
     run: str
@@ -98,7 +92,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class DataSet:
+class DataSetPage:
     """All about one data set; ``draws`` and ``budgets`` are by row."""
 
     name: str
@@ -108,11 +102,21 @@ class DataSet:
     curves: list[Chart]
     losses: list[Chart]
     heats: dict[str, tuple[int, HeatmapData]]
-    draws: dict[str, list[Draw]]
+    draws: dict[str, list[ListedRun]]
     budgets: dict[str, str]
     settings: list[str]
     differences: list[Comparison]
     notes: list[str]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What was launched: files to write, by name, commands, and a sentence if more is needed."""
+
+    title: str
+    files: dict[str, str]
+    commands: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,59 +130,55 @@ class Page:
     verdict: str
     protocols: list[str]
     rows: list[str]
-    sets: list[DataSet]
+    sets: list[DataSetPage]
     averages: list[Selection]
     versions: dict[tuple[str, str], int]
     unfinished: list[tuple[str, str, str, str]]
     problems: list[str]
-    again: list[Again] = field(default_factory=list)
+    launched: list[Launched]
 
 
-def page_data(
-    frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False, rules: Rules | None = None
-) -> Page:
+def page_data(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False) -> Page:
     """Everything a page shows.
 
     Args:
         frame: from `genie_dg.results.frame.load`.
         problems: from there too.
         mix: allow several protocols, each in rows of its own.
-        rules: of today, with which "Run it again" is tried.
     """
     if not len(frame):
-        of_results.tables(frame)  # refuses in words
+        tables(frame)  # refuses in words
     check_protocols(frame, mix)
     parts = by_dataset(frame)
-    most = SETTINGS if len(parts) == 1 else max(2, SETTINGS // len(parts))
+    most = _DRAWN_SETTINGS if len(parts) == 1 else max(2, _DRAWN_SETTINGS // len(parts))
     chosen = {choice.run: choice for choice in select(frame).values() if choice.run}
     sets = []
     for part in parts:
         own = {run: chosen[run] for run in part["run"] if run in chosen}
         sets.append(_data_set(part, own, most))
-    columns = frame.filter(~pl.col("done")).select("run", "dataset", "row", "failures").iter_rows()
+    unfinished = frame.filter(~pl.col("done")).select("run", "dataset", "row", "reason").iter_rows()
     averages = [selection(frame, method, "averages") for method in METHODS]
-    homes = list(dict.fromkeys(Path(path).parent for path in frame["folder"]))
     return Page(
         runs=len(frame),
         done=int(frame["done"].sum()),
-        sweeps=list(dict.fromkeys(name for home in homes for name in remembered(home))),
-        dates=dates(frame["folder"].to_list()),
+        sweeps=[sweep["name"] for sweep in _sweeps(frame)],
+        dates=_dates(frame),
         verdict=verdict(frame, averages[0], sets),
         protocols=sorted(frame["protocol"].unique()),
         rows=sorted(frame["row"].unique()),
         sets=sets,
         averages=averages if len(sets) > 1 else [],
-        versions=_versions(frame["folder"].to_list()),
-        unfinished=[(*who, " / ".join(failures) or "not complete") for *who, failures in columns],
+        versions=dict(sorted(Counter(_versions(frame)).items())),
+        unfinished=[(*who, reason or "not complete") for *who, reason in unfinished],
         problems=list(problems),
-        again=again(frame, chosen, rules),
+        launched=launched(frame, set(chosen)),
     )
 
 
 def selection(frame: pl.DataFrame, method: str, kind: str = "") -> Selection:
     """The tables of one method (all but averages, or only the ``kind``); none when every cell is missing."""
     try:
-        listed = of_results.tables(frame, method, mix=True)
+        listed = tables(frame, method, mix=True)
     except ResultsError as error:
         return Selection(method, [], str(error))
     listed = [table for table in listed if (table.kind == kind if kind else table.kind != "averages")]
@@ -189,7 +189,7 @@ def selection(frame: pl.DataFrame, method: str, kind: str = "") -> Selection:
     return Selection(method, listed)
 
 
-def verdict(frame: pl.DataFrame, averages: Selection, sets: Sequence[DataSet]) -> str:
+def verdict(frame: pl.DataFrame, averages: Selection, sets: Sequence[DataSetPage]) -> str:
     """The page in one sentence: the row with the best average, against what it is compared with."""
     if frame["protocol"].n_unique() > 1:
         return "These runs follow several protocols, whose numbers do not compare, so there is no verdict."
@@ -208,68 +208,105 @@ def verdict(frame: pl.DataFrame, averages: Selection, sets: Sequence[DataSet]) -
     if len(known) < len(means):
         lead = f"{lead[:-1]}; {len(means) - len(known)} more are not complete)"
     differences = sets[0].differences if len(sets) == 1 else _compared(frame)[0]
-    whole = [c for c in differences if c.dataset == ALL] or list(differences)
-    for c in [c for c in whole if c.row == best] + _others(whole, best, known):
-        sign = 1 if c.row == best else -1
-        other = c.baseline if c.row == best else c.row
-        return f"{lead} and is {_difference(c, sign)} {other} over {len(c.pairs)} splits{_decided(c, sign)}"
-    return f"{lead}; it shares no split with another row, so nothing can be compared."
+    whole = [c for c in differences if c.dataset == ALL_DATA] or differences
+    beside = [c for c in whole if c.row == best]
+    beside += sorted((c for c in whole if c.baseline == best), key=lambda c: -known.get(c.row, 0.0))
+    if not beside:
+        return f"{lead}; it shares no split with another row, so nothing can be compared."
+    return f"{lead} and is {_in_words(beside[0], best)}"
 
 
-def _others(whole: Sequence[Comparison], best: str, known: Mapping[str, float]) -> list[Comparison]:
-    """Where the best row is the baseline of others: the best of those first."""
-    return sorted((c for c in whole if c.baseline == best), key=lambda c: -known.get(c.row, 0.0))
-
-
-def _difference(c: Comparison, sign: int) -> str:
+def _in_words(c: Comparison, best: str) -> str:
+    """A difference as seen from one of its rows, its interval, and better or worse where that excludes zero."""
+    sign, other = (1, c.baseline) if c.row == best else (-1, c.row)
     points = sign * 100 * c.mean
-    return f"{abs(points):.1f} points {'above' if points >= 0 else 'below'}"
-
-
-def _decided(c: Comparison, sign: int) -> str:
-    """The interval, and better or worse where it excludes zero."""
+    lead = f"{abs(points):.1f} points {'above' if points >= 0 else 'below'} {other} over {len(c.pairs)} splits"
     if c.interval is None:
-        return "; one trial and one draw give no interval: undecided."
+        return f"{lead}; one trial and one draw give no interval: undecided."
     low, high = sorted((sign * 100 * c.interval.low, sign * 100 * c.interval.high))
     word = "better" if low > 0 else "worse" if high < 0 else "undecided"
-    return f", 95 % interval {low:+.1f} to {high:+.1f}: {word}."
+    return f"{lead}, 95 % interval {low:+.1f} to {high:+.1f}: {word}."
 
 
-def dates(folders: Sequence[str]) -> str:
+def _sweeps(frame: pl.DataFrame) -> list[dict[str, str]]:
+    """The sweeps that were started into the folders of these runs, each name once."""
+    listed = frame["sweeps"].unique(maintain_order=True).to_list()
+    return list({sweep["name"]: sweep for sweeps in listed for sweep in sweeps}.values())
+
+
+def _dates(frame: pl.DataFrame) -> str:
     """The first and the last day on which a run was written (UTC)."""
-    times = []
-    for path in folders:
-        for name in (names.DONE, names.RECORDS):
-            if os.path.exists(f"{path}/{name}"):
-                times.append(os.stat(f"{path}/{name}").st_mtime)
-                break
-    days = [datetime.fromtimestamp(time, timezone.utc).date().isoformat() for time in times]
+    days = [
+        datetime.fromtimestamp(t, timezone.utc).date().isoformat() for t in frame["written"] if t is not None
+    ]
     return " to ".join(dict.fromkeys((min(days), max(days)))) if days else ""
+
+
+def _versions(frame: pl.DataFrame) -> list[tuple[str, str]]:
+    """What each run ran on, names and values, one after the other."""
+    each = frame["versions"].explode(empty_as_null=False, keep_nulls=False)
+    return list(each.struct.unnest().iter_rows()) if len(each) else []
+
+
+def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
+    """What was launched: the files of sweeps as they were, and the commands of the chosen runs by hand.
+
+    Args:
+        frame: from `genie_dg.results.frame.load`.
+        chosen: identities of the runs that are shown; all of a row where none of it is among them.
+    """
+    listed = [_sweep(sweep) for sweep in _sweeps(frame) if sweep["toml"]]
+    by_hand = frame.filter(pl.col("command").list.len() > 0)
+    for (row, dataset), part in sorted(by_hand.group_by("row", "dataset"), key=lambda group: group[0]):
+        part = part.sort("test_domains", "trial", "run")
+        shown = part.filter(pl.col("run").is_in(list(chosen)))
+        commands = (shown if len(shown) else part)["command"].to_list()[:_LISTED_COMMANDS]
+        lines = "\n".join(map(_command_line, commands))
+        note = f"{len(part) - len(commands)} of {len(part)} runs are left out."
+        listed.append(Launched(f"{row} on {dataset}", {}, lines, note if len(commands) < len(part) else ""))
+    swept = pl.col("sweeps").list.eval(pl.element().struct.field("toml") != "").list.any()
+    lost = frame.filter(pl.col("command").list.len() == 0, ~swept.fill_null(value=False))
+    if len(lost):
+        note = f"What launched {len(lost)} of these {len(frame)} runs was not kept, so it cannot be shown."
+        listed.append(Launched("Runs without a record of their launch", {}, note=note))
+    return listed
+
+
+def _command_line(words: Sequence[str]) -> str:
+    return shlex.join(words if words[0] == "genie-dg" else ["genie-dg", *words])
+
+
+def _sweep(sweep: Mapping[str, str]) -> Launched:
+    name = sweep["name"]
+    files = {f"{name}.toml": sweep["toml"]}
+    if sweep["protocol"]:
+        files[f"{name}.protocol.toml"] = sweep["protocol"]
+    note = "Put the protocol's file where the sweep's file names it." if sweep["protocol"] else ""
+    return Launched(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
 
 
 def _compared(frame: pl.DataFrame) -> tuple[list[Comparison], list[str]]:
     """The paired differences of the rows, and notes; a sentence where there are none."""
     try:
-        whole: Comparisons = compare_all(frame, mix=True)
+        whole = compare_all(frame, mix=True)
     except ResultsError as error:
         return [], [str(error)] if frame["row"].n_unique() > 1 else []
     return whole.differences, whole.notes
 
 
-def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> DataSet:
-    domains = tuple(frame["domains"][0])
+def _data_set(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun], most: int) -> DataSetPage:
     draws = _draws(frame, chosen)
     grouped = draws_of(frame)
     differences, notes = _compared(frame)
     curves, losses = _curves(frame, chosen)
-    return DataSet(
+    return DataSetPage(
         name=str(frame["dataset"][0]),
-        domains=domains,
+        domains=tuple(frame["domains"][0]),
         runs=len(frame),
         selections=[selection(frame, method) for method in METHODS],
         curves=curves,
         losses=losses,
-        heats=_heats(chosen),
+        heats=_heats(frame.filter(pl.col("run").is_in(list(chosen)))),
         draws=draws,
         budgets={row: str(budget_of(grouped[row])) for row in grouped},
         settings=varying(draws)[:most],
@@ -278,40 +315,26 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, Choice], most: int) -> D
     )
 
 
-def _draws(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> dict[str, list[Draw]]:
+def _draws(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun]) -> dict[str, list[ListedRun]]:
     """By row the runs that could be chosen: those that were, then by validation accuracy."""
-    columns = [
-        "run",
-        "folder",
-        "row",
-        "test_domains",
-        "trial",
-        "draw",
-        "value",
-        "score",
-        "chosen_step",
-        "config",
-    ]
+    names = ["run", "folder", "row", "test_domains", "trial", "draw", "value", "score", "chosen_step"]
+    more = ["config", "timed_step", "seconds"]
     domains = frame["domains"][0].to_list()
-    listed = best_records(frame).select(columns).rows()
-    draws: dict[str, list[Draw]] = {row: [] for row in sorted({row for _, _, row, *_ in listed})}
+    listed = best_records(frame).select(*names, *more).rows()
+    draws: dict[str, list[ListedRun]] = {row: [] for row in sorted({row for _, _, row, *_ in listed})}
     for values in sorted(listed, key=lambda r: (r[0] not in chosen, -r[6], *r[3:6], r[0])):
-        run, folder, row, test, trial, draw, validation, score, step, config = values
+        run, folder, row, test, trial, draw, validation, score, step, config, timed, seconds = values
         where = " + ".join(domains[k] for k in test)
-        took = seconds_per_step(folder) if len(draws[row]) < RUNS else None
-        record = (validation, score, step, run in chosen)
-        draws[row].append(Draw(run, folder, row, where, trial, draw, *record, settings_of(config), took))
+        took = seconds_per_step(timed, seconds) if len(draws[row]) < LISTED_RUNS else None
+        settings = {**config.algorithm_settings, **config.optimizer_settings}
+        settings |= {"batch_size": config.batch_size, _HEAD_DROPOUT: config.dropout}
+        record = validation, score, step, run in chosen
+        one = ListedRun(run, folder, row, where, trial, draw, *record, settings, took)
+        draws[row].append(one)
     return draws
 
 
-def settings_of(config: str) -> dict[str, Any]:
-    """The hyper-parameters of a run."""
-    data = json.loads(config)
-    own = {"batch_size": data["batch_size"], HEAD_DROPOUT: data["dropout"]}
-    return {**data["algorithm_settings"], **data["optimizer_settings"], **own}
-
-
-def varying(draws: Mapping[str, Sequence[Draw]]) -> list[str]:
+def varying(draws: Mapping[str, Sequence[ListedRun]]) -> list[str]:
     """The settings with numbers that differ between draws of a row: lr first, then those of most rows."""
     count: Counter[str] = Counter()
     for some in draws.values():
@@ -346,18 +369,22 @@ def mean_curve(label: str, curves: Sequence[Mapping[int, float]]) -> Curve:
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
     steps = [shared[k] for k in thin(len(shared))]
     points = [[curve[step] for curve in curves] for step in steps]
-    cells = [cell_of(values) for values in points]
-    means = [float(f"{cell.mean:.5g}") for cell in cells]
+    means = [_five_digits(mean(values)) for values in points]
+    ends: list[tuple[float, float]] = []
     if len(curves) == 2:
         ends = [(min(values), max(values)) for values in points]
-    else:
-        errors = [cell.error or 0.0 for cell in cells] if len(curves) > 2 else []
-        ends = [(mean - error, mean + error) for mean, error in zip(means, errors, strict=False)]
-    low, high = ([float(f"{end[k]:.5g}") for end in ends] for k in (0, 1))
+    elif len(curves) > 2:
+        errors = [standard_error(values) for values in points]
+        ends = [(middle - error, middle + error) for middle, error in zip(means, errors, strict=True)]
+    low, high = ([_five_digits(end[k]) for end in ends] for k in (0, 1))
     return Curve(label, steps, means, low, high)
 
 
-def _curves(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> tuple[list[Chart], list[Chart]]:
+def _five_digits(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _curves(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun]) -> tuple[list[Chart], list[Chart]]:
     """Accuracies and further numbers against the step, and losses: means over the chosen runs.
 
     Runs that leave out one domain and runs that leave out all but one have charts of their own; other runs
@@ -375,10 +402,10 @@ def _curves(frame: pl.DataFrame, chosen: Mapping[str, Choice]) -> tuple[list[Cha
         parts = {row: picked.filter(left_out == size, pl.col("row") == row) for row in listed}
         for title, column in (("Validation accuracy", "validation"), ("Test accuracy", "test")):
             curves.append(Chart(_means(title + tail, _by_row(parts, column)), percent=True))
-        more = {row: [more_curves(folder) for folder in part["folder"]] for row, part in parts.items()}
-        for key in sorted({key for runs in more.values() for run in runs for key in run})[:EXTRAS]:
+        more = {row: [watch_curves(watch) for watch in part["watch"]] for row, part in parts.items()}
+        for key in sorted({key for runs in more.values() for run in runs for key in run})[:_EXTRAS]:
             having = {row: [run[key] for run in runs if key in run] for row, runs in more.items()}
-            curves.append(Chart(_means(TITLES.get(key, key) + tail, having)))
+            curves.append(Chart(_means(_TITLES.get(key, key) + tail, having)))
         for title, column in (("Training loss", "loss"), ("Validation loss", "validation_loss")):
             chart = Chart(_means(title + tail, _by_row(parts, column)))
             losses += [chart] * any(curve.steps for curve in chart.data.curves)
@@ -399,36 +426,35 @@ def _by_row(parts: Mapping[str, pl.DataFrame], column: str) -> dict[str, list[di
     return by_row
 
 
-def more_curves(folder: str) -> dict[str, dict[int, float]]:
-    """Step to value for each further number in the records and in ``watch.jsonl``, such as ``osgr``.
+def watch_curves(watch: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+    """Step to value for each number that a run was watched for, such as ``osgr``.
 
-    The ends of intervals (``osgr_low``, ``osgr_high``) and what is the same all the time are not curves.
+    The ends of intervals (``osgr_low``, ``osgr_high``) and lists are not curves.
     """
     curves: dict[str, dict[int, float]] = {}
-    for record in [*read_lines(f"{folder}/{names.RECORDS}")[0], *watched(folder)]:
-        step = record.get("step")
-        if not isinstance(step, int):
-            continue
-        for key, value in record.items():
-            if key not in PER_RECORD and not key.endswith(("_low", "_high", "_n")) and is_number(value):
-                curves.setdefault(key, {})[step] = float(value)
+    for one in watch:
+        if (
+            one["name"] != "heat"
+            and len(one["values"]) == 1
+            and not one["name"].endswith(("_low", "_high", "_n"))
+        ):
+            curves.setdefault(one["name"], {})[one["step"]] = one["values"][0]
     return curves
 
 
-def _heats(chosen: Mapping[str, Choice]) -> dict[str, tuple[int, HeatmapData]]:
+def _heats(frame: pl.DataFrame) -> dict[str, tuple[int, HeatmapData]]:
     """For each row how many chosen runs were watched, and their mean movement over the largest of the step."""
     by_row: dict[str, list[dict[int, list[float]]]] = {}
-    for choice in chosen.values():
-        lines = {line["step"]: line["heat"] for line in watched(choice.folder) if _is_heat(line.get("heat"))}
-        if lines:
-            by_row.setdefault(choice.row, []).append(lines)
+    for row, watch in frame.select("row", "watch").iter_rows():
+        if lines := {one["step"]: one["values"] for one in watch if one["name"] == "heat"}:
+            by_row.setdefault(row, []).append(lines)
     heats = {}
     for row, members in sorted(by_row.items()):
         sizes = {len(heat) for lines in members for heat in lines.values()}
         shared = sorted(set.intersection(*(set(lines) for lines in members)))
         if len(sizes) > 1 or not shared:
             continue  # networks of different sizes have no common groups
-        steps = [shared[k] for k in thin(len(shared), COLUMNS)]
+        steps = [shared[k] for k in thin(len(shared), _HEAT_COLUMNS)]
         shares = [zip(*(_shares(lines[step]) for lines in members), strict=True) for step in steps]
         values = [[round(total(group) / len(members), 3) for group in step] for step in shares]
         start = 2 * steps[0] - steps[1] if len(steps) > 1 else steps[0] - 1
@@ -436,20 +462,6 @@ def _heats(chosen: Mapping[str, Choice]) -> dict[str, tuple[int, HeatmapData]]:
     return heats
 
 
-def _is_heat(values: Any) -> bool:
-    return isinstance(values, list) and len(values) > 0 and all(map(is_number, values))
-
-
 def _shares(row: Sequence[float]) -> list[float]:
     largest = max(row)
     return [value / largest if largest > 0 else 0.0 for value in row]
-
-
-def _versions(folders: Sequence[str]) -> dict[tuple[str, str], int]:
-    """(key, value) of ``meta.json`` and how many runs have it, sorted; a mapping inside is opened once."""
-    count: Counter[tuple[str, str]] = Counter()
-    for record in versions(folders):
-        for key, value in record.items():
-            inner = {f"{key}.{k}": x for k, x in value.items()} if isinstance(value, dict) else {key: value}
-            count.update((name, str(x)) for name, x in inner.items() if isinstance(x, (str, int, float)))
-    return dict(sorted(count.items()))

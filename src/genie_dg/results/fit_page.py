@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from genie_dg.results.candidates import Candidate, Forecast
 from genie_dg.statistics import mean
 
 from . import panels
+from .forecast import Contender, Forecast
 from .page import Figure, rendered, safe_json
 
 
 def numbers_of(
     data: str,
     domains: Sequence[str],
-    candidates: Sequence[Candidate],
-    best: Candidate,
+    candidates: Sequence[Contender],
+    best: Contender,
     expected: Forecast,
     rule: str,
 ) -> dict[str, Any]:
@@ -41,14 +40,14 @@ def numbers_of(
                 "score": one.score,
                 "validation": mean(one.validation.values()),
                 "scores": {domains[k]: score for k, score in one.scores.items()},
-                "steps": {domains[k]: step for k, step in one.steps.items()},
+                "steps": {domains[k]: run.step for k, run in one.runs.items()},
             }
             for one in candidates
         ],
     }
 
 
-def sentence(best: Candidate, expected: Forecast) -> str:
+def sentence(best: Contender, expected: Forecast) -> str:
     """What a person wants to know first."""
     percent = [f"{100 * x:.0f}" for x in (expected.expected, expected.low, expected.high)]
     return (
@@ -58,17 +57,17 @@ def sentence(best: Candidate, expected: Forecast) -> str:
     )
 
 
-def training_of(config: str) -> str:
-    """How the candidates of a configuration in JSON were trained.
+def training_of(config: Any) -> str:
+    """How the contenders of a configuration were trained.
 
-    >>> training_of('{"algorithm": "ERM", "backbone": "cnn", "pretrained": false, "steps": 9, "batch_size": 8}')
+    >>> from genie_dg.runs.config import RunConfig
+    >>> training_of(RunConfig("digits", (0,), steps=9, batch_size=8))
     'ERM with cnn from random weights, 9 steps of 8 samples from each domain'
     """
-    data = json.loads(config)
-    weights = f"pretrained weights at {data['image_size']} pixels" if data["pretrained"] else "random weights"
+    weights = f"pretrained weights at {config.image_size} pixels" if config.pretrained else "random weights"
     return (
-        f"{data['algorithm']} with {data['backbone']} from {weights}, {data['steps']} steps of "
-        f"{data['batch_size']} samples from each domain"
+        f"{config.algorithm} with {config.backbone} from {weights}, {config.steps} steps of "
+        f"{config.batch_size} samples from each domain"
     )
 
 

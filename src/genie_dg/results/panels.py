@@ -18,31 +18,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from xml.etree import ElementTree
 
 from . import figures
-from .figures import COLOURS, DASHES, CurveData, HeatmapData, Style
+from .figures import COLOURS, DASHES, CurveData, HeatmapData, LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 4.6, 2.75
+_WIDTH, _HEIGHT = 4.6, 2.75
 """Of a panel, in inches of 72 units."""
-LEFT, RIGHT, TOP, BOTTOM = 0.5, 0.14, 0.1, 0.46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.5, 0.14, 0.1, 0.46
 """Around the axes, in inches; always the same, so that axes below each other line up."""
-STRIP = 0.44
+_STRIP = 0.44
 """Height of a row of `dots`, in inches."""
-INK, SOFT, EDGE = "#1a1a1a", "#5a5a5a", "#c8c8c8"
-VARIABLES = {INK: "var(--ink)", SOFT: "var(--soft)", EDGE: "var(--edge)"}
-DRAWN = tuple(colour.lower().replace("#000000", "#010101") for colour in COLOURS)
+_INK, _SOFT, _EDGE = "#1a1a1a", "#5a5a5a", "#c8c8c8"
+_VARIABLES = {_INK: "var(--ink)", _SOFT: "var(--soft)", _EDGE: "var(--edge)"}
+_DRAWN = tuple(colour.lower().replace("#000000", "#010101") for colour in COLOURS)
 """The colours of rows; pure black is what SVG fills with unless told, so matplotlib would not name it."""
-VARIABLES |= {colour: f"var(--c{k})" for k, colour in enumerate(DRAWN)}
+_VARIABLES |= {colour: f"var(--c{k})" for k, colour in enumerate(_DRAWN)}
 """What stands for a colour on the page."""
-STYLE: Any = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "genie-dg",
     "text.parse_math": False,
     "font.size": 10.5,
-    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
-    **dict.fromkeys(("axes.edgecolor", "grid.color"), EDGE),
+    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), _INK),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), _EDGE),
     **{f"{axis}tick.{size}.size": 0 for axis in "xy" for size in ("major", "minor")},
     **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
     "axes.axisbelow": True,
@@ -50,9 +50,9 @@ STYLE: Any = {
     "axes.grid.axis": "y",
     "grid.linewidth": 0.7,
 }
-SHORT, WRITTEN = 14, 20
+_SHORT, _WRITTEN = 14, 20
 """Characters of a name beside a confusion matrix; the most classes for which its shares are written."""
-NAME = 34
+_NAME = 34
 """Characters of a name that fit above a row of `dots`."""
 
 
@@ -77,15 +77,15 @@ class Dot(NamedTuple):
     words: str
 
 
-def style_of(place: int) -> Style:
+def style_of(place: int) -> LineStyle:
     """Colour and dashes of a row; they are new for 28 rows."""
-    return DRAWN[place % len(DRAWN)], DASHES[place % len(DASHES)]
+    return _DRAWN[place % len(_DRAWN)], DASHES[place % len(DASHES)]
 
 
-def span(values: Sequence[float], least: float = 0.0) -> tuple[float, float]:
+def axis_span(values: Sequence[float], least: float = 0.0) -> tuple[float, float]:
     """The ends of an axis that shows all values, with some space around them.
 
-    >>> span([1.0, 3.0]), span([2.0], least=1.0)
+    >>> axis_span([1.0, 3.0]), axis_span([2.0], least=1.0)
     ((0.9, 3.1), (1.45, 2.55))
     """
     low, high = min(values), max(values)
@@ -114,7 +114,7 @@ def heatmap(label: str, data: HeatmapData) -> str:
         return _svg(ax, label)
 
 
-def points(
+def points_figure(
     label: str, marks: Sequence[Mark], x_name: str, log: bool = False, limits: tuple[float, float] | None = None
 ) -> str:
     """A ring for each run, a filled diamond where it was chosen."""
@@ -126,7 +126,7 @@ def points(
             titles[group] = [mark.words for mark in some]
             (line,) = ax.plot([m.x for m in some], [m.y for m in some], linestyle="none", zorder=3 + chosen)
             line.set(gid=group, marker="D" if chosen else "o", markersize=6.5 if chosen else 5.5)
-            line.set(markerfacecolor=colour if chosen else "none", markeredgecolor=INK if chosen else colour)
+            line.set(markerfacecolor=colour if chosen else "none", markeredgecolor=_INK if chosen else colour)
         if log:
             _log_axis(ax, [m.x for m in marks])
         if limits is not None:
@@ -148,7 +148,7 @@ def _log_axis(ax: Axes, xs: Sequence[float]) -> None:
 
 def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: str, zero: bool = False) -> str:
     """A value with a whisker for each row, its name above it on the left and the value on the right."""
-    with _panel(TOP + STRIP * len(rows) + BOTTOM, left=0.14) as ax:
+    with _panel(_TOP + _STRIP * len(rows) + _BOTTOM, left=0.14) as ax:
         names = []
         ax.set_xlim(*limits)
         ax.set_ylim(len(rows), 0)
@@ -156,10 +156,10 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
         ticks = [tick for tick in ax.get_xticks() if limits[0] <= tick <= limits[1]]
         for at, row in enumerate(rows):
             colour, y = style_of(row.place)[0], at + 0.72
-            ax.vlines(ticks, at + 0.52, at + 0.92, color=EDGE, linewidth=0.7, zorder=1)
+            ax.vlines(ticks, at + 0.52, at + 0.92, color=_EDGE, linewidth=0.7, zorder=1)
             if zero:
-                ax.vlines([0], at + 0.5, at + 0.94, color=SOFT, linewidth=1.4, zorder=2)
-            names.append(row.name if len(row.name) <= NAME else f"{row.name[: NAME - 1]}…")
+                ax.vlines([0], at + 0.5, at + 0.94, color=_SOFT, linewidth=1.4, zorder=2)
+            names.append(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
             side: Any = {"transform": ax.get_yaxis_transform(), "va": "center"}
             ax.text(0, at + 0.28, f"@@{at}", ha="left", **side)
             ax.text(1, at + 0.28, row.words, ha="right", **side)
@@ -167,54 +167,59 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
                 continue
             if row.low is not None and row.high is not None and row.high > row.low:
                 ax.plot([row.low, row.high], [y, y], color=colour, linewidth=2.6, solid_capstyle="round")
-            ax.plot([row.value], [y], "o", markersize=7.5, mfc=colour, mec=INK, zorder=3)
+            ax.plot([row.value], [y], "o", markersize=7.5, mfc=colour, mec=_INK, zorder=3)
         ax.set_xlabel(x_name)
         return _svg(ax, label, names)
 
 
-def confusion(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+def confusion_figure(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     """A square for each pair of label (row) and prediction (column): the share of the label, in percent."""
     size = len(counts)
     shares = [[100 * count / (sum(row) or 1) for count in row] for row in counts]
     margin = 1.05 if names else 0.3
-    with _panel(TOP + WIDTH - RIGHT, left=margin, bottom=margin) as ax:
+    with _panel(_TOP + _WIDTH - _RIGHT, left=margin, bottom=margin) as ax:
         ax.grid(False)
-        ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=100, edgecolors=EDGE, linewidth=0.4)
+        ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=100, edgecolors=_EDGE, linewidth=0.4)
         ax.set_ylim(size, 0)
         places = [k + 0.5 for k in range(size)] if names else []
         marks, font = [f"@@{k}" for k in range(len(places))], min(10.5, 180 / size)
         turned: Any = {"rotation": 55, "ha": "right", "rotation_mode": "anchor", "fontsize": font}
         ax.set_xticks(places, marks, **turned)
         ax.set_yticks(places, marks, fontsize=font)
-        if size <= WRITTEN:
+        if size <= _WRITTEN:
             for i, k in ((i, k) for i in range(size) for k in range(size) if counts[i][k]):
                 colour = "#fefefe" if shares[i][k] > 55 else "#08306b"  # on blue, whatever the paper
                 how: Any = {"ha": "center", "va": "center", "fontsize": font, "color": colour}
                 ax.text(k + 0.5, i + 0.5, f"{shares[i][k]:.0f}", **how)
-        return _svg(ax, label, [name if len(name) <= SHORT else f"{name[: SHORT - 1]}…" for name in names])
+        return _svg(ax, label, [name if len(name) <= _SHORT else f"{name[: _SHORT - 1]}…" for name in names])
 
 
-def reliability(bins: Sequence[tuple[float, float, int, float]]) -> str:
+def reliability_figure(bins: Sequence[tuple[float, float, int, float]]) -> str:
     """A bar for each bin of confidence (low, high, samples, accuracy), against the line where both agree."""
-    with _panel(TOP + WIDTH - RIGHT) as ax:
+    with _panel(_TOP + _WIDTH - _RIGHT) as ax:
         total = sum(count for _, _, count, _ in bins)
         for low, high, count, accuracy in bins:
             width = 100 * (high - low)
             deep = 0.25 + 0.75 * count / total  # faint where there are few
-            ax.bar(100 * low, 100 * accuracy, width, align="edge", color=DRAWN[0], alpha=deep, edgecolor=EDGE)
-        ax.plot([0, 100], [0, 100], "--", color=SOFT, linewidth=1.4)
+            ax.bar(100 * low, 100 * accuracy, width, align="edge", color=_DRAWN[0], alpha=deep, edgecolor=_EDGE)
+        ax.plot([0, 100], [0, 100], "--", color=_SOFT, linewidth=1.4)
         ax.set(xlim=(0, 100), ylim=(0, 100), xlabel="confidence (%); the darker a bar, the more pictures")
         return _svg(ax, "Reliability: accuracy against confidence")
 
 
 @contextmanager
-def _panel(height: float = HEIGHT, left: float = LEFT, bottom: float = BOTTOM) -> Iterator[Axes]:
+def _panel(height: float = _HEIGHT, left: float = _LEFT, bottom: float = _BOTTOM) -> Iterator[Axes]:
     """Axes at a fixed place on a figure of a fixed width."""
-    figure = figures.new_figure(WIDTH, height)  # names the extra where matplotlib is missing
+    figure = figures.new_figure(_WIDTH, height)  # names the extra where matplotlib is missing
     from matplotlib import rc_context
 
-    inner = (left / WIDTH, bottom / height, (WIDTH - left - RIGHT) / WIDTH, (height - TOP - bottom) / height)
-    with rc_context(STYLE):
+    inner = (
+        left / _WIDTH,
+        bottom / height,
+        (_WIDTH - left - _RIGHT) / _WIDTH,
+        (height - _TOP - bottom) / height,
+    )
+    with rc_context(_STYLE):
         yield figure.add_axes(inner)
 
 
@@ -269,7 +274,7 @@ def _clean(element: ElementTree.Element, key: str, words: Sequence[str]) -> None
         if name == "id" or (name == "href" and value.startswith("#")):
             value = f"#{key}{value[1:]}" if name == "href" else f"{key}{value}"
         elif name == "style":
-            value = re.sub(r"#[0-9a-f]{6}", lambda match: VARIABLES.get(match[0], match[0]), value)
+            value = re.sub(r"#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), value)
             value = re.sub(r"font-family: [^;]*;", "", value).replace("; ", ";").replace(": ", ":")
         elif name in ("d", "x", "y", "transform", "points", "width", "height"):
             value = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(value.split()))

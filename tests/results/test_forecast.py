@@ -7,15 +7,19 @@ import math
 import pytest
 from scipy import stats
 
-from genie_dg.results.candidates import Candidate, candidates_of, choose, forecast
+from genie_dg.results.draws import Candidate
+from genie_dg.results.forecast import Contender, choose_contender, contenders_of, forecast
 from genie_dg.results.frame import ResultsError
 
 from .build import frame_of, record, run
 
 
-def made(name: str, scores: list[float], validation: list[float]) -> Candidate:
-    steps = dict.fromkeys(range(len(scores)), 0)
-    return Candidate(name, name, dict(enumerate(scores)), dict(enumerate(validation)), steps)
+def made(name: str, scores: list[float], validation: list[float]) -> Contender:
+    runs = [
+        Candidate("ERM + adam", "d", (k,), 0, 0, held_back, score)
+        for k, (score, held_back) in enumerate(zip(scores, validation, strict=True))
+    ]
+    return Contender(name, None, dict(enumerate(runs)))
 
 
 TWO = ("here", "there")
@@ -24,11 +28,11 @@ B = made("b", [0.5, 0.7, 0.5], [0.8, 0.6, 0.6])
 
 
 def test_the_winner_has_the_highest_mean() -> None:
-    assert choose([A, B]).name == "a"  # 0.6 against 0.5667
-    assert choose([A, B], "held-back").name == "a"  # 0.8333 against 0.6667
-    assert choose([B, made("c", [0.5, 0.7, 0.5], [0.8, 0.6, 0.6])]).name == "b"  # a tie: the first
+    assert choose_contender([A, B]).name == "a"  # 0.6 against 0.5667
+    assert choose_contender([A, B], "held-back").name == "a"  # 0.8333 against 0.6667
+    assert choose_contender([B, made("c", [0.5, 0.7, 0.5], [0.8, 0.6, 0.6])]).name == "b"  # a tie: the first
     with pytest.raises(ResultsError, match="leave-one-domain-out"):
-        choose([A, B], "leave-one-out")
+        choose_contender([A, B], "leave-one-out")
 
 
 def test_a_domain_is_never_judged_by_a_candidate_that_it_chose() -> None:
@@ -37,7 +41,7 @@ def test_a_domain_is_never_judged_by_a_candidate_that_it_chose() -> None:
     assert expected.chosen == {0: "b", 1: "a", 2: "a"}
     assert expected.scores == {0: 0.5, 1: 0.5, 2: 0.4}
     assert expected.expected == pytest.approx(1.4 / 3)
-    assert expected.expected < choose([A, B]).score
+    assert expected.expected < choose_contender([A, B]).score
 
 
 def test_the_interval_is_that_of_one_more_domain() -> None:
@@ -70,11 +74,11 @@ def test_candidates_are_runs_that_differ_in_the_domain_left_out_alone() -> None:
         run([0], [record(0, [0.2, 0.2], [0.5, 0.5])], domains=TWO, **slow),
         run([1], [record(0, [0.2, 0.25], [0.5, 0.5])], domains=TWO, **slow),
     ]
-    first, second = sorted(candidates_of(frame_of(runs)), key=lambda one: one.name, reverse=True)
+    first, second = sorted(contenders_of(frame_of(runs)), key=lambda one: one.name, reverse=True)
     assert first.scores == {0: 0.6, 1: 0.7}  # of the first run the record with the better validation
     assert first.validation == {0: 0.5, 1: 0.9}
-    assert first.steps == {0: 5, 1: 0}
+    assert {k: one.step for k, one in first.runs.items()} == {0: 5, 1: 0}
     assert first.name.endswith("lr=0.1")
     assert second.scores == {0: 0.2, 1: 0.25}
     with pytest.raises(ResultsError, match=r"lr=0\.01 has no finished run without domain 1"):
-        candidates_of(frame_of(runs[:3]))
+        contenders_of(frame_of(runs[:3]))

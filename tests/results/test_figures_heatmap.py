@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from genie_dg.report.figures import ReportError, heatmap_data, new_axes, plot_update_heatmap, write_csv
+from genie_dg.results.figures import ReportError, heatmap_data, new_axes, plot_update_heatmap, write_csv
 
 matplotlib.use("Agg")
 
@@ -42,10 +41,6 @@ def test_rows_are_divided_by_their_maximum() -> None:
 def test_rows_can_stay_as_they_are() -> None:
     data = heatmap_data(STEPS, VALUES, EDGES, normalise=False, start=5)
     assert (data.values, data.start, data.sections, data.normalised) == (VALUES, 5, [], False)
-
-
-def test_one_row_starts_one_step_before() -> None:
-    assert heatmap_data([7], [[1.0]], [0, 1]).start == 6
 
 
 def test_many_tensors_are_put_together_by_name() -> None:
@@ -102,17 +97,6 @@ def test_cells_lie_at_their_steps_and_ids() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "parameter ID")
 
 
-def test_the_colour_bar_says_what_is_shown() -> None:
-    ax = plot_update_heatmap(heatmap_data(STEPS, VALUES, EDGES))
-    bar = mesh_of(ax).colorbar
-    assert bar is not None
-    assert bar.ax.get_ylabel() == "mean |update| / largest of the step"
-    raw = mesh_of(plot_update_heatmap(heatmap_data(STEPS, VALUES, EDGES, normalise=False)))
-    assert raw.get_clim() == (0.0, 6.0)
-    assert raw.colorbar is not None
-    assert raw.colorbar.ax.get_ylabel() == "mean |update|"
-
-
 def test_parts_of_the_model_are_named_where_there_is_room() -> None:
     names = {"stem": 0, "body": 1, "head": 60}
     ax = plot_update_heatmap(heatmap_data([1], [[1.0, 1.0]], [0, 50, 100], names))
@@ -125,13 +109,6 @@ def test_parts_of_the_model_are_named_where_there_is_room() -> None:
     assert side.get_yticks(minor=True).tolist() == [0, 1, 60]
     assert side.get_window_extent().x1 <= ax.get_window_extent().x1 + 1  # a side of these axes
     assert plot_update_heatmap(heatmap_data([1], [[1.0]], [0, 1])).child_axes == []
-
-
-def test_ids_are_written_short() -> None:
-    ax = plot_update_heatmap(heatmap_data([1], [[1.0]], [0, 25_000_000]))
-    ax.figure.draw_without_rendering()
-    assert "10M" in [label.get_text() for label in ax.get_yticklabels()]
-    assert ax.yaxis.get_offset_text().get_text() == ""
 
 
 def test_nothing_moved_is_drawn_too(tmp_path: Path) -> None:
@@ -150,9 +127,3 @@ def test_csv_has_one_row_for_each_cell(tmp_path: Path) -> None:
     assert rows[:2] == [["10", "0", "2", "0.25"], ["10", "3", "6", "1.0"]]
     assert len(rows) == 6
     assert heatmap_data(STEPS, VALUES, EDGES, normalise=False).table()[0][3] == "mean_absolute_update"
-
-
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ReportError, match=r'pip install "genie-dg\[report\]"'):
-        plot_update_heatmap(heatmap_data(STEPS, VALUES, EDGES))
