@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from genie_dg.bench.engines._ray_files import TO_RESUME, files_at, train_remotely
 
 from genie_dg.bench import tracking as module
-from genie_dg.bench.engines._ray_files import TO_RESUME, files_at, train_remotely
 from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.tracker import TRACKERS, State, TrackedRun, Tracker, TrackerRow
 from genie_dg.check import InputError

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.status import remember
 from genie_dg.check import InputError
 from genie_dg.cli import paper
 from genie_dg.cli.main import main
@@ -19,6 +18,7 @@ from genie_dg.paper.registry import PAPER
 from genie_dg.paper.request import Request
 from genie_dg.paper.sweep_claims import FROM_SWEEPS, sweep_numbers
 from genie_dg.paper.verdict import FAILS, HOLDS
+from genie_dg.runs.sweep_list import write_list
 
 from ..results.build import record, run, write
 
@@ -38,7 +38,7 @@ def sweep(
                 options = {"protocol": "genie-paper", "optimizer": optimizer, **more}
                 runs.append(run(test(domain), records, trial, **options))
     folders = [write(out / "runs", one) for one in runs]
-    remember(name, [one.config for one in runs], out / "runs")
+    write_list(out / "runs", name, [one.config for one in runs])
     return folders
 
 

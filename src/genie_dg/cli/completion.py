@@ -50,6 +50,7 @@ def names() -> dict[str, list[str]]:
     """The values of options and positional arguments that come from registries and short lists."""
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.bench.diwa import CHOICES
+    from genie_dg.bench.engines.registry import ENGINES
     from genie_dg.bench.options import EVALUATE
     from genie_dg.bench.trackers.tracker import TRACKERS
     from genie_dg.bench.watch import WATCHES
@@ -62,7 +63,6 @@ def names() -> dict[str, list[str]]:
     from genie_dg.runs.config import PRECISIONS
 
     from . import list as listing
-    from .sweep import ENGINES
 
     return {
         "--algorithm": list(ALGORITHMS),

@@ -18,7 +18,7 @@ from ._shared import PRETRAINED, QUICK, console_of, require, usual_size, write
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from genie_dg.bench.engines.queue import Event, EventReport
+    from genie_dg.bench.engines.engine import Tell, Update
     from genie_dg.bench.fit import Fit
     from genie_dg.bench.options import Job
     from genie_dg.results.candidates import Candidate, Forecast
@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Try, choose, train on all domains, say what to expect."""
     packages = {"numpy": "numpy", "PIL": "pillow", "rich": "rich", "polars": "polars", "jinja2": "jinja2"}
     require("Fitting", "bench", packages)
-    from genie_dg.bench.engines.local import launch
+    from genie_dg.bench.engines.launch import launch
+    from genie_dg.bench.engines.local import default_workers
     from genie_dg.results.candidates import RULES, candidates_of, choose, forecast
     from genie_dg.results.frame import load
 
@@ -86,16 +87,16 @@ def run(arguments: argparse.Namespace) -> int:
     console = console_of(arguments.quiet)
     planned = plan_of(arguments)
     console.print(describe(planned), markup=False)
-    workers = arguments.workers or _default_workers(arguments.device or "")
+    workers = arguments.workers or default_workers(arguments.device or "", 1)
     with _display(console, planned) as report:
-        tried = launch(planned.jobs, workers, device=arguments.device or "", report=report)
+        tried = launch(planned.jobs, workers=workers, device=arguments.device or "", report=report)
         _refuse_failures(tried.failed)
         frame = load(*(job.folder for job in planned.jobs))
         candidates = candidates_of(frame)
         best = choose(candidates, arguments.choose)
         expected = forecast(candidates, arguments.choose)
         final = planned.final(best.config)
-        _refuse_failures(launch([final], 1, device=arguments.device or "", report=report).failed)
+        _refuse_failures(launch([final], device=arguments.device or "", report=report).failed)
     result = finish(planned, candidates, best, expected, final, arguments.choose)
     console_of().print("\n".join(result), markup=False)
     return 0
@@ -181,14 +182,8 @@ def _refuse_failures(failed: dict[str, str]) -> None:
         )
 
 
-def _default_workers(device: str) -> int:
-    from .sweep import _default_workers as workers
-
-    return workers(device, 1)
-
-
 @contextmanager
-def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
+def _display(console: Console, planned: Fit) -> Iterator[Tell]:
     """One bar over all steps, the last training included, and a line for each run that ends."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -204,16 +199,16 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("trying", total=steps * (len(configs) + 1), completed=sum(behind.values()))
 
-        def report(event: Event) -> None:
-            behind[event.run] = max(behind.get(event.run, 0), event.done)
-            config = configs.get(event.run)
+        def report(update: Update) -> None:
+            behind[update.run] = max(behind.get(update.run, 0), update.steps)
+            config = configs.get(update.run)
             what = "training on all domains" if config is None else "trying"
             progress.update(task, completed=sum(behind.values()), description=what)
-            if event.kind in ("done", "failed", "retry"):
+            if update.headline:
                 about = "the winner, on all domains"
                 if config is not None:
                     about = f"{name_of(canonical(config))} without {names[config.test_domains[0]]}"
-                why = f": {event.reason}" if event.reason else ""
-                console.print(f"{event.kind:6} {about}{why}", markup=False)
+                why = f": {update.reason}" if update.reason else ""
+                console.print(f"{update.headline:6} {about}{why}", markup=False)
 
         yield report

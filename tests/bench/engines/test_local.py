@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from genie_dg.bench.engines.local import launch, launch_here
 from genie_dg.bench.engines.queue import Event
 from genie_dg.bench.engines.server import WorkerServer
+
+from genie_dg.bench.engines.local import launch, launch_here
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import counts, state_of

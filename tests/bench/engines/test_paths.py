@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from genie_dg.bench.engines._paths import paths_of, with_whole_paths
+
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.runs.config import RunConfig
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from genie_dg.bench.engines.queue import Event, Queue
 
 from genie_dg.bench.engines import queue as module
-from genie_dg.bench.engines.queue import Event, Queue
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.train import NotFinite
 from genie_dg.runs.config import RunConfig

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from genie_dg.bench.engines import _ray_cluster, _ray_files
 from genie_dg.bench.engines._ray_copies import copy_of, job_here, with_paths_of_launcher
 from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
 from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
+
+from genie_dg.bench.engines import _ray_cluster, _ray_files
 from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions

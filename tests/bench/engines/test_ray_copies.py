@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
 from genie_dg.bench.engines._ray_copies import (
     Copy,
     is_here,
@@ -20,6 +19,7 @@ from genie_dg.bench.engines._ray_copies import (
     size_of,
     temporary_folder,
 )
+
 from genie_dg.files import holder_file
 from genie_dg.runs.seal import digest
 

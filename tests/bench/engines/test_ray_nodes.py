@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from genie_dg.bench.engines._ray_nodes import look_here, wanted_by
 from genie_dg.bench.engines.queue import ClusterError
+
 from genie_dg.bench.engines.ray import launch_ray
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.cli.main import main

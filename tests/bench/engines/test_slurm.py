@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from genie_dg.bench.engines._slurm_try import Try
+from genie_dg.bench.engines.queue import ClusterError, Event, Outcome, Queue
+from genie_dg.bench.engines.slurm_options import Resources
 
 from genie_dg.bench.engines import slurm as engine
 from genie_dg.bench.engines._slurm_cluster import JobState
 from genie_dg.bench.engines._slurm_task import mark
-from genie_dg.bench.engines._slurm_try import Try
 from genie_dg.bench.engines.local import launch_here
-from genie_dg.bench.engines.queue import ClusterError, Event, Outcome, Queue
 from genie_dg.bench.engines.slurm import launch_slurm, resources
-from genie_dg.bench.engines.slurm_options import Resources
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import remember, state_of, submitted_jobs
 from genie_dg.files import held_by, lock

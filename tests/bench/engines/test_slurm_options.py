@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from genie_dg.bench.engines.queue import ClusterError
+from genie_dg.bench.engines.slurm_options import Resources, minutes_of, more_options
 
 from genie_dg.bench.engines import _slurm_cluster
 from genie_dg.bench.engines._slurm_cluster import Refused, check_visible, outside_job
-from genie_dg.bench.engines.queue import ClusterError
 from genie_dg.bench.engines.slurm import resources
-from genie_dg.bench.engines.slurm_options import Resources, minutes_of, more_options
 
 
 @pytest.mark.parametrize(
