@@ -36,7 +36,7 @@ def with_examples() -> list[str]:
 def test_examples_are_looked_for_everywhere() -> None:
     names = with_examples()
     assert len(names) > 70
-    assert {"genie_dg.check", "genie_dg.optim.genie", "genie_dg.bench.engines._ray_files"} <= set(names)
+    assert {"genie_dg.check", "genie_dg.optim.genie", "genie_dg.bench.engines._ray_task"} <= set(names)
 
 
 @pytest.mark.parametrize("name", with_examples())

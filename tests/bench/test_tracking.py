@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from genie_dg.bench.engines._ray_files import TO_RESUME, files_at, train_remotely
 
 from genie_dg.bench import tracking as module
+from genie_dg.bench.engines._ray_task import TO_RESUME, run_files, train_on_node
 from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.tracker import TRACKERS, State, TrackedRun, Tracker, TrackerRow
 from genie_dg.check import InputError
@@ -103,8 +103,7 @@ def test_a_run_that_goes_on_on_another_node_has_every_point_once(memory: Memory,
     job = job_in(tmp_path, "memory")
     with pytest.raises(Interrupted):
         run_job(job, OPENED, stop_at(4))
-    reason, sent = train_remotely(job.to_json(), files_at(job.folder, TO_RESUME), "1", Nobody())
-    assert reason == ""
+    _, sent = train_on_node(job, run_files(job.folder, TO_RESUME), "1", Nobody(), {})
     (job.folder / "records.jsonl").write_bytes(sent["records.jsonl"])
     assert sorted(memory.points) == expected(job.folder)
     assert len({run.folder for run in memory.opened}) == 2

@@ -23,7 +23,7 @@ from genie_dg.runs.outcome import Ending, read_outcomes
 from genie_dg.runs.sweep_list import FOLDER as SWEEPS
 from genie_dg.runs.sweep_list import read_list
 
-_SILENT = 5 * 60.0
+SILENT = 5 * 60.0
 """Seconds after which a process on another machine that gave no sign of life is not taken for a running one."""
 
 
@@ -117,7 +117,7 @@ def status_of(
     if run_folder.is_done(folder):
         return RunStatus(config, RunState.done, steps if config.early_stop else config.steps, spent)
     if holder := held_by(folder / run_folder.LOCK):
-        if holder.here or silence(folder / run_folder.LOCK) < _SILENT:
+        if holder.here or silence(folder / run_folder.LOCK) < SILENT:
             return RunStatus(config, RunState.running, steps, spent)
         if not submitted:
             reason = f"it was taken by {holder}; look there whether it still runs"

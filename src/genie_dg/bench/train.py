@@ -26,6 +26,7 @@ from genie_dg.data.loaders import AugmentedEvaluation, ahead
 from genie_dg.files import FileError, FileWarning, append_line, write_json
 from genie_dg.optim.swad import SWAD
 from genie_dg.runs import folder as files
+from genie_dg.runs.outcome import Ending
 from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, seal
 from genie_dg.runs.tensors import DamagedFile, load_tensors, save_tensors
@@ -53,6 +54,8 @@ AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float1
 
 class NotFinite(FileError):
     """The loss is not a number any more."""
+
+    ending = Ending.diverged
 
 
 def train(

@@ -46,7 +46,8 @@ def read_list(file: Path) -> tuple[dict[str, Any], list[RunConfig]]:
     """A list as it stands in its file, and its runs; one that cannot be read is refused."""
     try:
         data: dict[str, Any] = json.loads(read_whole(file))
-        if data.pop("digest", None) != _digest(data):
+        digest = data.pop("digest", None)
+        if digest not in (None, _digest(data)):
             raise ValueError("it was changed after it was written")
         if not isinstance(data["name"], str) or not isinstance(data["runs"], list):
             raise ValueError("it has no name or no runs")

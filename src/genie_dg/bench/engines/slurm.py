@@ -47,7 +47,7 @@ from ._slurm_task import RunTask, checkpoint_stamp
 from .engine import ClusterError, Engine, EngineOptions, Tell, Update, with_whole_paths
 
 _COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
-_LOOK = 2.0
+LOOK = 2.0
 """Seconds between two looks at the folders of runs."""
 _SLOWEST = 60.0
 """Seconds between two looks at the queue at most; they are more frequent after a change."""
@@ -242,7 +242,7 @@ class SlurmEngine(Engine):
         self._changed = time.monotonic()
 
     def poll(self, tell: Tell) -> None:
-        time.sleep(_LOOK)
+        time.sleep(LOOK)
         self._look_at_queue()
         for run, one in list(self._submitted.items()):
             update = self._update(one)
