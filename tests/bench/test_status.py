@@ -39,7 +39,7 @@ def test_the_state_of_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     job = Job(CONFIG, "digits", RunOptions(out=str(tmp_path)))
     assert status_of(job.config, tmp_path).state == "missing"
 
-    class Stop(Exception):
+    class Stop(KeyboardInterrupt):
         pass
 
     def stop(done: int, record: object) -> None:

@@ -20,6 +20,7 @@ from .engines.engine import Tell, Update
 from .options import Job, RunOptions
 from .request import load_plugin
 from .status import RunState
+from .trackers.tracker import check_trackers
 from .tracking import train_tracked
 from .train import Report, train
 from .watch import Watcher, check_watches
@@ -79,6 +80,7 @@ def attempt(job: Job, opened: OpenSets, tell: Tell) -> Update:
 def run_job(job: Job, opened: OpenSets, report: Report | None = None, cluster_job: str = "") -> list[Record]:
     """Train one job to its end, from its last checkpoint when there is one, and note how that ended."""
     keep_memory()
+    _check_options(job.options)
     with recorded(job.folder, cluster_job), same_kernels(job.config.threads):  # drawing and decoding, too
         opened.load_plugins(job.options)
         parts = assemble(job.config, opened.open(job.data, job.options), job.options)
@@ -89,15 +91,21 @@ def run_parts(
     parts: Parts, folder: Path, options: RunOptions, report: Report | None = None, more: bool = False
 ) -> list[Record]:
     """Train with all that the options ask for besides, and note how that ended; ``more`` as for `train`."""
+    _check_options(options)
     with recorded(folder) if parts.world.first else nullcontext():
         return _train_parts(parts, folder, options, report, more)
+
+
+def _check_options(options: RunOptions) -> None:
+    """Refuse what no run can do; that is no attempt and leaves no folder."""
+    check_watches(options.watches)
+    check_trackers(options.tracks)
 
 
 def _train_parts(
     parts: Parts, folder: Path, options: RunOptions, report: Report | None, more: bool = False
 ) -> list[Record]:
-    watches = check_watches(options.watches)
-    watcher = Watcher(parts, folder, watches) if watches else None
+    watcher = Watcher(parts, folder, options.watches) if options.watches else None
 
     def work(report: Report | None) -> list[Record]:
         return train(parts, folder, report, options.keep, more, watcher)
