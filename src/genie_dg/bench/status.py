@@ -17,8 +17,8 @@ from typing import Any
 
 from genie_dg.check import InputError
 from genie_dg.files import held_by, read_lines, read_whole, silence
-from genie_dg.runs import folder as run_folder
 from genie_dg.runs.config import RunConfig
+from genie_dg.runs.folder import LOCK, META, TIMINGS, has_checkpoint, is_done
 from genie_dg.runs.outcome import Ending, read_outcomes
 from genie_dg.runs.sweep_list import FOLDER as SWEEPS
 from genie_dg.runs.sweep_list import read_list
@@ -79,7 +79,7 @@ def read_sweeps(out: Path, problems: list[str] | None = None) -> dict[str, list[
 
 def seconds_by_step(folder: Path, problems: list[str] | None = None) -> dict[int, float]:
     """For each record of a run its step, and the seconds since the record before."""
-    lines, unread = read_lines(folder / run_folder.TIMINGS)
+    lines, unread = read_lines(folder / TIMINGS)
     if problems is not None:
         problems += unread
     read = ((line.get("step"), line.get("seconds")) for line in lines)
@@ -114,10 +114,10 @@ def status_of(
     timings = seconds_by_step(folder, problems)
     timings = {step: spent for step, spent in timings.items() if step < config.steps}
     steps, spent = max(timings, default=-1) + 1, sum(timings.values())
-    if run_folder.is_done(folder):
+    if is_done(folder):
         return RunStatus(config, RunState.done, steps if config.early_stop else config.steps, spent)
-    if holder := held_by(folder / run_folder.LOCK):
-        if holder.here or silence(folder / run_folder.LOCK) < SILENT:
+    if holder := held_by(folder / LOCK):
+        if holder.here or silence(folder / LOCK) < SILENT:
             return RunStatus(config, RunState.running, steps, spent)
         if not submitted:
             reason = f"it was taken by {holder}; look there whether it still runs"
@@ -127,7 +127,7 @@ def status_of(
         return RunStatus(config, RunState.submitted, steps, spent, where)
     if outcomes and outcomes[-1].ending in (Ending.failed, Ending.diverged):
         return RunStatus(config, RunState.failed, steps, spent, str(outcomes[-1]) or "no reason given")
-    state = RunState.stopped if run_folder.has_checkpoint(folder) else RunState.missing
+    state = RunState.stopped if has_checkpoint(folder) else RunState.missing
     return RunStatus(config, state, steps, spent)
 
 
@@ -213,7 +213,7 @@ def domain_names(configs: Sequence[RunConfig], runs: Path) -> dict[str, tuple[st
     """For each data set the names of its domains, as some run of it in a folder has stored them."""
     names: dict[str, tuple[str, ...]] = {}
     for config in configs:
-        meta = runs / config.run_id / run_folder.META
+        meta = runs / config.run_id / META
         if config.dataset in names:
             continue
         try:

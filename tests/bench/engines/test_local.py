@@ -136,40 +136,6 @@ def wait_until_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-def test_two_workers_one_of_them_killed_and_this_process_with_two_threads_give_the_same_bytes(
-    tmp_path: Path,
-) -> None:
-    """One thread for each run, whatever the process had: sums in two threads have other last digits."""
-    jobs = jobs_in(tmp_path / "workers", steps=20)
-    killed: list[int] = []
-
-    def kill_once(update: Update) -> None:
-        if update.steps and update.state is RunState.running and not killed:
-            _, workers = workers_of(os.getpid())
-            killed.append(workers[0])
-            os.kill(workers[0], signal.SIGKILL)
-
-    assert len(launch(jobs, workers=2, device="cpu", report=kill_once).done) == 4
-    assert len(killed) == 1
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        assert len(launch(jobs_in(tmp_path / "here", steps=20), "here").done) == 4
-    finally:
-        torch.set_num_threads(before)
-    assert bytes_of(tmp_path / "workers") == bytes_of(tmp_path / "here")
-
-
-def bytes_of(out: Path) -> dict[str, bytes]:
-    """The records and the weights of every run."""
-    names = ("records.jsonl", "model.pt")
-    found = {
-        f"{path.parent.name}/{path.name}": path.read_bytes() for name in names for path in out.glob(f"*/{name}")
-    }
-    assert found
-    return found
-
-
 def test_the_pool_survives_a_killed_worker_a_killed_server_and_a_killed_launcher(
     undisturbed: dict[str, object], tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from genie_dg.bench.engines._ray_task import (
     UnexpectedFile,
     run_files,
     train_on_node,
-    write_files,
+    write_run_files,
 )
 from genie_dg.bench.engines.engine import ClusterError, EngineOptions, Tell, Update
 from genie_dg.bench.engines.launch import Launched, launch
@@ -125,16 +125,8 @@ def cluster() -> Iterator[Any]:
     assert not ray.is_initialized()
 
 
-@pytest.fixture
-def stays_connected(cluster: Any) -> Iterator[None]:
-    """Nothing to prepare; afterwards the cluster must be connected still."""
-    yield
-    assert cluster.is_initialized()
-
-
-@pytest.mark.usefixtures("stays_connected")
 def test_a_sweep_is_the_same_as_here(
-    undisturbed: dict[str, Print], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, undisturbed: dict[str, Print], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     updates: list[Update] = []
@@ -152,6 +144,7 @@ def test_a_sweep_is_the_same_as_here(
         assert steps == sorted(steps)
         assert (of_run[0].headline, of_run[-1].headline, steps[-1]) == ("", "done", 60)
     assert sorted(launch_ray(jobs, address="nowhere:1").done) == sorted(undisturbed)  # nothing left to do
+    assert cluster.is_initialized(), "it was connected before, and stays so"
 
 
 def test_a_second_cluster_is_refused(cluster: Any, tmp_path: Path) -> None:
@@ -219,15 +212,10 @@ def test_a_run_whose_worker_is_killed_goes_on_from_the_last_files_that_were_sent
     assert retries == [lost.reason]
 
 
-def test_a_hopeless_job_is_reported_and_the_others_finish(hard: Hard, undisturbed: dict[str, Print]) -> None:
-    run = hard.hopeless.config.run_id
-    assert list(hard.outcome.failed) == [run]
-    reason = hard.outcome.failed[run]
-    assert reason.startswith("NotFinite: The loss of step ")
+def test_the_others_finish_and_what_diverged_is_reported(hard: Hard, undisturbed: dict[str, Print]) -> None:
+    ((run, reason),) = hard.outcome.failed.items()
     (diverged,) = read_outcomes(hard.hopeless.folder)
-    assert (diverged.ending, str(diverged)) == (Ending.diverged, reason)
-    assert [one.headline for one in hard.updates if one.run == run and one.reason] == ["failed"]
-    assert not (hard.hopeless.folder / "done").exists()
+    assert (run, diverged.ending, str(diverged)) == (hard.hopeless.config.run_id, Ending.diverged, reason)
     assert sorted(hard.outcome.done) == sorted(undisturbed)
     for job in hard.jobs:
         assert_same(job.folder, undisturbed[job.config.run_id])
@@ -259,8 +247,8 @@ def test_a_run_holds_its_cpus_while_it_waits_to_report(cluster: Any, tmp_path: P
     results = [train.remote(job, {}, str(k), slow, {}) for k in range(cores())]
     while cluster.get(slow.count.remote()) < cores():
         time.sleep(0.05)
-    time.sleep(1)
-    assert cluster.available_resources().get("CPU", 0) == 0
+    for _ in range(20):
+        assert cluster.available_resources().get("CPU", 0) == 0
     cluster.get(slow.release.remote())
     for update, files in cluster.get(results):
         assert (update.state, list(files)) == (RunState.failed, [OUTCOMES])
@@ -274,7 +262,6 @@ def test_a_run_that_another_launcher_holds_is_waited_for(hard: Hard) -> None:
 
 
 @pytest.mark.slow  # a cluster of its own; the killed worker above is the quick half of this
-@pytest.mark.usefixtures("stays_connected")
 def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     cluster: Any, undisturbed: dict[str, Print], tmp_path: Path
 ) -> None:
@@ -362,7 +349,7 @@ def test_file_names_outside_the_list_are_refused(name: str, tmp_path: Path) -> N
     folder = tmp_path / "run"
     folder.mkdir()
     with pytest.raises(UnexpectedFile, match="which is not a file of a run; install"):
-        write_files(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
+        write_run_files(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
     assert [path.name for path in tmp_path.rglob("*")] == ["run"]
 
 
@@ -378,10 +365,10 @@ def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
 
     monkeypatch.setattr(_ray_task, "write_whole", noted)
     everything = ("done", "model.pt", "checkpoint.pt", "watch.jsonl", "records.jsonl", "config.json")
-    write_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
+    write_run_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
     assert order == ["config.json", "records.jsonl", "watch.jsonl", "checkpoint.pt"]
     (tmp_path / "model-3.pt").write_bytes(b"of a try that kept all")
-    write_files(tmp_path, dict.fromkeys(everything, b"2"))
+    write_run_files(tmp_path, dict.fromkeys(everything, b"2"))
     assert order[4:] == ["records.jsonl", "watch.jsonl", "model.pt", "checkpoint.pt", "done"]
     assert (tmp_path / "config.json").read_bytes() == b"1"
     assert not (tmp_path / "checkpoint.pt").exists()

@@ -69,7 +69,7 @@ def test_how_a_run_ended_is_noted_with_its_job(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_that_stays_held_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_slurm_task, "PATIENCE", 0.0)
+    monkeypatch.setattr(_slurm_task, "LOCK_PATIENCE", 0.0)
     job, task = task_in(tmp_path)
     with lock(job.folder / "lock", "trains it"):
         task()

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from genie_dg.data.registry import is_table
 from genie_dg.runtime import cores
 
 from ..options import Job
-from ._ray_task import SMALL, paths_read_by
+from ._ray_task import MOST_SENT, paths_read_by
 from .engine import ClusterError
 
 _CONNECT = 5.0
@@ -73,18 +72,14 @@ def _check_address(address: str) -> None:
     """Refuse an address where nobody listens; Ray itself would try for minutes."""
     if address == "auto":
         return
-    try:
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if not host or not port:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
         raise ClusterError(
             f"{address!r} is not the address of a cluster; write HOST:PORT (Ray's port is 6379 unless chosen "
             "otherwise), auto, or ray://HOST:PORT."
         )
     try:
-        socket.create_connection((host, port), timeout=_CONNECT).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT).close()
     except OSError as error:
         raise ClusterError(
             f"No cluster answers at {address!r} ({error}); start one there with ray start --head, or correct "
@@ -98,7 +93,7 @@ def room_on(node: Mapping[str, Any], cpus: float, gpus: float) -> int:
     return min(int(has.get(name, 0) / ask) for name, ask in (("CPU", cpus), ("GPU", gpus)) if ask)
 
 
-def loss_of(error: Exception) -> str:
+def lost_reason(error: Exception) -> str:
     """What became of a task that returned nothing: its own error, or how its process was lost."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
@@ -116,7 +111,7 @@ def stage(jobs: Sequence[Job], folder: Path) -> dict[str, str]:
     columns = {path: job.options.columns for job in jobs for path in paths_read_by(job)}
     for path in map(Path, columns):
         listed = path.suffix.lower() in (".csv", ".json", ".jsonl") and not is_table(path, columns[str(path)])
-        if not path.exists() or listed or _size_of(path) > SMALL:
+        if not path.exists() or listed or _size_of(path) > MOST_SENT:
             continue
         target = folder / str(len(names)) / path.name
         target.parent.mkdir()
@@ -137,6 +132,6 @@ def _size_of(path: Path) -> int:
     size = 0
     for place, _, names in os.walk(path, followlinks=True):
         size += sum(os.stat(os.path.join(place, name)).st_size for name in names)
-        if size > SMALL:
+        if size > MOST_SENT:
             break
     return size

@@ -18,7 +18,20 @@ from typing import Any
 from genie_dg.check import InputError
 from genie_dg.data.registry import row_of
 from genie_dg.files import write_whole
-from genie_dg.runs import folder as run_folder
+from genie_dg.runs.folder import (
+    AVERAGE,
+    AVERAGE_MODEL,
+    BEFORE,
+    CHECKPOINT,
+    CONFIG,
+    DONE,
+    META,
+    RECORDS,
+    TIMINGS,
+    WATCH,
+    is_model,
+    remove_checkpoints,
+)
 from genie_dg.runs.outcome import OUTCOMES, Ending, Outcome
 
 from ..jobs import OpenSets, attempt
@@ -30,20 +43,20 @@ _MODELS = "model*.pt"
 """Files of weights: ``model.pt`` and ``model-<step>.pt``."""
 
 TO_RESUME = (
-    run_folder.CONFIG,
-    run_folder.META,
-    run_folder.RECORDS,
-    run_folder.TIMINGS,
-    run_folder.WATCH,
+    CONFIG,
+    META,
+    RECORDS,
+    TIMINGS,
+    WATCH,
     OUTCOMES,
     _MODELS,
-    run_folder.CHECKPOINT,
+    CHECKPOINT,
 )
 """What a run needs to go on, in the order in which it is written."""
 
-_ALL = (*TO_RESUME, run_folder.AVERAGE, run_folder.AVERAGE_MODEL, run_folder.DONE)
+_ALL = (*TO_RESUME, AVERAGE, AVERAGE_MODEL, DONE)
 
-SMALL = 100 * 10**6
+MOST_SENT = 100 * 10**6
 """Bytes that a file or folder may have to be sent to nodes."""
 
 _OPENED = OpenSets()
@@ -58,7 +71,7 @@ class UnexpectedFile(InputError):
 
 def _order_of(name: object) -> int:
     """When a file is written, as an index of all files of a run; -1 for a name that is not one."""
-    if isinstance(name, str) and run_folder.is_model(name):
+    if isinstance(name, str) and is_model(name):
         return _ALL.index(_MODELS)
     return _ALL.index(name) if name in _ALL and name != _MODELS else -1
 
@@ -78,14 +91,14 @@ def run_files(
     return read
 
 
-def write_files(folder: Path, sent: Mapping[str, bytes]) -> None:
+def write_run_files(folder: Path, sent: Mapping[str, bytes]) -> None:
     """Write what was sent, each file whole, in an order from which the run can go on.
 
     A name that is not that of a run's file is refused before anything is written, and never used as a path.
     Who the run is (``config.json``, ``meta.json``) is written once. When ``done`` is there, checkpoints go, and
     so do weights that the complete run does not have, such as those of an attempt that kept more.
 
-    >>> write_files(Path("runs/ab12"), {"../../notes": b""})  # doctest: +ELLIPSIS
+    >>> write_run_files(Path("runs/ab12"), {"../../notes": b""})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     genie_dg.bench.engines._ray_task.UnexpectedFile: A worker sent '../../notes', which is not a file of ...
     """
@@ -96,14 +109,14 @@ def write_files(folder: Path, sent: Mapping[str, bytes]) -> None:
                 "package on every node."
             )
     for name in sorted(sent, key=_order_of):
-        if name in (run_folder.CONFIG, run_folder.META) and (folder / name).exists():
+        if name in (CONFIG, META) and (folder / name).exists():
             continue
-        before = folder / run_folder.BEFORE if name == run_folder.CHECKPOINT else None
+        before = folder / BEFORE if name == CHECKPOINT else None
         write_whole(folder / name, sent[name], before)
-    if run_folder.DONE in sent:
-        run_folder.remove_checkpoints(folder)
+    if DONE in sent:
+        remove_checkpoints(folder)
         for path in folder.glob(_MODELS):
-            if run_folder.is_model(path.name) and path.name not in sent:
+            if is_model(path.name) and path.name not in sent:
                 path.unlink()
 
 
@@ -142,7 +155,7 @@ def train_on_node(
     if lacking:
         reason = (
             f"{lacking[0]} is missing on node {socket.gethostname()}; mount it there under the same path, or "
-            f"give a folder that all nodes see (only what has at most {SMALL // 10**6} MB is sent there)."
+            f"give a folder that all nodes see (only what has at most {MOST_SENT // 10**6} MB is sent there)."
         )
         return Update(job.config.run_id, RunState.failed, outcome=Outcome(Ending.failed, reason)), {}
     known: dict[str, tuple[int, ...]] = {}

@@ -31,8 +31,8 @@ _OVER = frozenset(
 """States of a job that has ended."""
 _OURS = ("array", "error", "job-name", "nodes", "ntasks", "open-mode", "output", "requeue", "signal", "wrap")
 """Options of sbatch that this engine sets itself."""
-_FLAGS = {"partition": "--partition", "time": "--time", "gpus": "--gpus", "cpus-per-task": "--cpus"}
-"""Options of sbatch that have a flag of their own here."""
+_HAVE_FLAGS = ("partition", "time", "gpus", "cpus-per-task")
+"""Options of sbatch that this engine sets from flags of its own."""
 _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?")
 
 
@@ -95,10 +95,11 @@ def more_options(words: Iterable[str]) -> dict[str, str | bool]:
         key = key.strip().lstrip("-").replace("_", "-")
         if not re.fullmatch(r"[a-z][a-z-]*", key) or (equals and not value):
             raise ClusterError(f"got --slurm {word!r}; expected an option of sbatch, such as mem=8G.")
-        if key in _FLAGS:
-            raise ClusterError(f"got --slurm {word!r}; this option has a flag of its own: {_FLAGS[key]}.")
-        if key in _OURS or key.startswith(("ntasks", "no-requeue")):
-            raise ClusterError(f"got --slurm {word!r}; a sweep sets {', '.join(_OURS)} itself: leave it out.")
+        if key in (*_OURS, *_HAVE_FLAGS) or key.startswith(("ntasks", "no-requeue")):
+            raise ClusterError(
+                f"got --slurm {word!r}; a sweep sets this option itself, or by --partition, --time, --gpus or "
+                "--cpus: leave it out."
+            )
         options[key] = value if equals else True
     return options
 

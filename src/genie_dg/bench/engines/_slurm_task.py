@@ -22,7 +22,7 @@ from ..options import Job
 
 MOST_STARTS = 3
 """Times in a row that a job may end without a new checkpoint, at its time limit or by a preemption."""
-PATIENCE = 90.0
+LOCK_PATIENCE = 90.0
 """Seconds to wait for a run's folder; a node that was lost may still hold it for some time."""
 
 
@@ -64,7 +64,7 @@ class RunTask:
             print(f"genie-dg: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def _train(self, cluster_job: str) -> None:
-        opened, until = OpenSets(), time.monotonic() + PATIENCE
+        opened, until = OpenSets(), time.monotonic() + LOCK_PATIENCE
         while True:
             try:
                 with beating(self.job.folder / LOCK):

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.files import Busy, FileError, remove_parts
-from genie_dg.runs import folder as run_folder
+from genie_dg.runs.folder import CHECKPOINT, alone
 from genie_dg.runs.outcome import Ending, Outcome, note_outcome, outcome_of
 
 from ..options import Job
 from ..status import RunState
 from ..trackers.tracker import check_trackers
-from ._ray_cluster import connection, loss_of, room_on, stage
-from ._ray_task import TO_RESUME, Mailbox, RunFiles, UnexpectedFile, run_files, train_on_node, write_files
+from ._ray_cluster import connection, lost_reason, room_on, stage
+from ._ray_task import TO_RESUME, Mailbox, RunFiles, UnexpectedFile, run_files, train_on_node, write_run_files
 from .engine import POLL, ClusterError, Engine, EngineOptions, Tell, Update, with_whole_paths
 
 _AHEAD = 2
@@ -117,7 +117,7 @@ class RayEngine(Engine):
         """Lock the run's folder, and send what it holds; False where another process has the run."""
         lock = ExitStack()
         try:
-            lock.enter_context(run_folder.alone(job.folder))
+            lock.enter_context(alone(job.folder))
         except Busy:
             return False
         with lock:
@@ -156,12 +156,12 @@ class RayEngine(Engine):
             if ticket in self._tasks:
                 task = self._tasks[ticket]
                 try:
-                    write_files(task.job.folder, sent)
+                    write_run_files(task.job.folder, sent)
                 except (UnexpectedFile, FileError) as error:
                     task.refused = outcome_of(error)
                     self._ray.cancel(task.result, force=True)
                     continue
-                task.saved = task.saved or run_folder.CHECKPOINT in sent
+                task.saved = task.saved or CHECKPOINT in sent
                 tell(Update(task.job.config.run_id, RunState.running, steps))
 
     def _end(self, task: _Task) -> Update:
@@ -172,15 +172,15 @@ class RayEngine(Engine):
                 update: Update
                 update, sent = self._ray.get(task.result)
                 if task.refused is None:
-                    write_files(task.job.folder, sent)
+                    write_run_files(task.job.folder, sent)
                     return update
             except (UnexpectedFile, FileError) as error:
                 task.refused = outcome_of(error)
             except self._ray.exceptions.RayError as error:
                 lost = isinstance(error, self._ray.exceptions.NodeDiedError) and task.saved
                 if task.refused is None and lost:
-                    return Update(run, RunState.stopped, outcome=Outcome(Ending.stopped, loss_of(error)))
-                task.refused = task.refused or Outcome(Ending.failed, loss_of(error))
+                    return Update(run, RunState.stopped, outcome=Outcome(Ending.stopped, lost_reason(error)))
+                task.refused = task.refused or Outcome(Ending.failed, lost_reason(error))
         return Update(run, RunState.failed, outcome=task.refused)
 
     def cancel(self) -> None:
