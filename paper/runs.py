@@ -15,10 +15,10 @@ import polars as pl
 import torch
 
 from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
-from genie_dg.bench.engines.local import launch, launch_here
-from genie_dg.bench.engines.queue import Event
+from genie_dg.bench.engines.engine import Update
+from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import remember, remembered
+from genie_dg.bench.status import read_sweeps
 from genie_dg.bench.sweep import plan
 from genie_dg.bench.train import take_steps, train
 from genie_dg.data.domains import DomainSet
@@ -30,6 +30,7 @@ from genie_dg.results.tables import Cell, cell_of, gather, mean_cell
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.decode import OF_RECORD
 from genie_dg.runs.read import seconds
+from genie_dg.runs.sweep_list import write_list
 
 from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
 from .request import Request
@@ -62,7 +63,7 @@ def train_side_by_side(
     """Train runs in processes of their own; one that fails is left as it is."""
     options = RunOptions(out=str(runs), root=str(root or ""))
     jobs = [Job(config, data, options) for config in configs]
-    launch([job for job in jobs if not job.done], workers, retries=0)
+    launch(jobs, workers=workers, retries=0)
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def run_experiment(experiment: Experiment, request: Request) -> ExperimentRuns:
         files.append(path)
         cache = str(request.out / "cache") if Path(data).is_dir() or request.root else ""
         jobs = plan(path, RunOptions(str(request.out / "runs"), str(request.root or ""), cache)).jobs
-        remember(sweep.name, [job.config for job in jobs], request.out / "runs")
+        write_list(request.out / "runs", sweep.name, [job.config for job in jobs], path)
         with warnings.catch_warnings():
             if experiment.task == "single-source":  # its page says that CORAL equals ERM
                 warnings.simplefilter("ignore", DegenerateWarning)
@@ -114,20 +115,18 @@ def _run_jobs(jobs: Sequence[Job], title: str, request: Request) -> list[str]:
     """Train the jobs of a sweep that are not done; returns a sentence for each that failed."""
     request.say(f"{title}: {sum(not job.done for job in jobs)} of {len(jobs)} runs to do")
 
-    def report(event: Event) -> None:
-        if event.kind in ("retry", "failed"):
-            request.say(f"{event.kind}: {event.run}: {event.reason}")
+    def report(update: Update) -> None:
+        if update.headline in ("retry", "failed"):
+            request.say(f"{update.headline}: {update.run}: {update.reason}")
 
-    if request.workers == 1:
-        outcome = launch_here(jobs, report=report)
-    else:
-        outcome = launch(jobs, request.workers, report=report)
-    return [f"Run {run} failed: {reason}" for run, reason in outcome.failed.items()]
+    engine = "here" if request.workers == 1 else "local"
+    launched = launch(jobs, engine, workers=request.workers, report=report)
+    return [f"Run {run} failed: {reason}" for run, reason in launched.failed.items()]
 
 
 def read_experiment(experiment: Experiment, out: Path) -> ExperimentRuns:
     """What `genie-dg sweep` left in ``out / "runs"`` for the sweeps of an experiment; runs nothing."""
-    started = remembered(out / "runs")
+    started = read_sweeps(out / "runs")
     planned = []
     for grid in (one for one in experiment.grids if "paper" in one.scales):
         configs = started.get(sweep_name(experiment, grid), [])

@@ -14,8 +14,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from genie_dg.bench.engines.local import launch
-from genie_dg.bench.engines.queue import Event
+from genie_dg.bench.engines.engine import Update
+from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.jobs import OpenSets
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.runs.config import from_mapping
@@ -55,13 +55,13 @@ def main() -> int:
     planned = jobs(given.study, given.trial, options)
     names = {j.config.run_id: f"{j.config.optimizer} without {j.config.test_domains}" for j in planned}
 
-    def report(event: Event) -> None:
-        if event.kind in ("done", "failed"):
-            print(event.kind, names.get(event.run, event.run), event.reason, flush=True)
+    def report(update: Update) -> None:
+        if update.headline in ("done", "failed"):
+            print(update.headline, names.get(update.run, update.run), update.reason, flush=True)
 
-    outcome = launch(planned, given.workers, report=report)
-    print(f"{len(outcome.done)} of {len(planned)} runs are done, {len(outcome.failed)} failed.")
-    return 1 if outcome.failed else 0
+    launched = launch(planned, workers=given.workers, report=report)
+    print(f"{len(launched.done)} of {len(planned)} runs are done, {len(launched.failed)} failed.")
+    return 1 if launched.failed else 0
 
 
 if __name__ == "__main__":

@@ -41,7 +41,20 @@ def keep_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
     done = [mallopt(setting, value) for setting, value in MALLOC.items()]
-    return all(value == 1 for value in done)
+    return all(result == 1 for result in done)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Processes that are started inside have one thread of OpenBLAS; NumPy's starts more when imported."""
+    usual = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if usual is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = usual
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from genie_dg.bench.engines.local import launch
+from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.jobs import OpenSets
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.sweep import plan
@@ -78,7 +78,7 @@ def main() -> int:
     options = RunOptions(out=given.out, root=given.root, keep="none", plugin=plugins)
     OpenSets().load_plugins(options)
     planned = jobs(options, given.steps, given.rows)
-    launch([job for some in planned.values() for job in some], given.workers)
+    launch([job for some in planned.values() for job in some], workers=given.workers)
     print("| row | lr | validation |\n|---|---|---|")
     for (row, power), some in planned.items():
         curves = [validation(job) for job in some]

@@ -18,6 +18,7 @@ from genie_dg.cli.main import main
 from genie_dg.data.columns import Columns
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import WATCH
+from genie_dg.runs.outcome import Ending, read_outcomes
 
 CONFIG = RunConfig(
     "digits", (5,), backbone="mlp", batch_size=4, steps=7, checkpoint_every=3, optimizer_settings={"lr": 0.3}
@@ -59,12 +60,17 @@ def test_the_threads_are_those_of_the_run_and_afterwards_as_before(threads: int,
         torch.set_num_threads(before)
 
 
-def test_weights_and_watches_are_checked_before_any_step(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"w\.pth cannot be read"):
-        run_job(job_in(tmp_path / "runs", weights=str(tmp_path / "w.pth")), OpenSets())
+def test_what_no_run_can_do_is_refused_before_it_is_an_attempt(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="got watch='ogsr'; expected updates or osgr"):
         run_job(job_in(tmp_path / "runs", watch="updates,ogsr"), OpenSets())
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_attempt_that_fails_before_its_first_step_is_noted(tmp_path: Path) -> None:
+    job = job_in(tmp_path, weights=str(tmp_path / "w.pth"))
+    with pytest.raises(InputError, match=r"w\.pth cannot be read"):
+        run_job(job, OpenSets())
+    assert [(one.ending, one.error) for one in read_outcomes(job.folder)] == [(Ending.failed, "InputError")]
 
 
 def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from genie_dg.bench import sweep as module
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.sweep import Estimate, Pace, estimate, plan
+from genie_dg.bench.sweep import Estimate, Pace, estimate_sweep, plan
 from genie_dg.runs.config import RunConfig
 
 SWEEP = """
@@ -40,18 +37,16 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations() -> None:
 
 
 def test_runs_are_dealt_out_whole_and_wait_for_cores() -> None:
-    made = Estimate([4.0] * 5, [], 0)
+    made = Estimate([4.0] * 5, [])
     assert made.seconds(workers=1, threads=1, cores=2, start=3.0) == 3 + 20
     assert made.seconds(workers=2, threads=1, cores=2, start=3.0) == 3 + 12, "one worker has three of five"
     assert made.seconds(workers=4, threads=1, cores=2, start=3.0) == 3 + 8 * 2
     assert made.seconds(workers=2, threads=2, cores=2, start=3.0) == 3 + 12 * 2
     assert made.seconds(workers=9, threads=1, cores=0, start=3.0) == 3 + 4, "on graphics cards"
-    assert Estimate([], [], 0).seconds(workers=2, threads=1, cores=2, start=3.0) == 0
+    assert Estimate([], []).seconds(workers=2, threads=1, cores=2, start=3.0) == 0
 
 
-def test_each_kind_is_timed_once_and_what_there_is_no_time_for_counts_by_its_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_shape_is_timed_once_and_other_optimizers_count_by_their_passes(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(SWEEP)
     out = tmp_path / "away" / "runs"
@@ -59,19 +54,21 @@ def test_each_kind_is_timed_once_and_what_there_is_no_time_for_counts_by_its_pas
     planned = plan(file, options, threads=1)
     (planned.jobs[0].folder).mkdir(parents=True)
     (planned.jobs[0].folder / "done").touch()
-    made = estimate(planned, options)
-    assert len(made.runs) == 7, "one is done"
-    assert [pace.kind.partition("a domain, ")[2] for pace in made.paces] == [
-        "ERM with adam", "ERM with sam", "IRM with adam", "IRM with sam",
-    ]  # fmt: skip
-    assert all(min(pace.start, pace.step, pace.evaluation) > 0 for pace in made.paces)
-    assert made.untimed == 0
+    estimate = estimate_sweep(planned, options)
+    (pace,) = estimate.paces
+    assert pace.kind == "digits, mlp, 8 a domain, adam"
+    assert min(pace.start, pace.step, pace.evaluation) > 0
+    assert estimate.runs == [pace.seconds(job.config) for job in planned.jobs[1:]], "one is done"
     assert [path.name for path in out.iterdir()] == [planned.jobs[0].config.run_id], "nothing is left"
-    monkeypatch.setattr(module, "BUDGET", 0.0)
-    short = estimate(planned, options)
-    assert (len(short.paces), short.untimed) == (1, 3)
-    pace = short.paces[0]
-    assert short.runs == [pace.seconds(job.config) for job in planned.jobs[1:]]
+
+
+def test_the_users_own_protocol_is_part_of_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "domainbed"\n')
+    file = tmp_path / "kinds.toml"
+    file.write_text(SWEEP)
+    assert plan(file, RunOptions()).protocol is None
+    file.write_text(SWEEP.replace('"domainbed"', '"mine.toml"'))
+    assert plan(file, RunOptions()).protocol == tmp_path / "mine.toml"
 
 
 def test_the_threads_of_the_command_line_win_over_those_of_the_file(tmp_path: Path) -> None:

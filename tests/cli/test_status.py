@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.bench.status import remember
 from genie_dg.cli.main import main
 from genie_dg.files import append_line, lock, write_json, write_whole
 from genie_dg.runs.config import RunConfig, canonical
+from genie_dg.runs.outcome import OUTCOMES, Ending, Outcome, note_outcome
 from genie_dg.runs.record import Record
+from genie_dg.runs.sweep_list import write_list
 
 CONFIG = RunConfig("digits", (5,), optimizer="adam", backbone="mlp", steps=10, checkpoint_every=5)
 CONFIGS = [replace(CONFIG, trial_seed=k) for k in range(5)]
@@ -28,7 +29,7 @@ CONFIGS = [replace(CONFIG, trial_seed=k) for k in range(5)]
 def runs(tmp_path: Path) -> Path:
     """A run that is done, one that failed, one that was stopped, and two that are missing."""
     out = tmp_path / "runs"
-    remember("mine", CONFIGS, out)
+    write_list(out, "mine", CONFIGS)
     for k, config in enumerate(CONFIGS[:3]):
         folder = out / config.run_id
         folder.mkdir()
@@ -37,9 +38,7 @@ def runs(tmp_path: Path) -> Path:
             append_line(folder / "timings.jsonl", {"step": 9, "seconds": 2.0})
             write_whole(folder / "done", b"")
         elif k == 1:
-            append_line(
-                folder / "failures.jsonl", {"attempt": 1, "reason": "the disk is \x1b[31mred\x1b[0m\nfull"}
-            )
+            note_outcome(folder, Outcome(Ending.failed, "the disk is \x1b[31mred\x1b[0m\nfull"))
         else:
             write_whole(folder / "checkpoint.pt", b"")
     return out
@@ -54,7 +53,7 @@ def test_a_folder_with_odd_files_and_bad_lines_is_told_in_sentences(
     with (done / "timings.jsonl").open("ab") as file:
         file.write(b'[]\n{"step": "x", "seconds": 3}\n{"step": 7, "seconds": -1e9}\n\xff\n')
         file.write(b'{"step": 10000000, "seconds": 1}\n')
-    with (failed / "failures.jsonl").open("ab") as file:
+    with (failed / OUTCOMES).open("ab") as file:
         file.write(b"torn")
     (stopped / "timings.jsonl").unlink()
     (stopped / "timings.jsonl").mkdir()
@@ -94,7 +93,7 @@ def test_no_name_from_a_folder_steers_the_terminal(tmp_path: Path, capsys: pytes
     append_line(folder / "records.jsonl", record.to_json())
     append_line(folder / "records.jsonl", {"step": "\x1b[31m"})
     write_whole(folder / "done", b"")
-    remember("mine", [config, CONFIG], tmp_path)
+    write_list(tmp_path, "mine", [config, CONFIG])
     listed = json.loads((tmp_path / "sweeps" / "mine.json").read_text())
     del listed["digest"]
     write_json(tmp_path / "sweeps" / "mine.json", {**listed, "name": "mi\x1b[1mne"})
@@ -129,7 +128,7 @@ def test_what_another_user_has_closed_is_left_out_and_a_folder_to_read_only_is_r
     try:
         shutil.copytree(runs, public / "runs")
         closed = public / "runs" / CONFIGS[2].run_id
-        remember("closed", CONFIGS[:1], public / "runs")
+        write_list(public / "runs", "closed", CONFIGS[:1])
         with lock(public / "runs" / CONFIGS[3].run_id / "lock", "trains"):
             for path in (public, *public.rglob("*")):
                 path.chmod(0o555 if path.is_dir() else 0o444)

@@ -49,12 +49,13 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
     text = shown(capsys)
     assert "8 runs under domainbed, 0 done already, 48 steps ahead" in text
     assert "one after another. It rests on " in text
-    assert "s to start, and on a few steps, an evaluation and a checkpoint of each kind of run" in text
-    assert "digits, mlp, 8 a domain, ERM with genie: " in text
+    assert "s to start, and on a few steps and an evaluation of each shape of run" in text
+    assert "digits, mlp, 8 a domain, adam: " in text
     assert "s a step, " in text
     assert not (tmp_path / "runs").exists(), "a dry run starts nothing"
     assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--track", "tensorboard"]) == 0
     assert "8 of 8 runs are done, 0 failed." in shown(capsys)
+    assert (tmp_path / "runs" / "sweeps" / "small.toml").read_bytes() == sweep.read_bytes()
     assert main(["status", out]) == 0
     assert "small: 8 runs: 8 done" in shown(capsys)
     for method in ("training-domain", "oracle", "leave-one-domain-out"):
@@ -146,14 +147,9 @@ def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None
     ("old", "new", "sentence"),
     [
         ('"domainbed"', '"domainbad"', "did you mean 'domainbed'?"),
-        ('["ERM"]', '["EMR"]', "did you mean 'ERM'?"),
-        ('"genie"]', '"genei"]', "did you mean 'genie'?"),
         ('["digits"]', '["digitz"]', "did you mean 'digits'?"),
         ('"75 degrees"', '"76 degrees"', "did you mean '75 degrees'?"),
-        ('backbone = "mlp"', 'backbone = "mpl"', "did you mean 'mlp'?"),
         ("steps = 6", "stepps = 6", "did you mean 'steps'?"),
-        ("steps = 6", "steps = 0", "steps"),
-        ("trials = 1", "trials = []", "trials"),
         ('name = "small"', 'name = "small', "small.toml"),
         ("trials = 1", "trails = 1", "did you mean 'trials'?"),
     ],
@@ -197,22 +193,20 @@ def test_an_unknown_engine_is_refused(sweep: Path, capsys: pytest.CaptureFixture
     assert "did you mean 'ray'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "engine"),
-    [
-        (["--address", "host:6379"], "ray"),
-        (["--partition", "gpu"], "slurm"),
-        (["--time", "1:00:00"], "slurm"),
-        (["--array-parallelism", "4"], "slurm"),
-        (["--slurm", "mem=8G"], "slurm"),
-    ],
-)
-def test_what_another_engine_understands_is_refused(
-    words: list[str], engine: str, sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sweep", str(sweep), *words]) == 2
-    sentence = f"{words[0]} is for --engine {engine}; give that with it, or leave it out."
+def test_what_another_engine_understands_is_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(sweep), "--partition", "gpu"]) == 2
+    sentence = "--partition is for --engine slurm; give that with it, or leave it out."
     assert capsys.readouterr().err == f"genie-dg: {sentence}\n"
+
+
+def test_a_protocol_of_the_users_own_is_kept_with_what_was_launched(sweep: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text('name = "mine"\nbase = "domainbed"\n')
+    text = SWEEP.replace('"domainbed"', '"mine.toml"').replace("hparams = 2", "hparams = 1")
+    sweep.write_text(text.replace('["adam", "genie"]', '["adam"]').replace("steps = 6", "steps = 2"))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs"), "--engine", "here", "--quiet"]) == 0
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "runs" / "sweeps").glob("*.toml")}
+    assert kept == {"small.toml": sweep.read_bytes(), "small.protocol.toml": own.read_bytes()}
 
 
 def test_without_slurm_nothing_is_opened_or_written(

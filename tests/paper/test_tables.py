@@ -13,13 +13,13 @@ import pytest
 from msgspec import structs
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench.status import remember
 from genie_dg.data.published.catalog import PUBLISHED as SETS
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
 from genie_dg.results.frame import load
 from genie_dg.runs.config import canonical, from_mapping
+from genie_dg.runs.sweep_list import write_list
 from paper.experiments import EXPERIMENTS, runs_of, sweeps, to_toml
 from paper.registry import PAPER
 from paper.request import PaperError, Request, Result
@@ -210,7 +210,7 @@ def test_runs_of_the_paper_are_shown_beside_it(out: Path, tmp_path: Path) -> Non
         record = f'{{"step": 5, "in_acc": [0.5, 0.5, 0.5, {0.1 * k + 0.5}], "out_acc": [0.5, 0.5, 0.5, 0.5]}}\n'
         (folder / "records.jsonl").write_text(record)
         (folder / "done").touch()
-    remember("ablation", configs, tmp_path / "runs")
+    write_list(tmp_path / "runs", "ablation", configs)
     runs = read_experiment(EXPERIMENTS["ablation"], tmp_path)
     columns = accuracies(runs.grids[0].frame)["PACS"]["ERM", "adam"]
     assert columns["Avg"].mean == pytest.approx((0.5 * 3 + 0.8) / 4)

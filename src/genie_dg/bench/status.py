@@ -11,41 +11,46 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from genie_dg.check import InputError
 from genie_dg.files import held_by, read_lines, read_whole, silence
-from genie_dg.runs import folder as files
 from genie_dg.runs.config import RunConfig
-from genie_dg.runs.read import seconds
-from genie_dg.runs.submissions import last_jobs, read_submissions
-from genie_dg.runs.sweep_list import FOLDER, read_list, write_list
-
-Kind = Literal["done", "running", "submitted", "failed", "stopped", "missing", "unknown"]
-KINDS: tuple[Kind, ...] = ("done", "running", "submitted", "failed", "stopped", "missing", "unknown")
+from genie_dg.runs.folder import LOCK, META, TIMINGS, has_checkpoint, is_done
+from genie_dg.runs.outcome import Ending, read_outcomes
+from genie_dg.runs.sweep_list import FOLDER as SWEEPS
+from genie_dg.runs.sweep_list import read_list
 
 SILENT = 5 * 60.0
 """Seconds after which a process on another machine that gave no sign of life is not taken for a running one."""
 
 
+class RunState(str, Enum):
+    """How far a run is."""
+
+    done = "done"
+    running = "running"
+    submitted = "submitted"
+    failed = "failed"
+    stopped = "stopped"
+    missing = "missing"
+    unknown = "unknown"
+
+
 @dataclass(frozen=True)
-class State:
-    """One run: its kind, the steps it has behind it, the seconds they took, and why it failed last."""
+class RunStatus:
+    """One run: its state, the steps it has behind it, the seconds they took, and the reason for its state."""
 
     config: RunConfig
-    kind: Kind
+    state: RunState
     steps: int = 0
     seconds: float = 0.0
     reason: str = ""
 
 
-def remember(name: str, configs: Sequence[RunConfig], out: Path) -> None:
-    """Write the list of a sweep's runs, so that what is missing is known later."""
-    write_list(out, name, configs)
-
-
-def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[RunConfig]]:
+def read_sweeps(out: Path, problems: list[str] | None = None) -> dict[str, list[RunConfig]]:
     """The runs of every sweep that was started into a folder, by the sweep's name.
 
     Args:
@@ -53,14 +58,14 @@ def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[R
         problems: gets a sentence for each list that cannot be read, which is left out.
     """
     sweeps: dict[str, list[RunConfig]] = {}
-    told = [] if problems is None else problems
-    folder = out / FOLDER
+    problems = [] if problems is None else problems
+    folder = out / SWEEPS
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        told.append(f"{folder} cannot be read ({error.strerror}); its sweeps are left out.")
+        problems.append(f"{folder} cannot be read ({error.strerror}); its sweeps are left out.")
         return {}
     for name in names:
         try:
@@ -68,67 +73,67 @@ def remembered(out: Path, problems: list[str] | None = None) -> dict[str, list[R
             sweeps[data["name"]] = configs
         except InputError as error:
             what = str(error).partition(";")[0]
-            told.append(f"{what}; it is left out: start the sweep again to repair it.")
+            problems.append(f"{what}; it is left out: start the sweep again to repair it.")
     return sweeps
 
 
-def submitted_jobs(name: str, out: Path, problems: list[str] | None = None) -> dict[str, tuple[str, str]]:
-    """For each run of a sweep that was given to Slurm the job id of its last submission, and when that was."""
-    return last_jobs(read_submissions(out, name, problems))
+def seconds_by_step(folder: Path, problems: list[str] | None = None) -> dict[int, float]:
+    """For each record of a run its step, and the seconds since the record before."""
+    lines, unread = read_lines(folder / TIMINGS)
+    if problems is not None:
+        problems += unread
+    read = ((line.get("step"), line.get("seconds")) for line in lines)
+    return {k: float(x) for k, x in read if isinstance(k, int) and isinstance(x, int | float) and x >= 0}
 
 
-def state_of(
+def status_of(
     config: RunConfig, runs: Path, problems: list[str] | None = None, submitted: tuple[str, str] | None = None
-) -> State:
-    """The state of one run, from files alone.
+) -> RunStatus:
+    """The status of one run, from files alone.
 
     A run is *running* while a process of this machine holds its lock, or one of another machine does that gave
     a sign of life in the last minutes. It is *submitted* when it was given to Slurm and that job has not ended
-    as far as files tell, *failed* when its last attempt left a reason and no process is at it, *stopped* when
-    it has a checkpoint that nobody continues. It is *unknown* when its folder cannot be read, or when a process
-    of another machine had it last.
+    as far as files tell, *failed* when its last attempt failed or diverged and no process is at it, *stopped*
+    when it has a checkpoint that nobody continues. It is *unknown* when its folder cannot be read, or
+    when a process of another machine had it last.
 
     Args:
         config: of the run.
         runs: the folder of runs.
         problems: gets a sentence for each file or line that is left out.
-        submitted: its last job and when that was submitted, from `submitted_jobs`.
+        submitted: its last job and when that was submitted, from `genie_dg.runs.submissions.last_jobs`.
     """
     where = "" if submitted is None else f"Slurm job {submitted[0]} of {submitted[1]}"
-    told = [] if problems is None else problems
     folder = runs / config.run_id
     try:
         os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
-        return State(config, "submitted" if submitted else "missing", reason=where)
+        return RunStatus(config, RunState.submitted if submitted else RunState.missing, reason=where)
     except OSError as error:
-        return State(config, "unknown", reason=f"{folder} cannot be read ({error.strerror})")
-    told += read_lines(folder / files.TIMINGS)[1]
-    timings = {
-        step: spent for step, spent in seconds(str(folder)).items() if step < config.steps and spent >= 0
-    }
+        return RunStatus(config, RunState.unknown, reason=f"{folder} cannot be read ({error.strerror})")
+    timings = seconds_by_step(folder, problems)
+    timings = {step: spent for step, spent in timings.items() if step < config.steps}
     steps, spent = max(timings, default=-1) + 1, sum(timings.values())
-    if files.is_done(folder):
-        return State(config, "done", steps if config.early_stop else config.steps, spent)
-    if holder := held_by(folder / files.LOCK):
-        if holder.here or silence(folder / files.LOCK) < SILENT:
-            return State(config, "running", steps, spent)
+    if is_done(folder):
+        return RunStatus(config, RunState.done, steps if config.early_stop else config.steps, spent)
+    if holder := held_by(folder / LOCK):
+        if holder.here or silence(folder / LOCK) < SILENT:
+            return RunStatus(config, RunState.running, steps, spent)
         if not submitted:
-            return State(
-                config, "unknown", steps, spent, f"it was taken by {holder}; look there whether it still runs"
-            )
-    failures, unread = read_lines(folder / files.FAILURES)
-    told += unread
-    if submitted and all(line.get("job") != submitted[0] for line in failures):
-        return State(config, "submitted", steps, spent, where)
-    if failures:
-        return State(config, "failed", steps, spent, str(failures[-1].get("reason", "no reason given")))
-    return State(config, "stopped" if files.has_checkpoint(folder) else "missing", steps, spent)
+            reason = f"it was taken by {holder}; look there whether it still runs"
+            return RunStatus(config, RunState.unknown, steps, spent, reason)
+    outcomes = read_outcomes(folder, problems)
+    if submitted and all(outcome.job != submitted[0] for outcome in outcomes):
+        return RunStatus(config, RunState.submitted, steps, spent, where)
+    if outcomes and outcomes[-1].ending in (Ending.failed, Ending.diverged):
+        return RunStatus(config, RunState.failed, steps, spent, str(outcomes[-1]) or "no reason given")
+    state = RunState.stopped if has_checkpoint(folder) else RunState.missing
+    return RunStatus(config, state, steps, spent)
 
 
 @dataclass(frozen=True)
-class Left:
-    """The time that a sweep needs still, how many runs are at work at a time, and how many were timed."""
+class RemainingTime:
+    """Remaining time of a sweep: its seconds, how many runs are at work at a time, and how many were timed."""
 
     seconds: float
     workers: int
@@ -141,32 +146,33 @@ class Left:
         )
 
 
-def time_left(states: Sequence[State], workers: int = 0) -> Left | None:
+def remaining_time(statuses: Sequence[RunStatus], workers: int = 0) -> RemainingTime | None:
     """The time until all runs are done at the pace so far; ``None`` when none was timed, or nothing is left.
 
     A run takes as long for a step as those of its kind (data set, network, batch, algorithm, optimizer) took in
     the mean, or as all that were timed where none of its kind was.
 
     Args:
-        states: of all runs.
+        statuses: of all runs.
         workers: runs at a time; by default those that are running, or one.
     """
-    timed = [state for state in states if state.steps and state.seconds]
-    left = [state for state in states if state.kind != "done" and state.steps < state.config.steps]
+    timed = [one for one in statuses if one.steps and one.seconds]
+    left = [one for one in statuses if one.state is not RunState.done and one.steps < one.config.steps]
     if not timed or not left:
         return None
-    mean, by_kind = _pace(timed), dict[Any, float]()
-    for state in timed:
-        if (kind := _kind(state.config)) not in by_kind:
-            by_kind[kind] = _pace(other for other in timed if _kind(other.config) == kind)
-    times = [by_kind.get(_kind(s.config), mean) * (s.config.steps - s.steps) for s in left]
-    at_work = workers or max(1, sum(state.kind == "running" for state in states))
-    return Left(makespan(times, at_work), at_work, len(timed))
+    by_kind: dict[Any, list[RunStatus]] = {}
+    for one in timed:
+        by_kind.setdefault(_kind(one.config), []).append(one)
+    paces = {kind: _pace(some) for kind, some in by_kind.items()}
+    mean = _pace(timed)
+    times = [paces.get(_kind(one.config), mean) * (one.config.steps - one.steps) for one in left]
+    at_work = workers or max(1, sum(one.state is RunState.running for one in statuses))
+    return RemainingTime(makespan(times, at_work), at_work, len(timed))
 
 
-def _pace(states: Iterable[State]) -> float:
-    counted = list(states)
-    return sum(state.seconds for state in counted) / sum(state.steps for state in counted)
+def _pace(statuses: Sequence[RunStatus]) -> float:
+    """Seconds of a step."""
+    return sum(one.seconds for one in statuses) / sum(one.steps for one in statuses)
 
 
 def _kind(config: RunConfig) -> tuple[Any, ...]:
@@ -185,16 +191,16 @@ def makespan(times: Iterable[float], workers: int) -> float:
     return max(ends)
 
 
-def counts(states: Sequence[State]) -> dict[Kind, int]:
-    """How many runs are of each kind."""
-    by_kind = Counter(state.kind for state in states)
-    return {kind: by_kind[kind] for kind in KINDS}
+def count_states(statuses: Sequence[RunStatus]) -> dict[RunState, int]:
+    """How many runs are in each state."""
+    counted = Counter(one.state for one in statuses)
+    return {state: counted[state] for state in RunState}
 
 
-def describe(config: RunConfig, domains: Sequence[str] = ()) -> str:
+def describe_run(config: RunConfig, domains: Sequence[str] = ()) -> str:
     """A run in one line, with the names of the domains that it leaves out where they are known.
 
-    >>> describe(RunConfig("digits", (1,)), ("0 degrees", "15 degrees"))
+    >>> describe_run(RunConfig("digits", (1,)), ("0 degrees", "15 degrees"))
     'digits ERM genie without 15 degrees, trial 0, draw 0'
     """
     known = max(config.test_domains, default=0) < len(domains)
@@ -205,18 +211,18 @@ def describe(config: RunConfig, domains: Sequence[str] = ()) -> str:
 
 def domain_names(configs: Sequence[RunConfig], runs: Path) -> dict[str, tuple[str, ...]]:
     """For each data set the names of its domains, as some run of it in a folder has stored them."""
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for config in configs:
-        meta = runs / config.run_id / files.META
-        if config.dataset in found:
+        meta = runs / config.run_id / META
+        if config.dataset in names:
             continue
         try:
             listed = json.loads(read_whole(meta))["domains"]
         except (OSError, ValueError, KeyError, TypeError):
             continue  # another run may have a file that can be read
-        if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
-            found[config.dataset] = tuple(listed)
-    return found
+        if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
+            names[config.dataset] = tuple(listed)
+    return names
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from genie_dg._types import StepContext
@@ -16,44 +15,46 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data, row_of
-from genie_dg.files import FileError
 from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.models.timm_model import PREFIX
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, SweepConfig, expand, load_sweep
 from genie_dg.runs.config import RunConfig
-from genie_dg.runs.folder import RecordLog
 from genie_dg.runtime import same_kernels
 
 from .assemble import DegenerateWarning, Parts, assemble
-from .checkpoint import TrainingState
 from .checks import try_out
 from .evaluate import score
-from .keep import Kept
 from .options import Job, RunOptions
 from .request import check_here
 from .status import makespan
 from .step import batch_of, take_step
 from .trackers.tracker import check_trackers
 
-TIMED = 4
+_TIMED = 4
 """Steps, and batches of an evaluation, that an estimate times."""
-BUDGET = 30.0
-"""Seconds after which no more kinds of runs are timed."""
-HESSIAN_COST = 3.0
+_HESSIAN_COST = 3.0
 """A product with the Hessian, in plain steps (benchmarks/train_step.py)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep, ready to be run: its jobs, and the data they name."""
+    """A sweep, ready to be run.
+
+    Args:
+        sweep: as its file says.
+        jobs: its runs.
+        data: the sets that they name, opened.
+        opening: seconds that it took to open the data.
+        protocol: the file of the user's own protocol, where the sweep names one.
+    """
 
     sweep: SweepConfig
     jobs: tuple[Job, ...]
     data: dict[str, DomainSet]
     opening: float
-    """Seconds that it took to open the data."""
+    protocol: Path | None = None
 
 
 def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
@@ -75,8 +76,8 @@ def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
         if not backbone.lower().startswith(PREFIX):  # those of timm are looked up where they are used
             find_backbone(backbone)
     began = time.perf_counter()
-    told = {entry: _with_columns(options, sweep.columns.get(entry, {})) for entry in sweep.datasets}
-    opened = {entry: open_data(entry, one.root or None, one.columns) for entry, one in told.items()}
+    of_set = {entry: _with_columns(options, sweep.columns.get(entry, {})) for entry in sweep.datasets}
+    opened = {entry: open_data(entry, one.root or None, one.columns) for entry, one in of_set.items()}
     opening = time.perf_counter() - began
     entries = {data.name: entry for entry, data in opened.items()}
     if len(entries) != len(opened):
@@ -91,11 +92,12 @@ def plan(path: Path, options: RunOptions, threads: int | None = None) -> Plan:
     configs = expand(replace(sweep, datasets=list(sets), columns={}), profile, facts)
     try_out(configs, sets)
     jobs = tuple(
-        Job(replace(config, data_digest=digests[config.dataset]), entry, told[entry])
+        Job(replace(config, data_digest=digests[config.dataset]), entry, of_set[entry])
         for config in configs
         if (entry := entries[config.dataset])
     )
-    return Plan(sweep, jobs, sets, opening)
+    own = path.parent / sweep.protocol if sweep.protocol.lower().endswith(".toml") else None
+    return Plan(sweep, jobs, sets, opening, own)
 
 
 def _with_columns(options: RunOptions, said: Mapping[str, Any]) -> RunOptions:
@@ -132,31 +134,16 @@ def facts_of(
     )
 
 
-def runs_of(files: Mapping[str, str], domains: Mapping[str, Sequence[str]]) -> list[RunConfig]:
-    """The runs of a sweep, without its data: their digests are empty.
-
-    Args:
-        files: the texts of its files by name; the first is the sweep's, the others may be its protocol's.
-        domains: for each data set the names of its domains.
-    """
-    with TemporaryDirectory() as folder:
-        for name, text in files.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
-        sweep = load_sweep(Path(folder) / next(iter(files)))
-        profile = find_protocol(sweep.protocol, Path(folder))
-        return expand(sweep, profile, facts_of(domains))
-
-
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that runs of one kind take, measured.
+    """Seconds that runs of one shape (data set, network, size of batches) take, measured.
 
     Args:
         kind: which runs.
         config: of the run that was timed.
-        start: to build a run, to warm up, and to write its weights at the end.
+        start: to build a run and to warm up.
         step: of a step.
-        evaluation: of an evaluation, with the checkpoint after it.
+        evaluation: of an evaluation.
     """
 
     kind: str
@@ -173,7 +160,7 @@ class Pace:
 
 def _passes(config: RunConfig) -> float:
     row = OPTIMIZERS[config.optimizer]
-    return row.passes + (HESSIAN_COST if row.create_graph else 0.0)
+    return row.passes + (_HESSIAN_COST if row.create_graph else 0.0)
 
 
 def evaluations(config: RunConfig) -> int:
@@ -192,12 +179,10 @@ class Estimate:
     Args:
         runs: the seconds of each, in order.
         paces: the measurements behind them.
-        untimed: how many kinds of runs were not measured for want of time.
     """
 
     runs: list[float]
     paces: list[Pace]
-    untimed: int
 
     def seconds(self, workers: int, threads: int, cores: int, start: float) -> float:
         """Of all runs, so many at a time, from the command to its end.
@@ -214,29 +199,24 @@ class Estimate:
         return start + crowded * makespan(self.runs, workers)
 
 
-def estimate(planned: Plan, options: RunOptions) -> Estimate:
-    """How long the runs that are not done would take.
+def estimate_sweep(planned: Plan, options: RunOptions) -> Estimate:
+    """How long the runs that are not done would take, roughly.
 
-    Of each kind of runs (data set, network, size of batches, algorithm, optimizer) one is built, and a few
-    steps, reading and augmenting included, a few batches of an evaluation and the writing of a checkpoint are
-    timed. After `BUDGET` seconds the kinds that are left are judged by one of the same shape that was timed.
+    Of each shape of runs (data set, network, size of batches) one is built, and a few steps, reading and
+    augmenting included, and a few batches of an evaluation are timed. Another optimizer counts by its passes,
+    another algorithm as the one that was timed.
 
     Args:
         planned: the sweep.
         options: of its runs.
     """
-    runs, paces, untimed = list[float](), dict[tuple[Any, ...], Pace](), set[tuple[Any, ...]]()
-    began = time.perf_counter()
+    runs, paces = list[float](), dict[tuple[Any, ...], Pace]()
     for config in (job.config for job in planned.jobs if not job.done):
-        shape = (config.dataset, config.backbone, config.batch_size, config.image_size, config.pretrained)
-        key = (*shape, config.algorithm, config.optimizer)
-        alike = next((pace for known, pace in paces.items() if known[: len(shape)] == shape), None)
-        if key not in paces and (alike is None or time.perf_counter() - began < BUDGET):
-            paces[key] = _pace(config, planned.data[config.dataset], options)
-        if key not in paces:
-            untimed.add(key)
-        runs.append((paces.get(key) or alike or paces[key]).seconds(config))
-    return Estimate(runs, list(paces.values()), len(untimed))
+        shape = (config.dataset, config.backbone, config.batch_size, config.image_size)
+        if shape not in paces:
+            paces[shape] = _pace(config, planned.data[config.dataset], options)
+        runs.append(paces[shape].seconds(config))
+    return Estimate(runs, list(paces.values()))
 
 
 def _pace(config: RunConfig, data: DomainSet, options: RunOptions) -> Pace:
@@ -246,28 +226,13 @@ def _pace(config: RunConfig, data: DomainSet, options: RunOptions) -> Pace:
         parts = assemble(replace(config, precision="float32", data_digest=""), data, options)
         _step(parts, 0)
         start = time.perf_counter() - began
-        step = _median(TIMED, lambda k: _step(parts, k + 1))
+        step = _median(_TIMED, lambda k: _step(parts, k + 1))
         loader = max(parts.evaluations.values(), key=len)
         batches = iter(loader)
-        count = min(TIMED, len(loader) - 1)
-        each = _median(count, lambda _: score(parts.algorithm, [next(batches)]))
-        writing = _writing(parts, Path(options.out))
-    shape = f"{config.dataset}, {config.backbone}, {config.batch_size} a domain"
-    evaluation = each * sum(len(loader) for loader in parts.evaluations.values()) + writing
-    kind = f"{shape}, {config.algorithm} with {config.optimizer}"
-    return Pace(kind, config, start + writing, step, evaluation)
-
-
-def _writing(parts: Parts, out: Path) -> float:
-    """Seconds to write a checkpoint, near where the runs will be; 0 where nothing can be written."""
-    near = next((folder for folder in (out, *out.absolute().parents) if folder.is_dir()), Path.cwd())
-    try:
-        with TemporaryDirectory(dir=near, prefix=".genie-dg-") as place:
-            log = RecordLog(Path(place), [])
-            state = TrainingState(parts, Path(place), Kept(parts, Path(place), "none"))
-            return _median(1, lambda k: state.save(k, log))
-    except (OSError, FileError):
-        return 0.0
+        each = _median(min(_TIMED, len(loader) - 1), lambda _: score(parts.algorithm, [next(batches)]))
+    evaluation = each * sum(len(loader) for loader in parts.evaluations.values())
+    kind = f"{config.dataset}, {config.backbone}, {config.batch_size} a domain, {config.optimizer}"
+    return Pace(kind, config, start, step, evaluation)
 
 
 def _step(parts: Parts, step: int) -> None:

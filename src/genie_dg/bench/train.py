@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from msgspec import structs
 from torch import Tensor
 from torch.amp import GradScaler
 

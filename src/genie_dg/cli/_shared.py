@@ -160,16 +160,6 @@ def usual_size(data: DomainSet, device: str) -> int:
     return suiting_size(data, QUICK if device == "cpu" else PICTURE_SIZES[-1])
 
 
-def default_workers(device: str, threads: int) -> int:
-    """How many runs of so many threads suit this machine at a time."""
-    import torch
-
-    from genie_dg.runtime import cores
-
-    gpus = torch.cuda.device_count() if device in ("", "cuda") else 0
-    return gpus or max(1, cores() // threads)
-
-
 def read_labelled(
     what: str,
     root: str | None,

@@ -51,6 +51,7 @@ def names() -> dict[str, list[str]]:
     """The values of options and positional arguments that come from registries and fields."""
     from genie_dg.algorithms.registry import ALGORITHMS
     from genie_dg.bench.diwa import CHOICES
+    from genie_dg.bench.engines.registry import ENGINES
     from genie_dg.bench.options import RunOptions
     from genie_dg.bench.trackers.tracker import TRACKERS
     from genie_dg.bench.watch import WATCHES
@@ -62,7 +63,6 @@ def names() -> dict[str, list[str]]:
     from genie_dg.runs.config import RunConfig
 
     from .list import LISTED_KINDS
-    from .sweep import ENGINES
 
     fields = [*infos(RunConfig).items(), *infos(RunOptions).items()]
     chosen = {flag_of(name, info): list(info.choices) for name, info in fields if info.choices}

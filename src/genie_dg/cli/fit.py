@@ -14,12 +14,12 @@ from genie_dg.arguments import MANY, add_fields, path_text, some_text, typed_fie
 from genie_dg.bench.options import add_flags, options_from
 from genie_dg.check import InputError, one_of
 
-from ._shared import PRETRAINED, console_of, default_workers, progress_bar, usual_size, write
+from ._shared import PRETRAINED, console_of, progress_bar, usual_size, write
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from genie_dg.bench.engines.queue import Event, EventReport
+    from genie_dg.bench.engines.engine import Tell, Update
     from genie_dg.bench.fit import Fit
     from genie_dg.bench.options import Job
     from genie_dg.results.forecast import Contender, Forecast
@@ -61,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Try, choose, train on all domains, say what to expect."""
-    from genie_dg.bench.engines.local import launch
+    from genie_dg.bench.engines.launch import launch
+    from genie_dg.bench.engines.local import default_workers
     from genie_dg.results.forecast import CHOICE_RULES, choose_contender, contenders_of, forecast
     from genie_dg.results.frame import load
 
@@ -72,14 +73,14 @@ def run(arguments: argparse.Namespace) -> int:
     device = planned.options.device
     workers = arguments.workers or default_workers(device, 1)
     with _display(console, planned) as report:
-        tried = launch(planned.jobs, workers, device=device, report=report)
+        tried = launch(planned.jobs, workers=workers, device=device, report=report)
         _refuse_failures(tried.failed)
         frame = load(*(job.folder for job in planned.jobs))
         candidates = contenders_of(frame)
         best = choose_contender(candidates, arguments.choose)
         expected = forecast(candidates, arguments.choose)
         final = planned.final(best.config)
-        _refuse_failures(launch([final], 1, device=device, report=report).failed)
+        _refuse_failures(launch([final], device=device, report=report).failed)
     result = _finish(planned, candidates, best, expected, final, arguments.choose)
     console_of().print("\n".join(result), markup=False)
     return 0
@@ -145,7 +146,7 @@ def _refuse_failures(failed: dict[str, str]) -> None:
 
 
 @contextmanager
-def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
+def _display(console: Console, planned: Fit) -> Iterator[Tell]:
     """One bar over all steps, the last training included, and a line for each run that ends."""
     from genie_dg.results.forecast import contender_name
 
@@ -155,16 +156,16 @@ def _display(console: Console, planned: Fit) -> Iterator[EventReport]:
     total = planned.configs[0][0].steps * (len(configs) + 1)
     with progress_bar("trying", total, console, "steps") as bar:
 
-        def report(event: Event) -> None:
-            steps_done[event.run] = max(steps_done.get(event.run, 0), event.done)
-            config = configs.get(event.run)
+        def report(update: Update) -> None:
+            steps_done[update.run] = max(steps_done.get(update.run, 0), update.steps)
+            config = configs.get(update.run)
             text = "training on all domains" if config is None else "trying"
             bar(done=sum(steps_done.values()), text=text)
-            if event.kind in ("done", "failed", "retry"):
+            if update.headline:
                 about = "the winner, on all domains"
                 if config is not None:
                     about = f"{contender_name(config)} without {names[config.test_domains[0]]}"
-                why = f": {event.reason}" if event.reason else ""
-                console.print(f"{event.kind:6} {about}{why}", markup=False)
+                why = f": {update.reason}" if update.reason else ""
+                console.print(f"{update.headline:6} {about}{why}", markup=False)
 
         yield report

@@ -13,7 +13,7 @@ from genie_dg.check import InputError, folder, printable
 from ._shared import tell_problems, to_json
 
 if TYPE_CHECKING:
-    from genie_dg.bench.status import State
+    from genie_dg.bench.status import RunStatus
 
 Names = Mapping[str, Sequence[str]]
 """For each data set the names of its domains."""
@@ -34,11 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the folder; nothing is changed, and no run notices."""
-    from genie_dg.bench.status import domain_names, remembered, state_of, submitted_jobs
+    from genie_dg.bench.status import domain_names, read_sweeps, status_of
+    from genie_dg.runs.submissions import last_jobs, read_submissions
 
     folder(arguments.runs, "name the folder that genie-dg sweep wrote to (--out)")
     problems: list[str] = []
-    sweeps = remembered(arguments.runs, problems)
+    sweeps = read_sweeps(arguments.runs, problems)
     tell_problems(problems)
     if not sweeps:
         raise InputError(
@@ -47,13 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
     documents = []
     for name, configs in sweeps.items():
         left_out: list[str] = []
-        jobs = submitted_jobs(name, arguments.runs, left_out)
-        states = [state_of(config, arguments.runs, left_out, jobs.get(config.run_id)) for config in configs]
+        jobs = last_jobs(read_submissions(arguments.runs, name, left_out))
+        statuses = [status_of(config, arguments.runs, left_out, jobs.get(config.run_id)) for config in configs]
         names = domain_names(configs, arguments.runs)
         if arguments.json:
-            documents.append(_document(name, states, names, arguments.workers))
+            documents.append(_document(name, statuses, names, arguments.workers))
         else:
-            _print(name, states, names, arguments)
+            _print(name, statuses, names, arguments)
         if left_out:
             more = f" and {len(left_out) - 1} more like it" if len(left_out) > 1 else ""
             tell_problems([f"{left_out[0].rstrip('.')}{more}."])
@@ -62,46 +63,48 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(name: str, states: list[State], names: Names, arguments: argparse.Namespace) -> None:
-    from genie_dg.bench.status import counts, describe, time_left
+def _print(name: str, statuses: list[RunStatus], names: Names, arguments: argparse.Namespace) -> None:
+    from genie_dg.bench.status import RunState, count_states, describe_run, remaining_time
 
-    by_kind = ", ".join(f"{count} {kind}" for kind, count in counts(states).items() if count)
-    left = time_left(states, arguments.workers)
-    print(printable(f"{name}: {len(states)} runs: {by_kind}{f'; {left}' if left else ''}"))
-    for state in states:
-        if state.kind in ("failed", "unknown") or (arguments.all and state.kind != "done"):
-            config = state.config
-            why = f": {state.reason}" if state.reason else ""
-            steps = f"{state.steps} of {config.steps} steps"
-            what = describe(config, names.get(config.dataset, ()))
-            print(printable(f"  {state.kind:8} {config.run_id}  {what}, {steps}{why}"))
+    counted = ", ".join(f"{count} {state.value}" for state, count in count_states(statuses).items() if count)
+    left = remaining_time(statuses, arguments.workers)
+    print(printable(f"{name}: {len(statuses)} runs: {counted}{f'; {left}' if left else ''}"))
+    for one in statuses:
+        shown = one.state in (RunState.failed, RunState.unknown)
+        if shown or (arguments.all and one.state is not RunState.done):
+            config = one.config
+            why = f": {one.reason}" if one.reason else ""
+            what = describe_run(config, names.get(config.dataset, ()))
+            steps = f"{one.steps} of {config.steps} steps"
+            print(printable(f"  {one.state.value:8} {config.run_id}  {what}, {steps}{why}"))
 
 
-def _document(name: str, states: list[State], names: Names, workers: int) -> dict[str, object]:
-    from genie_dg.bench.status import counts, time_left
+def _document(name: str, statuses: list[RunStatus], names: Names, workers: int) -> dict[str, object]:
+    from genie_dg.bench.status import count_states, remaining_time
 
-    runs = [
-        {
-            "run": state.config.run_id,
-            "state": state.kind,
-            "steps": state.steps,
-            "of": state.config.steps,
-            "seconds": state.seconds,
-            "reason": state.reason,
-            "dataset": state.config.dataset,
-            "algorithm": state.config.algorithm,
-            "optimizer": state.config.optimizer,
-            "test_domains": list(state.config.test_domains),
-            "test_domain_names": [
-                listed[k]
-                for k in state.config.test_domains
-                if k < len(listed := names.get(state.config.dataset, ()))
-            ],
-            "trial": state.config.trial_seed,
-            "draw": state.config.hparams_seed,
-        }
-        for state in states
-    ]
-    left = time_left(states, workers)
-    seconds = None if left is None else left.seconds
-    return {"name": name, "counts": counts(states), "seconds_left": seconds, "runs": runs}
+    left = remaining_time(statuses, workers)
+    return {
+        "name": name,
+        "counts": {state.value: count for state, count in count_states(statuses).items()},
+        "seconds_left": None if left is None else left.seconds,
+        "runs": [_run(one, names.get(one.config.dataset, ())) for one in statuses],
+    }
+
+
+def _run(status: RunStatus, domains: Sequence[str]) -> dict[str, object]:
+    config = status.config
+    return {
+        "run": config.run_id,
+        "state": status.state.value,
+        "steps": status.steps,
+        "of": config.steps,
+        "seconds": status.seconds,
+        "reason": status.reason,
+        "dataset": config.dataset,
+        "algorithm": config.algorithm,
+        "optimizer": config.optimizer,
+        "test_domains": list(config.test_domains),
+        "test_domain_names": [domains[k] for k in config.test_domains if k < len(domains)],
+        "trial": config.trial_seed,
+        "draw": config.hparams_seed,
+    }

@@ -1,6 +1,8 @@
-"""The list of a sweep's runs, ``sweeps/<name>.json`` in a folder of runs, by which one knows what is missing.
+"""What was launched, in ``sweeps/`` of a folder of runs: the list of a sweep's runs, and the files behind it.
 
-It has a digest of its contents; lists from before there were digests are read as they are.
+``<name>.json`` lists the runs, so that one knows what is missing; it has a digest of its contents.
+``<name>.toml`` and, where the sweep names a protocol of the user's own, ``<name>.protocol.toml`` are copies of
+the files that were launched.
 """
 
 from __future__ import annotations
@@ -12,18 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.check import InputError
-from genie_dg.files import read_whole, write_json
+from genie_dg.files import read_whole, write_json, write_whole
 
 from .config import RunConfig, canonical, from_mapping
 
 FOLDER = "sweeps"
 
 
-def write_list(out: Path, name: str, configs: Sequence[RunConfig]) -> None:
-    """Write the list of a sweep."""
-    (out / FOLDER).mkdir(parents=True, exist_ok=True)
+def write_list(
+    out: Path, name: str, configs: Sequence[RunConfig], sweep: Path | None = None, protocol: Path | None = None
+) -> None:
+    """Write the list of a sweep, and copies of the files that were launched.
+
+    Args:
+        out: the folder of runs.
+        name: of the sweep.
+        configs: its runs.
+        sweep: its file.
+        protocol: the user's own protocol, where it names one.
+    """
+    folder = out / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, suffix in ((sweep, ".toml"), (protocol, ".protocol.toml")):
+        if file is not None:
+            write_whole(folder / f"{name}{suffix}", read_whole(file))
     data = {"name": name, "runs": [json.loads(canonical(config)) for config in configs]}
-    write_json(out / FOLDER / f"{name}.json", {**data, "digest": _digest(data)})
+    write_json(folder / f"{name}.json", {**data, "digest": _digest(data)})
 
 
 def read_list(file: Path) -> tuple[dict[str, Any], list[RunConfig]]:

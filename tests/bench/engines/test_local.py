@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from genie_dg.bench.engines.local import launch, launch_here
-from genie_dg.bench.engines.queue import Event
-from genie_dg.bench.engines.server import WorkerServer
+from genie_dg.bench.engines.engine import Update
+from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import counts, state_of
+from genie_dg.bench.status import RunState, count_states, status_of
 from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
+from genie_dg.runs.outcome import Ending, read_outcomes
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=60, checkpoint_every=6
@@ -72,7 +72,7 @@ def test_a_sweep_killed_at_twenty_random_moments_ends_as_if_nothing_had_happened
     while killed < 20:
         child = os.fork()
         if child == 0:
-            launch_here(jobs_in(tmp_path))
+            launch(jobs_in(tmp_path), "here")
             os._exit(0)
         if whole is None:
             whole = 0.9
@@ -88,17 +88,17 @@ def test_a_sweep_killed_at_twenty_random_moments_ends_as_if_nothing_had_happened
                     file.unlink()
                 folder.rmdir()
         assert time.monotonic() - began < 240
-    outcome = launch_here(jobs_in(tmp_path))
+    outcome = launch(jobs_in(tmp_path), "here")
     assert len(outcome.done) == 4
     assert fingerprint(tmp_path) == undisturbed
 
 
 SCRIPT = (
     "import sys; from pathlib import Path; from tests.bench.engines.test_local import jobs_in\n"
-    "from genie_dg.bench.engines.local import launch\n"
-    "def tell(event): print(event.kind, event.done, event.reason, flush=True)\n"
+    "from genie_dg.bench.engines.launch import launch\n"
+    "def tell(one): print(one.headline or one.state.value, one.steps, one.reason, flush=True)\n"
     "jobs = jobs_in(Path(sys.argv[1]), int(sys.argv[2]))\n"
-    "outcome = launch(jobs, 2, retries=1, device='cpu', report=tell)\n"
+    "outcome = launch(jobs, workers=2, device='cpu', report=tell)\n"
     "print('end', len(outcome.done), len(outcome.failed), flush=True)\n"
 )
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}
@@ -123,9 +123,10 @@ def wait_for(process: subprocess.Popen[str], word: str, at_least: int = 0) -> st
 
 
 def workers_of(launcher: int) -> tuple[int, list[int]]:
-    """The process from which workers are forked, and these."""
-    (server,) = children_of(launcher)
-    return server, children_of(server)
+    """The fork server of a launcher, which is its child that has children, and these: the workers."""
+    by_server = {child: children_of(child) for child in children_of(launcher)}
+    ((server, workers),) = [(server, workers) for server, workers in by_server.items() if workers]
+    return server, workers
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -135,76 +136,62 @@ def wait_until_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-def test_two_workers_one_of_them_killed_and_this_process_with_two_threads_give_the_same_bytes(
-    tmp_path: Path,
-) -> None:
-    """One thread for each run, whatever the process had: sums in two threads have other last digits."""
-    jobs = jobs_in(tmp_path / "workers", steps=20)
-    killed: list[int] = []
-
-    def kill_once(event: Event) -> None:
-        if event.kind == "progress" and not killed:
-            _, workers = workers_of(os.getpid())
-            killed.append(workers[0])
-            os.kill(workers[0], signal.SIGKILL)
-
-    assert len(launch(jobs, 2, device="cpu", report=kill_once).done) == 4
-    assert len(killed) == 1
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        assert len(launch_here(jobs_in(tmp_path / "here", steps=20)).done) == 4
-    finally:
-        torch.set_num_threads(before)
-    assert bytes_of(tmp_path / "workers") == bytes_of(tmp_path / "here")
-
-
-def bytes_of(out: Path) -> dict[str, bytes]:
-    """The records and the weights of every run."""
-    names = ("records.jsonl", "model.pt")
-    found = {
-        f"{path.parent.name}/{path.name}": path.read_bytes() for name in names for path in out.glob(f"*/{name}")
-    }
-    assert found
-    return found
-
-
 def test_the_pool_survives_a_killed_worker_a_killed_server_and_a_killed_launcher(
     undisturbed: dict[str, object], tmp_path: Path
 ) -> None:
     """Real processes: a worker is killed in a run, then what all are forked from, then the launcher."""
     with start(tmp_path) as first:
-        wait_for(first, "progress", 10)
+        wait_for(first, "running", 10)
         server, workers = workers_of(first.pid)
         assert len(workers) == 2
+        assert len(os.listdir(f"/proc/{server}/task")) == 1, (
+            "a fork would lose another thread and keep its locks"
+        )
         os.kill(workers[0], signal.SIGKILL)
         assert "The process that trained it ended with signal 9." in wait_for(first, "retry")
-        assert children_of(first.pid) == [server], "a killed worker is replaced by another fork"
-        wait_for(first, "progress", 20)
+        wait_for(first, "running", 20)
         os.kill(server, signal.SIGKILL)
-        assert "ended with the process it was forked from." in wait_for(first, "retry")
-        wait_until_gone([server, *workers])
-        wait_for(first, "progress", 30)
-        server, workers = workers_of(first.pid)
+        wait_for(first, "done")  # its workers go on
+        descendants = [pid for child in children_of(first.pid) for pid in (child, *children_of(child))]
         first.kill()
-        wait_until_gone([server, *workers])
-    assert len(launch_here(jobs_in(tmp_path)).done) == 4
+        wait_until_gone([*workers, *descendants])
+    assert len(launch(jobs_in(tmp_path), "here").done) == 4
     assert fingerprint(tmp_path) == undisturbed
 
 
-def test_nothing_runs_in_the_server_beside_its_loop_when_it_forks() -> None:
-    """A thread of its own would not be there in a worker, and what it had locked would stay locked."""
-    with WorkerServer() as server:
-        number, channel = server.start()
-        while len(children_of(server.process.pid)) == 0:
-            time.sleep(0.05)
-        assert len(os.listdir(f"/proc/{server.process.pid}/task")) == 1
-        channel.close()
-        assert server.exit_code(number) == 0
-    assert server.process.returncode is not None
-    server.stop()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        server.start()
+def test_a_launcher_that_is_stopped_ends_its_workers_which_note_it(tmp_path: Path) -> None:
+    with start(tmp_path, 100_000) as launcher:
+        wait_for(launcher, "running", 10)
+        _, workers = workers_of(launcher.pid)
+        launcher.send_signal(signal.SIGINT)
+        _, errors = launcher.communicate(timeout=60)
+        wait_until_gone(workers)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    endings = [one.ending for job in jobs_in(tmp_path, 100_000) for one in read_outcomes(job.folder)]
+    assert endings == [Ending.stopped] * 2
+
+
+SCRIPT_WITHOUT_GUARD = """
+import sys
+from pathlib import Path
+with open(sys.argv[1] + "/log", "a") as file:
+    file.write("x")
+from genie_dg.bench.engines import local
+from genie_dg.bench.engines.launch import launch
+from tests.bench.engines.test_local import jobs_in
+local.multiprocessing.get_all_start_methods = lambda: sys.argv[2:]
+print("printed here")
+print(len(launch(jobs_in(Path(sys.argv[1], "runs"), steps=2), workers=2, device="cpu").done))
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_script_without_a_guard_is_run_once_also_where_there_is_no_fork(method: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT_WITHOUT_GUARD)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path), method]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+    assert done.stdout == "printed here\n4\n", done.stderr
+    assert (tmp_path / "log").read_text() == "x"
 
 
 def children_of(pid: int) -> list[int]:
@@ -221,7 +208,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize("workers", [0, -1])
 def test_no_worker_is_refused_in_a_sentence(workers: int) -> None:
     with pytest.raises(ValueError, match=f"got workers={workers}; expected a whole number of at least 1"):
-        launch([], workers)
+        launch([], workers=workers)
 
 
 def test_a_job_that_diverges_is_reported_at_once_and_the_others_finish(tmp_path: Path) -> None:
@@ -231,19 +218,18 @@ def test_a_job_that_diverges_is_reported_at_once_and_the_others_finish(tmp_path:
         "digits",
         RunOptions(out=str(tmp_path)),
     )
-    events: list[Event] = []
-    outcome = launch_here([bad, *good], retries=2, report=events.append)
+    updates: list[Update] = []
+    outcome = launch([bad, *good], "here", retries=2, report=updates.append)
     assert outcome.done == [good[0].config.run_id]
     assert "lower the learning rate of sgd" in outcome.failed[bad.config.run_id]
-    kinds = [event.kind for event in events if event.run == bad.config.run_id and event.kind != "progress"]
-    assert kinds == ["started", "failed"]
-    lines = (bad.folder / "failures.jsonl").read_text().splitlines()
-    assert [json.loads(line)["attempt"] for line in lines] == [1]
-    states = [state_of(job.config, tmp_path) for job in (bad, *good)]
-    counted = counts(states)
-    assert (counted["done"], counted["failed"], sum(counted.values())) == (1, 1, 2)
-    assert "lower the learning rate" in states[0].reason
-    again = launch([bad, *good], 1, retries=0, device="cpu")
+    assert [one.headline for one in updates if one.run == bad.config.run_id and one.headline] == ["failed"]
+    assert [one.ending for one in read_outcomes(bad.folder)] == [Ending.diverged]
+    assert [one.ending for one in read_outcomes(good[0].folder)] == [Ending.finished]
+    statuses = [status_of(job.config, tmp_path) for job in (bad, *good)]
+    counted = count_states(statuses)
+    assert (counted[RunState.done], counted[RunState.failed], sum(counted.values())) == (1, 1, 2)
+    assert "lower the learning rate" in statuses[0].reason
+    again = launch([bad, *good], retries=0, device="cpu")
     assert list(again.failed) == [bad.config.run_id]
 
 
@@ -254,7 +240,7 @@ def test_two_launchers_share_a_sweep_and_train_no_run_twice(
     for _ in range(2):
         child = os.fork()
         if child == 0:
-            outcome = launch_here(jobs_in(tmp_path))
+            outcome = launch(jobs_in(tmp_path), "here")
             os._exit(0 if len(outcome.done) == 4 else 1)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -269,18 +255,17 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(undisturbed: dict[str, ob
     """A real limit on the size of files stands for a full disk; lifted, the sweep goes on."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from genie_dg.bench.engines.local import launch_here\n"
+        "from genie_dg.bench.engines.launch import launch\n"
         "from tests.bench.engines.test_local import jobs_in\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
-        "outcome = launch_here(jobs_in(Path(sys.argv[1])), retries=0)\n"
+        "outcome = launch(jobs_in(Path(sys.argv[1])), 'here', retries=0)\n"
         "print(sorted(set(outcome.failed.values())))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
     assert "cannot be written" in done.stdout, done.stderr
     assert "nothing that was saved is lost" in done.stdout
-    outcome = launch_here(jobs_in(tmp_path))
+    outcome = launch(jobs_in(tmp_path), "here")
     assert len(outcome.done) == 4
     assert fingerprint(tmp_path) == undisturbed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,16 +17,25 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.engines import _ray_cluster, _ray_files
-from genie_dg.bench.engines._ray_copies import copy_of, job_here, with_paths_of_launcher
-from genie_dg.bench.engines._ray_files import Progress, UnexpectedFile, train_remotely, write_files
-from genie_dg.bench.engines.queue import ClusterError, Event, Outcome
-from genie_dg.bench.engines.ray import launch_ray
+from genie_dg.bench.engines import _ray_cluster, _ray_task
+from genie_dg.bench.engines._ray_task import (
+    TO_RESUME,
+    Mailbox,
+    UnexpectedFile,
+    run_files,
+    train_on_node,
+    write_run_files,
+)
+from genie_dg.bench.engines.engine import ClusterError, EngineOptions, Tell, Update
+from genie_dg.bench.engines.launch import Launched, launch
+from genie_dg.bench.engines.ray import RayEngine
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.files import Busy
+from genie_dg.bench.status import RunState
+from genie_dg.files import Busy, write_whole
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import TIMINGS, alone, is_sealed
+from genie_dg.runs.outcome import OUTCOMES, Ending, read_outcomes
 from genie_dg.runs.tensors import load_tensors
 from genie_dg.runtime import cores
 
@@ -39,12 +47,15 @@ EVALUATED = [0, 10, 20, 30, 40, 50, 59]
 DRIVER = """
 import sys
 from genie_dg.bench.options import job_from
-from genie_dg.bench.engines.ray import launch_ray
+from genie_dg.bench.engines.engine import EngineOptions
+from genie_dg.bench.engines.launch import launch
+from genie_dg.bench.engines.ray import RayEngine
 
-def report(event):
-    print(event.kind, event.done, flush=True)
+def report(update):
+    print(update.state.value, update.steps, flush=True)
 
-launch_ray([job_from(sys.argv[1])], address=sys.argv[2], report=report)
+engine = RayEngine(EngineOptions(flags={"address": sys.argv[2]}))
+launch([job_from(sys.argv[1])], engine, report=report)
 """
 
 PLUGIN = """
@@ -66,6 +77,10 @@ def watched(parts, step, losses):
 train.evaluate = watched
 """
 """Writes down each evaluation, and in one run kills its own process at step 30, the first time."""
+
+
+def launch_ray(jobs: list[Job], report: Tell | None = None, device: str = "", **flags: Any) -> Launched:
+    return launch(jobs, RayEngine(EngineOptions(device=device, flags=flags)), report=report)
 
 
 def jobs_in(out: Path) -> list[Job]:
@@ -110,35 +125,26 @@ def cluster() -> Iterator[Any]:
     assert not ray.is_initialized()
 
 
-@pytest.fixture
-def stays_connected(cluster: Any) -> Iterator[None]:
-    """Nothing to prepare; afterwards the cluster must be connected still."""
-    yield
-    assert cluster.is_initialized()
-
-
-@pytest.mark.usefixtures("stays_connected")
 def test_a_sweep_is_the_same_as_here(
-    undisturbed: dict[str, Print], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, undisturbed: dict[str, Print], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    events: list[Event] = []
+    updates: list[Update] = []
     jobs = jobs_in(Path("runs"))
-    outcome = launch_ray(jobs, report=events.append)
+    outcome = launch_ray(jobs, report=updates.append)
     assert sorted(outcome.done) == sorted(undisturbed)
     assert outcome.failed == {}
     for job in jobs:
         assert_same(job.folder, undisturbed[job.config.run_id])
         timings = (job.folder / "timings.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in timings] == EVALUATED
-        of_run = [event for event in events if event.run == job.config.run_id]
-        assert [of_run[0].kind, of_run[-1].kind] == ["started", "done"]
-        steps = [event.done for event in of_run if event.kind == "progress"]
+        assert [one.ending for one in read_outcomes(job.folder)] == [Ending.finished]
+        of_run = [one for one in updates if one.run == job.config.run_id]
+        steps = [one.steps for one in of_run]
         assert steps == sorted(steps)
-        assert steps[-1] == of_run[-1].done == 60
-    assert sorted(launch_ray(jobs, address="nowhere:1").done) == sorted(
-        undisturbed
-    )  # nothing left to connect for
+        assert (of_run[0].headline, of_run[-1].headline, steps[-1]) == ("", "done", 60)
+    assert sorted(launch_ray(jobs, address="nowhere:1").done) == sorted(undisturbed)  # nothing left to do
+    assert cluster.is_initialized(), "it was connected before, and stays so"
 
 
 def test_a_second_cluster_is_refused(cluster: Any, tmp_path: Path) -> None:
@@ -160,14 +166,14 @@ class Hard:
     jobs: list[Job]
     hopeless: Job
     log: Path
-    outcome: Outcome
-    events: list[Event]
+    outcome: Launched
+    updates: list[Update]
 
 
 @pytest.fixture(scope="module")
 def hard(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Hard:
     out = tmp_path_factory.mktemp("hard")
-    log, plugin, held, events = out / "log", out / "plugin.py", ExitStack(), []
+    log, plugin, held, updates = out / "log", out / "plugin.py", ExitStack(), []
     jobs = [job.changed(plugin=(str(plugin),), out=str(out / "runs")) for job in jobs_in(out)]
     log.touch()
     plugin.write_text(PLUGIN.format(log=str(log), run=jobs[0].config.run_id))
@@ -176,13 +182,13 @@ def hard(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Hard:
     )
     held.enter_context(alone(jobs[3].folder))
 
-    def report(event: Event) -> None:
-        events.append(event)
-        if event.kind == "busy":
+    def report(update: Update) -> None:
+        updates.append(update)
+        if update.state is RunState.stopped and not update.reason:  # another process has it
             held.close()
 
     outcome = launch_ray([*jobs, hopeless], report=report)
-    return Hard(jobs, hopeless, log, outcome, events)
+    return Hard(jobs, hopeless, log, outcome, updates)
 
 
 def test_a_run_whose_worker_is_killed_goes_on_from_the_last_files_that_were_sent_back(
@@ -197,52 +203,25 @@ def test_a_run_whose_worker_is_killed_goes_on_from_the_last_files_that_were_sent
     assert {f"model-{step}.pt" for step in EVALUATED} < undisturbed[killed.config.run_id].keys()
     watched = (killed.folder / "watch.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in watched] == EVALUATED
-    failures = [json.loads(line) for line in (killed.folder / "failures.jsonl").read_text().splitlines()]
-    assert [failure["attempt"] for failure in failures] == [1]
-    assert failures[0]["reason"].startswith("The process that trained it was lost (WorkerCrashedError: ")
+    lost, finished = read_outcomes(killed.folder)
+    assert (lost.ending, lost.attempt, finished.ending) == (Ending.failed, 1, Ending.finished)
+    assert lost.reason.startswith("The process that trained it was lost (WorkerCrashedError: ")
     retries = [
-        event.reason for event in hard.events if event.kind == "retry" and event.run == killed.config.run_id
+        one.reason for one in hard.updates if one.headline == "retry" and one.run == killed.config.run_id
     ]
-    assert retries == [failures[0]["reason"]]
+    assert retries == [lost.reason]
 
 
-def test_a_hopeless_job_is_reported_and_the_others_finish(hard: Hard, undisturbed: dict[str, Print]) -> None:
-    run = hard.hopeless.config.run_id
-    assert list(hard.outcome.failed) == [run]
-    reason = hard.outcome.failed[run]
-    assert reason.startswith("NotFinite: The loss of step ")
-    lines = (hard.hopeless.folder / "failures.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"attempt": 1, "reason": reason}]
-    assert [event.kind for event in hard.events if event.run == run and event.reason] == ["failed"]
-    assert not (hard.hopeless.folder / "done").exists()
+def test_the_others_finish_and_what_diverged_is_reported(hard: Hard, undisturbed: dict[str, Print]) -> None:
+    ((run, reason),) = hard.outcome.failed.items()
+    (diverged,) = read_outcomes(hard.hopeless.folder)
+    assert (run, diverged.ending, str(diverged)) == (hard.hopeless.config.run_id, Ending.diverged, reason)
     assert sorted(hard.outcome.done) == sorted(undisturbed)
     for job in hard.jobs:
         assert_same(job.folder, undisturbed[job.config.run_id])
 
 
-def test_the_temporary_folder_of_a_killed_worker_is_removed(hard: Hard) -> None:
-    left = [path.parent for path in Path(tempfile.gettempdir()).glob("genie-dg-*/lock.holder")]
-    assert [place for place in left if (place / hard.jobs[0].config.run_id).exists()] == []
-
-
-def test_what_a_node_lacks_is_unpacked_once_in_each_process(cluster: Any, tmp_path: Path) -> None:
-    plugin, data = tmp_path / "rows.py", tmp_path / "pictures"
-    plugin.write_text("here = True")
-    (data / "photo").mkdir(parents=True)
-    (data / "photo" / "a.png").write_bytes(b"a")
-    copies = {str(path): copy_of(cluster, str(path)) for path in (plugin, data)}
-    job = replace(jobs_in(tmp_path)[0].changed(plugin=(str(plugin),)), data=str(data))
-    assert job_here(job, copies) == job
-    shutil.rmtree(data)
-    plugin.write_text("here = 'changed'")
-    there = job_here(job, copies)
-    assert Path(there.options.plugin[0]).read_text() == "here = True"
-    assert (Path(there.data).name, (Path(there.data) / "photo" / "a.png").read_bytes()) == ("pictures", b"a")
-    assert job_here(job, copies) == there
-    assert with_paths_of_launcher(f"{there.data}/photo is empty.", copies) == f"{data}/photo is empty."
-
-
-class SlowProgress:
+class SlowMailbox:
     """Takes no news before it is told to."""
 
     def __init__(self) -> None:
@@ -261,28 +240,28 @@ class SlowProgress:
 
 def test_a_run_holds_its_cpus_while_it_waits_to_report(cluster: Any, tmp_path: Path) -> None:
     """In ``ray.get`` it would lend them to another run."""
-    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowProgress).remote()
-    train = cluster.remote(num_cpus=1, max_retries=0)(train_remotely)
-    job = replace(jobs_in(tmp_path)[0], data="nowhere")
-    results = [train.remote(job.to_json(), {}, str(k), slow) for k in range(cores())]
+    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowMailbox).remote()
+    train = cluster.remote(num_cpus=1, max_retries=0)(train_on_node)
+    diverging = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30})
+    job = Job(diverging, "digits", RunOptions(out=str(tmp_path)))
+    results = [train.remote(job, {}, str(k), slow, {}) for k in range(cores())]
     while cluster.get(slow.count.remote()) < cores():
         time.sleep(0.05)
-    time.sleep(1)
-    assert cluster.available_resources().get("CPU", 0) == 0
+    for _ in range(20):
+        assert cluster.available_resources().get("CPU", 0) == 0
     cluster.get(slow.release.remote())
-    for reason, files in cluster.get(results):
-        assert reason.startswith("DataError: Got 'nowhere'; expected a folder")
-        assert files == {}
+    for update, files in cluster.get(results):
+        assert (update.state, list(files)) == (RunState.failed, [OUTCOMES])
+        assert b"lower the learning rate" in files[OUTCOMES]
     cluster.kill(slow)
 
 
 def test_a_run_that_another_launcher_holds_is_waited_for(hard: Hard) -> None:
-    busy = [event.run for event in hard.events if event.kind == "busy"]
-    assert busy == [hard.jobs[3].config.run_id]
+    busy = [one.run for one in hard.updates if one.state is RunState.stopped and not one.reason]
+    assert set(busy) == {hard.jobs[3].config.run_id}
 
 
 @pytest.mark.slow  # a cluster of its own; the killed worker above is the quick half of this
-@pytest.mark.usefixtures("stays_connected")
 def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     cluster: Any, undisturbed: dict[str, Print], tmp_path: Path
 ) -> None:
@@ -296,7 +275,7 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
         assert process.stdout is not None
         for line in process.stdout:
             kind, done = line.split()
-            if kind == "progress" and int(done) > 21:
+            if kind == "running" and int(done) > 21:
                 break
         with pytest.raises(Busy), alone(long.folder):
             pass
@@ -306,6 +285,7 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     assert process.returncode != 0
     assert list(away.glob(f"genie-dg-*/{long.config.run_id}")) == []
     assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert [one.ending for one in read_outcomes(long.folder)] == [Ending.stopped]
     state = load_tensors(long.folder / "checkpoint.pt")
     assert state["step"] > 20
     with alone(long.folder):
@@ -337,7 +317,6 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"retries": -1}, "got retries=-1; expected a whole number of at least 0"),
         ({"cpus": 1.5}, "got cpus=1.5; expected a fraction from 0 to 1"),
         ({"gpus": -1}, "got gpus=-1; expected"),
         ({"cpus": 0}, "got cpus=0 and gpus=0"),
@@ -365,12 +344,12 @@ def test_what_is_not_sent_back_is_refused(
         launch_ray([jobs_in(tmp_path)[0].changed(**options)])
 
 
-@pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "lock", "failures.jsonl", "x/done", "", 3])
+@pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "lock", "model*.pt", "x/done", "", 3])
 def test_file_names_outside_the_list_are_refused(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(UnexpectedFile, match="which is not a file of a run; only config"):
-        write_files(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
+    with pytest.raises(UnexpectedFile, match="which is not a file of a run; install"):
+        write_run_files(folder, {"records.jsonl": b"{}\n", name: b"x", "done": b""})
     assert [path.name for path in tmp_path.rglob("*")] == ["run"]
 
 
@@ -378,30 +357,41 @@ def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real = _ray_files.write_whole
+    real = _ray_task.write_whole
 
     def noted(path: Path, data: bytes, before: Path | None = None) -> None:
         order.append(path.name)
         real(path, data, before)
 
-    monkeypatch.setattr(_ray_files, "write_whole", noted)
+    monkeypatch.setattr(_ray_task, "write_whole", noted)
     everything = ("done", "model.pt", "checkpoint.pt", "watch.jsonl", "records.jsonl", "config.json")
-    write_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
+    write_run_files(tmp_path, dict.fromkeys(everything[2:], b"1"))
     assert order == ["config.json", "records.jsonl", "watch.jsonl", "checkpoint.pt"]
     (tmp_path / "model-3.pt").write_bytes(b"of a try that kept all")
-    write_files(tmp_path, dict.fromkeys(everything, b"2"))
+    write_run_files(tmp_path, dict.fromkeys(everything, b"2"))
     assert order[4:] == ["records.jsonl", "watch.jsonl", "model.pt", "checkpoint.pt", "done"]
     assert (tmp_path / "config.json").read_bytes() == b"1"
     assert not (tmp_path / "checkpoint.pt").exists()
     assert not (tmp_path / "model-3.pt").exists()
 
 
-def test_progress_keeps_the_newest_files_until_they_are_taken() -> None:
-    progress = Progress()
-    progress.put("a", 1, {"records.jsonl": b"1"})
-    progress.put("a", 4, {"model.pt": b"best"})
-    progress.put("a", 5, {"records.jsonl": b"2"})
-    progress.put("a", 7, {})
-    progress.put("b", 2, {})
-    assert progress.take() == {"a": (7, {"records.jsonl": b"2", "model.pt": b"best"}), "b": (2, {})}
-    assert progress.take() == {}
+def test_the_mailbox_keeps_the_newest_files_until_they_are_taken() -> None:
+    mailbox = Mailbox()
+    mailbox.put("a", 1, {"records.jsonl": b"1"})
+    mailbox.put("a", 4, {"model.pt": b"best"})
+    mailbox.put("a", 5, {"records.jsonl": b"2"})
+    mailbox.put("a", 7, {})
+    mailbox.put("b", 2, {})
+    assert mailbox.take() == {"a": (7, {"records.jsonl": b"2", "model.pt": b"best"}), "b": (2, {})}
+    assert mailbox.take() == {}
+
+
+def test_only_files_that_changed_are_sent(tmp_path: Path) -> None:
+    known: dict[str, tuple[int, ...]] = {}
+    for name in ("config.json", "model-0.pt", "notes.txt", "checkpoint.pt"):
+        (tmp_path / name).write_bytes(b"1")
+    names = ["config.json", "model-0.pt", "checkpoint.pt"]
+    assert list(run_files(tmp_path, TO_RESUME, known)) == names
+    write_whole(tmp_path / "checkpoint.pt", b"2")
+    assert run_files(tmp_path, TO_RESUME, known) == {"checkpoint.pt": b"2"}
+    assert list(run_files(tmp_path)) == names

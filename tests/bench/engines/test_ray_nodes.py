@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import subprocess
 import sys
 import time
@@ -18,9 +17,11 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.engines._ray_nodes import look_here, wanted_by
-from genie_dg.bench.engines.queue import ClusterError
-from genie_dg.bench.engines.ray import launch_ray
+from genie_dg.bench.engines._ray_cluster import stage
+from genie_dg.bench.engines._ray_task import paths_read_by
+from genie_dg.bench.engines.engine import EngineOptions
+from genie_dg.bench.engines.launch import launch
+from genie_dg.bench.engines.ray import RayEngine
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.cli.main import main
 from genie_dg.runs.config import RunConfig
@@ -76,8 +77,9 @@ OPTIMIZERS.register(replace(sam, name="sam-sgd", space={**sam.space, "base": Set
 DRIVER = f"""
 import sys
 from pathlib import Path
-from genie_dg.bench.engines.local import launch
-from genie_dg.bench.engines.ray import launch_ray
+from genie_dg.bench.engines.engine import EngineOptions
+from genie_dg.bench.engines.launch import launch
+from genie_dg.bench.engines.ray import RayEngine
 from genie_dg.bench.jobs import OpenSets
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.sweep import plan
@@ -87,7 +89,8 @@ if __name__ == "__main__":
     options = RunOptions(out=out, plugin=("{HERE}/rows.py",), device="cpu")
     OpenSets().load_plugins(options)
     jobs = plan(Path("sweep.toml"), options).jobs
-    outcome = launch_ray(jobs, address=address, cpus=2) if address else launch(jobs, 1)
+    flags = dict(address=address, cpus=2)
+    outcome = launch(jobs, RayEngine(EngineOptions(flags=flags)) if address else "local")
     print(len(outcome.done), outcome.failed)
 """
 
@@ -112,25 +115,32 @@ def job_of(data: Path | str, digest: str = "", **options: Any) -> Job:
 COLUMNS = {"domain_column": "hospital", "label_column": "ill"}
 
 
-def test_only_what_is_read_from_files_is_asked_for_and_each_set_once(tmp_path: Path) -> None:
+def test_what_a_run_reads_besides_embedded_sets(tmp_path: Path) -> None:
     table = a_table(tmp_path)
-    jobs = [job_of(table, **COLUMNS), job_of(table, **COLUMNS, keep="none"), job_of("digits", root="/data")]
-    assert wanted_by(jobs) == [([str(table)], jobs[0].to_json())]
-    assert [paths for paths, _ in wanted_by([job_of("PACS", root="/data", weights="/w.pt")])] == [
-        ["/data", "/w.pt"]
-    ]
+    assert paths_read_by(job_of(table, **COLUMNS, weights="/w.pt")) == [str(table), "/w.pt"]
+    assert paths_read_by(job_of("digits", root="/data", plugin=("/p.py",))) == ["/p.py"]
+    assert paths_read_by(job_of("PACS", root="/data")) == ["/data"]
 
 
-def test_a_node_says_what_it_lacks_and_what_is_not_the_data_of_the_run(tmp_path: Path) -> None:
+def test_small_files_and_folders_are_staged_under_their_names_and_links_are_followed(tmp_path: Path) -> None:
     table = a_table(tmp_path)
-    good, other = job_of(table, **COLUMNS), job_of(table, "0" * 16, **COLUMNS)
-    assert look_here(wanted_by([good]), {}) == ([], "")
-    lacking, problem = look_here(wanted_by([other]), {})
-    assert lacking == []
-    assert problem.startswith("This run was made for patients with digest 0000000000000000, and what is here")
-    wanted = wanted_by([good, job_of(table, **COLUMNS, weights=str(tmp_path / "w.pt"))])
-    table.unlink()
-    assert look_here(wanted, {}) == ([str(table), str(tmp_path / "w.pt")], "")
+    pictures, place = tmp_path / "pictures", tmp_path / "place"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.png").write_bytes(b"a")
+    pictures.mkdir()
+    (pictures / "photo").symlink_to(tmp_path / "elsewhere")
+    listed, large = tmp_path / "list.csv", tmp_path / "large"
+    listed.write_text("path,domain,label\na.png,photo,dog\n")
+    large.mkdir()
+    with (large / "big").open("wb") as file:
+        file.truncate(101 * 10**6)  # takes no room
+    place.mkdir()
+    jobs = [job_of(table, **COLUMNS), job_of(table, **COLUMNS), *map(job_of, (pictures, listed, large, "/no"))]
+    names = stage(jobs, place)
+    assert names == {str(table): "0/patients.csv", str(pictures): "1/pictures"}
+    assert (place / "0" / "patients.csv").read_bytes() == table.read_bytes()
+    assert (place / "1" / "pictures" / "photo" / "a.png").read_bytes() == b"a"
+    assert not (place / "1" / "pictures" / "photo").is_symlink()
 
 
 @pytest.fixture(scope="module")
@@ -222,21 +232,11 @@ def test_small_data_and_plugins_are_sent_to_a_node_that_lacks_them(cluster: Any,
 
 
 @pytest.mark.slow
-def test_large_data_and_lists_that_a_node_lacks_are_refused_before_anything_runs(
-    cluster: Any, away: Path
-) -> None:
+def test_large_data_that_a_node_lacks_is_one_sentence(cluster: Any, away: Path) -> None:
     (away / "pictures" / "photo" / "dog").mkdir(parents=True)
     with (away / "pictures" / "photo" / "dog" / "a.png").open("wb") as file:
         file.truncate(101 * 10**6)  # takes no room
-    (away / "list.csv").write_text("path,domain,label\na.png,photo,dog\n")
-    for name, words in (
-        ("pictures", r"only what has at most 100 MB is sent there"),
-        ("list.csv", r"a list of pictures is not sent there, for its pictures are elsewhere"),
-    ):
-        sentence = (
-            f"{HERE}/{name} is missing on node away; mount it there under the same path, or give a folder that "
-            rf"all nodes see \({words}\)\."
-        )
-        with pytest.raises(ClusterError, match=f"^{sentence}$"):
-            launch_ray([job_of(f"{HERE}/{name}", out="runs")], address=cluster.address, cpus=2)
-    assert not os.path.exists("runs")
+    engine = RayEngine(EngineOptions(flags={"address": cluster.address, "cpus": 2}))
+    (reason,) = launch([job_of(f"{HERE}/pictures", out="runs")], engine).failed.values()
+    assert f"{HERE}/pictures is missing on node " in reason
+    assert "mount it there under the same path" in reason

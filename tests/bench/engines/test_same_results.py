@@ -80,13 +80,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def start(words: list[str]) -> subprocess.Popen[bytes]:
-    """A launcher, with its server and its two workers."""
+    """A launcher, with its resource tracker, its fork server and its two workers."""
     launcher = subprocess.Popen(
         [sys.executable, "-m", "genie_dg.cli.main", *words, "--workers", "2"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while len(descendants(launcher.pid)) < 3 and launcher.poll() is None:
+    while len(descendants(launcher.pid)) < 4 and launcher.poll() is None:
         time.sleep(0.05)
     return launcher
 

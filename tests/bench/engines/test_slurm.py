@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from genie_dg.bench.engines import slurm as engine
-from genie_dg.bench.engines._slurm_cluster import JobState
-from genie_dg.bench.engines._slurm_task import mark
-from genie_dg.bench.engines._slurm_try import Try
-from genie_dg.bench.engines.local import launch_here
-from genie_dg.bench.engines.queue import ClusterError, Event, Outcome, Queue
-from genie_dg.bench.engines.slurm import launch_slurm, resources
-from genie_dg.bench.engines.slurm_options import Resources
+from genie_dg.bench.engines._slurm_task import checkpoint_stamp
+from genie_dg.bench.engines.engine import ClusterError, EngineOptions, Tell, Update
+from genie_dg.bench.engines.launch import Launched, launch
+from genie_dg.bench.engines.slurm import SlurmEngine
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import remember, state_of, submitted_jobs
+from genie_dg.bench.status import RunState, status_of
 from genie_dg.files import held_by, lock
 from genie_dg.runs.config import RunConfig
-from genie_dg.runs.submissions import Submission, place_of, read_submissions
+from genie_dg.runs.outcome import Ending, read_outcomes
+from genie_dg.runs.submissions import Submission, last_jobs, place_of, read_submissions
 from tests.slurm import Slurm, bytes_of, until_warned, wait_for
 
 BASE = RunConfig(
@@ -38,6 +35,18 @@ BASE = RunConfig(
 def job_in(out: Path, optimizer: str = "adam", **more: object) -> Job:
     config = replace(BASE, optimizer=optimizer, **more)  # type: ignore[arg-type]
     return Job(config, "digits", RunOptions(out=str(out)))
+
+
+def launch_slurm(
+    jobs: Sequence[Job],
+    name: str,
+    say: Callable[[str], None] = print,
+    report: Tell | None = None,
+    device: str = "",
+    **flags: object,
+) -> Launched:
+    options = EngineOptions(device=device, name=name, say=say, flags=flags)
+    return launch(jobs, SlurmEngine(options), report=report)
 
 
 def process_of(job: Job) -> int:
@@ -51,6 +60,7 @@ def process_of(job: Job) -> int:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "SETTLE", 1.0)
+    monkeypatch.setattr(engine, "LOOK", 0.2)
 
 
 @pytest.mark.usefixtures("cluster", "quick")
@@ -58,8 +68,8 @@ def test_an_array_of_two_runs_gives_the_bytes_of_this_process(tmp_path: Path) ->
     """From the submission to logs in the folders of the runs; nothing is submitted again afterwards."""
     jobs = [job_in(tmp_path / "slurm", optimizer) for optimizer in ("adam", "genie")]
     said: list[str] = []
-    asked = resources("main", "10", more=["mem=100M"])
-    outcome = launch_slurm(jobs, "two", asked, say=said.append, poll=0.2)
+    flags = {"partition": "main", "time": "10", "slurm": ["mem=100M"]}
+    outcome = launch_slurm(jobs, "two", said.append, **flags)
     runs = [job.config.run_id for job in jobs]
     assert (sorted(outcome.done), outcome.failed) == (sorted(runs), {})
     (made,) = read_submissions(tmp_path / "slurm", "two")
@@ -73,102 +83,83 @@ def test_an_array_of_two_runs_gives_the_bytes_of_this_process(tmp_path: Path) ->
         # a run is done when its last record is written, which is before its job has ended
         wait_for(lambda log=log: "Exiting after successful completion" in log.read_text(), 60)  # type: ignore[misc]
     assert list((tmp_path / "slurm").rglob("*_submitted.pkl")) == []
-    assert len(launch_here([job_in(tmp_path / "here", name) for name in ("adam", "genie")]).done) == 2
+    assert [one.job for job in jobs for one in read_outcomes(job.folder)] == [f"{made.job}_0", f"{made.job}_1"]
+    assert len(launch([job_in(tmp_path / "here", name) for name in ("adam", "genie")], "here").done) == 2
     assert bytes_of(tmp_path / "slurm") == bytes_of(tmp_path / "here")
-    assert launch_slurm(jobs, "two", asked, poll=0.2).done == runs
+    assert launch_slurm(jobs, "two").done == runs
     assert len(read_submissions(tmp_path / "slurm", "two")) == 1
 
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("flags", "message"),
     [
-        ({"partition": "gpu"}, r"got --partition 'gpu', which this cluster has not; it has main, short\."),
-        ({"partition": "main,nix"}, r"got --partition 'nix', which this cluster has not"),
-        ({"time_limit": "61"}, r"got --time of 61 minutes; the partition main allows 60: ask for less"),
         ({"gpus": 0.5}, r"got --gpus 0\.5; Slurm gives whole ones"),
         ({"cpus": 1.5}, r"got --cpus 1\.5; Slurm gives whole ones"),
-        ({"array_parallelism": -1}, "got array_parallelism=-1; expected a whole number of at least 0"),
+        ({"device": "cuda"}, r"got device='cuda' with gpus=0; give --gpus 1\."),
+        ({"partition": "gpu"}, r"Slurm refused the jobs \(.*invalid partition specified: gpu\); change"),
+        ({"slurm": ["gres=gpu:1"]}, r"\(Invalid generic resource \(gres\) specification\); change"),
+        (
+            {"slurm": ["no-such-option=1"]},
+            r"Slurm refused the jobs \(.*unrecognized option '--no-such-option=1'\)",
+        ),
+        ({"slurm": ["mem=90G"]}, r"Slurm refused the jobs \(Memory specification can not be satisfied\)"),
     ],
 )
-def test_what_the_cluster_has_not_is_refused(asked: dict[str, object], message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
-        resources(**asked)  # type: ignore[arg-type]
-
-
-@pytest.mark.usefixtures("cluster")
-def test_times_that_are_not_given_are_those_of_the_partition() -> None:
-    assert resources().minutes == 10
-    assert resources("short").minutes == 1
-
-
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["gres=gpu:1"], r"Slurm refused the jobs \(Invalid generic resource \(gres\) specification\); change"),
-        (["no-such-option=1"], r"Slurm refused the jobs \(.*unrecognized option '--no-such-option=1'\)"),
-        (["mem=90G"], r"Slurm refused the jobs \(Memory specification can not be satisfied\)"),
-    ],
-)
-def test_what_slurm_refuses_is_one_sentence_and_leaves_no_job(
-    more: list[str], message: str, cluster: Slurm, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_what_is_refused_is_one_sentence_and_leaves_no_job(
+    flags: dict[str, Any],
+    message: str,
+    cluster: Slurm,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     job = job_in(tmp_path)
-    remember("no", [job.config], tmp_path)
     with pytest.raises(ClusterError, match=message):
-        launch_slurm([job], "no", resources(more=more), poll=0.1)
+        launch_slurm([job], "no", **flags)
     assert capfd.readouterr() == ("", "")
     assert "no-" not in cluster.ask("squeue", "--noheader", "--format=%j")
     assert not job.folder.exists()
     assert list(tmp_path.rglob("*.pkl")) == []
-    assert submitted_jobs("no", tmp_path) == {}
+    assert last_jobs(read_submissions(tmp_path, "no")) == {}
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_gpu_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"got device='cuda' with gpus=0; give --gpus 1\."):
-        launch_slurm([job_in(tmp_path)], "no", resources(), device="cuda")
+def test_times_that_are_not_given_are_those_of_the_partition() -> None:
+    usual = {
+        name: SlurmEngine(EngineOptions(flags={"partition": name} if name else {})) for name in ("", "short")
+    }
+    assert {name: one._asked.minutes for name, one in usual.items()} == {"": 10, "short": 1}
 
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
-    ("state", "further", "kinds", "reason"),
+    ("state", "further", "expected", "reason"),
     [
-        ("PREEMPTED", False, ["retry"], None),
-        ("TIMEOUT", True, ["retry"], None),
-        ("TIMEOUT", False, ["retry", "failed"], "reached its time limit (5 minutes) without a new checkpoint;"),
-        (
-            "OUT_OF_MEMORY",
-            True,
-            ["retry", "failed"],
-            "ran out of memory; ask for more, such as --slurm mem=16G.",
-        ),
-        ("NODE_FAIL", True, ["retry", "failed"], "ended as NODE_FAIL and left no log; "),
-        ("", True, ["retry", "failed"], "ended without a trace and left no log; "),
-        ("CANCELLED", True, ["failed"], "was cancelled; start the same command again"),
+        ("PREEMPTED", False, RunState.stopped, "goes on in another."),
+        ("TIMEOUT", True, RunState.stopped, "goes on in another."),
+        ("TIMEOUT", False, RunState.failed, "reached its time limit (5 minutes) without a new checkpoint;"),
+        ("OUT_OF_MEMORY", True, RunState.failed, "ran out of memory; ask for more, such as --slurm mem=16G."),
+        ("NODE_FAIL", True, RunState.failed, "ended as NODE_FAIL; it left no log: "),
+        ("", True, RunState.failed, "ended without a trace; it left no log: "),
+        ("CANCELLED", True, RunState.failed, "was cancelled; start the same command again"),
     ],
 )
-def test_how_a_job_ended_decides_whether_its_run_is_tried_again(
-    state: str, further: bool, kinds: list[str], reason: str | None, tmp_path: Path
+def test_how_a_job_ended_says_whether_its_run_is_to_blame(
+    state: str, further: bool, expected: RunState, reason: str, tmp_path: Path
 ) -> None:
-    """What the run is not to blame for costs no retry, however often it happens."""
-    job, events = job_in(tmp_path), list[Event]()
-    queue = Queue([job], 1, events.append)
-    launch = engine._Launch(queue, "x", Resources(minutes=5), print, 0.1)
+    job = job_in(tmp_path)
+    watched = SlurmEngine(EngineOptions(flags={"time": "5"}))
     submission = Submission("x-1", (job.config.run_id,), "today", "12")
     job.folder.mkdir()
-    for attempt in range(3):
-        if queue.next() is None:
-            break
-        one = Try(job, submission, tmp_path, mark(job.folder))
-        if further:
-            (job.folder / "checkpoint.pt").write_bytes(b"x" * (attempt + 1))
-        launch._end(one, JobState("12", state, "") if state else None)
-    assert [event.kind for event in events] == (kinds * 3 if reason is None else kinds)
-    assert (job.folder / "failures.jsonl").exists() is (reason is not None)
-    if reason:
-        assert queue.outcome.failed[job.config.run_id].startswith(f"The Slurm job 12 {reason}")
+    one = engine._Submitted(job, submission, tmp_path, checkpoint_stamp(job.folder))
+    if further:
+        (job.folder / "checkpoint.pt").write_bytes(b"x")
+    update = watched._ended(one, state)
+    assert (update.state, update.outcome and update.outcome.job) == (expected, "12")
+    assert reason in update.reason
+    assert update.outcome is not None
+    stopped = expected is RunState.stopped or state == "CANCELLED"
+    assert update.outcome.ending is (Ending.stopped if stopped else Ending.failed)
 
 
 SLOW_SBATCH = """#!/bin/sh
@@ -180,7 +171,7 @@ exec {real} "$@"
 """
 
 
-def test_arrays_shrink_to_what_a_user_may_submit_and_held_jobs_are_told(
+def test_arrays_shrink_to_what_a_user_may_submit(
     cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In place of an accounting database a wrapper refuses arrays of more than three, in Slurm's own words."""
@@ -193,17 +184,15 @@ def test_arrays_shrink_to_what_a_user_may_submit_and_held_jobs_are_told(
 
     def interrupt(text: str) -> None:
         said.append(text)
-        if "is held" in text:
+        if len(said) == 4:
             raise KeyboardInterrupt
 
     jobs = [job_in(tmp_path / "runs", trial_seed=k) for k in range(8)]
-    match = r"The Slurm job \d+_0 is held \(JobHeldUser\); free it with scontrol release\."
     with pytest.raises(KeyboardInterrupt):
-        launch_slurm(jobs, "many", resources(more=["hold"]), say=interrupt, poll=0.1)
-    sizes = [len(one.runs) for one in read_submissions(tmp_path / "runs", "many") if one.job]
-    ids = [one.job for one in read_submissions(tmp_path / "runs", "many") if one.job]
-    assert sizes == [2, 2, 2, 2]
-    assert re.fullmatch(match, said[-2])
+        launch_slurm(jobs, "many", interrupt, slurm=["hold"])
+    made = read_submissions(tmp_path / "runs", "many")
+    ids = [one.job for one in made if one.job]
+    assert [len(one.runs) for one in made] == [8, 4, 2, 2, 2, 2]
     assert said[-1] == (
         f"Stopped watching; 8 runs are still in the queue: scancel {' '.join(ids)} cancels them, and the same "
         "command watches them again."
@@ -216,8 +205,7 @@ class Trouble:
     """A sweep to which everything happened, and how it ended."""
 
     jobs: dict[str, Job]
-    outcome: Outcome
-    events: list[Event]
+    outcome: Launched
 
     @property
     def out(self) -> Path:
@@ -264,25 +252,23 @@ def trouble(cluster: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Trouble
         "no data": replace(job_in(out, trial_seed=7), data=str(out / "empty")),
         "held": job_in(out, trial_seed=8),
     }
-    events: list[Event] = []
     with ThreadPoolExecutor() as threads, pytest.MonkeyPatch.context() as patch, ExitStack() as held:
         held.enter_context(lock(jobs["held"].folder / "lock", "trains it"))
 
-        def report(event: Event) -> None:
-            events.append(event)
-            if event.kind == "busy":
+        def report(update: Update) -> None:
+            if update.state is RunState.stopped and not update.reason:  # another process has it
                 held.close()
             for one in disturbed:
                 if one.done():
                     one.result()
 
         patch.setattr(engine, "SETTLE", 1.0)
+        patch.setattr(engine, "LOOK", 0.5)
         disturbed = [threads.submit(one) for one in disturbances(cluster, jobs)]
-        asked = resources(time_limit="2")
-        outcome = launch_slurm(list(jobs.values()), "hard", asked, report=report, poll=0.5)
+        outcome = launch_slurm(list(jobs.values()), "hard", report=report, time="2")
         for one in disturbed:
             one.result()
-    return Trouble(jobs, outcome, events)
+    return Trouble(jobs, outcome)
 
 
 @pytest.mark.slow
@@ -291,7 +277,7 @@ def test_runs_that_were_killed_requeued_or_out_of_time_are_those_of_this_process
 ) -> None:
     done = [trouble.jobs[name] for name in ("limit", "killed", "requeued", "held")]
     assert sorted(trouble.outcome.done) == sorted(job.config.run_id for job in done)
-    assert len(launch_here([job.changed(out=str(tmp_path)) for job in done]).done) == 4
+    assert len(launch([job.changed(out=str(tmp_path)) for job in done], "here").done) == 4
     found = bytes_of(trouble.out)
     assert {name: found[name] for name in bytes_of(tmp_path)} == bytes_of(tmp_path)
 
@@ -300,15 +286,14 @@ def test_runs_that_were_killed_requeued_or_out_of_time_are_those_of_this_process
 def test_a_time_limit_and_a_requeue_stay_in_one_job_and_a_kill_is_a_retry(trouble: Trouble) -> None:
     for name in ("limit", "requeued"):
         assert trouble.submissions(name) == 1
-        assert not (trouble.jobs[name].folder / "failures.jsonl").exists()
+        assert [one.ending for one in read_outcomes(trouble.jobs[name].folder)] == [Ending.finished]
         assert trouble.log(name).count("Starting with JobEnvironment") >= 2
     assert "Caught signal SIGUSR2" in trouble.log("limit")
     assert "Requeued job" in trouble.log("limit")
     assert trouble.submissions("killed") == 2
-    lines = (trouble.jobs["killed"].folder / "failures.jsonl").read_text().splitlines()
-    (failure,) = [json.loads(line) for line in lines]
-    ended = f"The Slurm job {failure['job']} ended as FAILED"
-    assert failure["reason"] == f"{ended}; its log is {trouble_log(trouble)}."
+    failure, finished = read_outcomes(trouble.jobs["killed"].folder)
+    assert failure.reason == f"The Slurm job {failure.job} ended as FAILED; its log is {trouble_log(trouble)}."
+    assert finished.ending is Ending.finished
 
 
 def trouble_log(trouble: Trouble) -> Path:
@@ -329,12 +314,11 @@ def test_what_cannot_be_done_is_reported_with_its_reason(trouble: Trouble) -> No
     assert failed[ids["no data"]].startswith("DataError: ")
     for name, attempts in (("hopeless", [1]), ("no data", [1, 2])):  # what diverged would diverge again
         assert trouble.submissions(name) == len(attempts)
-        lines = (trouble.jobs[name].folder / "failures.jsonl").read_text().splitlines()
-        assert [json.loads(line)["attempt"] for line in lines] == attempts
-    jobs = submitted_jobs("hard", trouble.out)
+        assert [one.attempt for one in read_outcomes(trouble.jobs[name].folder)] == attempts
+    jobs = last_jobs(read_submissions(trouble.out, "hard"))
     states = {
-        name: state_of(job.config, trouble.out, submitted=jobs.get(ids[name])).kind
+        name: status_of(job.config, trouble.out, submitted=jobs.get(ids[name])).state
         for name, job in trouble.jobs.items()
     }
-    failed_kinds = dict.fromkeys(("cancelled", "hopeless", "no data"), "failed")
-    assert states == {**dict.fromkeys(ids, "done"), **failed_kinds}
+    failed_states = dict.fromkeys(("hopeless", "no data"), RunState.failed)
+    assert states == {**dict.fromkeys(ids, RunState.done), **failed_states, "cancelled": RunState.stopped}

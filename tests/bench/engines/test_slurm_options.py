@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.bench.engines import _slurm_cluster
-from genie_dg.bench.engines._slurm_cluster import Refused, check_visible, outside_job
-from genie_dg.bench.engines.queue import ClusterError
-from genie_dg.bench.engines.slurm import resources
-from genie_dg.bench.engines.slurm_options import Resources, minutes_of, more_options
+from genie_dg.bench.engines import _slurm_cluster, slurm
+from genie_dg.bench.engines._slurm_cluster import (
+    Resources,
+    SubmissionRefused,
+    minutes_of,
+    more_options,
+    outside_job,
+)
+from genie_dg.bench.engines.engine import ClusterError, EngineOptions
+from genie_dg.bench.engines.slurm import SlurmEngine
 
 
 @pytest.mark.parametrize(
@@ -32,16 +37,12 @@ def test_what_is_not_a_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("", "expected an option of sbatch, such as mem=8G"),
         ("mem=", "expected an option of sbatch"),
         ("a b=1", "expected an option of sbatch"),
         ("mem;rm=1", "expected an option of sbatch"),
-        ("partition=x", "this option has a flag of its own: --partition"),
-        ("--time=5", "this option has a flag of its own: --time"),
-        ("array=0-3", "a sweep sets array, error, .* itself: leave it out"),
-        ("job_name=x", "itself: leave it out"),
-        ("ntasks-per-node=2", "itself: leave it out"),
-        ("no-requeue", "itself: leave it out"),
+        ("--time=5", "sets this option itself, or by --partition, --time, .*: leave it out"),
+        ("job_name=x", "sets this option itself"),
+        ("ntasks-per-node=2", "sets this option itself"),
     ],
 )
 def test_options_that_would_break_a_sweep_are_refused(word: str, message: str) -> None:
@@ -52,34 +53,19 @@ def test_options_that_would_break_a_sweep_are_refused(word: str, message: str) -
 def test_a_warning_comes_early_enough_and_not_at_once() -> None:
     """Submitit's own 90 seconds are more than a job of one minute has."""
     assert [Resources(minutes=m).delay for m in (1, 5, 60, 1440)] == [12, 60, 90, 90]
-    assert Resources(minutes=60).signal_after == 3600 - 90 - 75
-    assert Resources(partition="gpu", gpus=2, more={"mem": "8G"}).options() == {
-        "requeue": True,
-        "mem": "8G",
-        "partition": "gpu",
-        "gpus-per-node": "2",
-    }
 
 
 def test_without_submitit_or_slurm_one_sentence_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(_slurm_cluster.importlib.util, "find_spec", lambda name: None)
+        patch.setattr(slurm.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(ClusterError, match=r'run pip install "genie-dg\[slurm\]" and try again\.'):
-            resources()
+            SlurmEngine(EngineOptions())
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match=r"needs sbatch and srun and .*, not found here; start it on"):
-        resources()
-
-
-def test_a_folder_of_one_machine_is_refused_where_there_are_others(tmp_path: Path) -> None:
-    home, private = Path("/home/me/runs"), Path("/dev/shm/runs")
-    check_visible([private], {os.uname().nodename})
-    check_visible([home], {os.uname().nodename, "node7"})
-    with pytest.raises(ClusterError, match=r"/dev/shm/runs is in a folder that every machine has for itself"):
-        check_visible([home, private], {"node7"})
+        SlurmEngine(EngineOptions())
 
 
 def test_the_job_in_which_a_launcher_runs_is_hidden_from_the_jobs_that_it_submits(
@@ -103,11 +89,12 @@ def test_the_job_in_which_a_launcher_runs_is_hidden_from_the_jobs_that_it_submit
     [
         ("QOSMaxSubmitJobPerUserLimit", True),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
+        ("Invalid job array specification", True),
         ("Invalid account or account/partition combination specified", False),
     ],
 )
 def test_a_limit_on_the_number_of_jobs_is_told_from_other_refusals(text: str, fewer: bool) -> None:
-    assert Refused(f"Slurm refused the jobs ({text}); change what is asked for.").too_many is fewer
+    assert SubmissionRefused(f"Slurm refused the jobs ({text}); change what is asked for.").too_many is fewer
 
 
 def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,4 +106,4 @@ def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("SLURM_CONF", str(conf))
     said = r"^sinfo failed \(.*Unable to contact slurm controller.*\); is this a login node of a cluster\?$"
     with pytest.raises(ClusterError, match=said):
-        _slurm_cluster.partitions()
+        _slurm_cluster.usual_minutes("")

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.bench.status import submitted_jobs
 from genie_dg.cli.main import main
 from genie_dg.files import held_by
-from genie_dg.runs.submissions import place_of, read_submissions
+from genie_dg.runs.submissions import last_jobs, place_of, read_submissions
 from tests.slurm import Slurm, bytes_of, until_warned, wait_for
 
 SWEEP = """
@@ -97,7 +96,7 @@ def test_a_launcher_in_a_job_of_its_own_waits_for_a_controller_that_is_away(
     command = shlex.join([sys.executable, "-m", "genie_dg.cli.main", *words])
     log = tmp_path / "launcher.log"
     cluster.ask("sbatch", "--mem=100M", "--ntasks=1", f"--output={log}", f"--wrap={command}")
-    wait_for(lambda: submitted_jobs("mine", tmp_path / "runs"))
+    wait_for(lambda: last_jobs(read_submissions(tmp_path / "runs", "mine")))
     cluster.without_controller(15)
     wait_for(lambda: "2 of 2 runs are done, 0 failed." in log.read_text())
     assert "Unable to contact slurm controller" in log.read_text()
@@ -143,7 +142,9 @@ def test_a_sweep_of_24_runs_with_a_kill_and_a_time_limit_gives_the_table_of_the_
         text, errors = launcher.communicate(timeout=3600)
     assert (launcher.returncode, errors) == (0, "")
     assert "24 of 24 runs are done, 0 failed." in text
-    assert [len(one.runs) for one in read_submissions(out, "mine")] == [21, 3, 1]
+    made = read_submissions(out, "mine")
+    assert [len(one.runs) for one in made] == [24, 12, 12, 1]
+    assert [bool(one.job) for one in made] == [False, True, True, True], "the first array was too large"
     logs = [path.read_text() for path in out.glob("*/slurm-*.log")]
     assert len(logs) == 25
     assert any("Caught signal SIGUSR2" in log and "Requeued job" in log for log in logs)

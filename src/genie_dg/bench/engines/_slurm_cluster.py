@@ -1,193 +1,170 @@
-"""What a Slurm cluster is asked and told through its commands: partitions, the queue, a submission.
+"""What a Slurm cluster is asked and told through its commands: the queue, a submission.
 
 The state of a job is what ``squeue`` says. It works on every cluster; ``sacct``, on which submitit relies for
-that, needs an accounting database, which many have not.
+that, needs an accounting database, which many have not. What sbatch refuses is not checked here before.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import re
 import shutil
-import socket
 import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from .queue import ClusterError
-from .slurm_options import Resources, is_time, minutes_of
+from .engine import ClusterError
 
-COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
-PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds in which a command of Slurm must answer."""
-DAY = 24 * 60
-"""Minutes of a job where neither the command nor its partition says how long it may take."""
-MOST_LIMITS = 9999
-"""Time limits that one job may reach; a task decides itself whether it goes on."""
-OVER = frozenset(
+_DAY = "1-00:00:00"
+"""The time of a job where neither the command nor its partition says how long it may take."""
+_NO_LIMIT = 9999
+"""Time limits that one job may reach, for submitit; a task decides itself whether it goes on."""
+_OVER = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"}
     | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
 )
 """States of a job that has ended."""
-OF_ONE_MACHINE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-"""Folders that every machine has for itself."""
+_OURS = ("array", "error", "job-name", "nodes", "ntasks", "open-mode", "output", "requeue", "signal", "wrap")
+"""Options of sbatch that this engine sets itself."""
+_HAVE_FLAGS = ("partition", "time", "gpus", "cpus-per-task")
+"""Options of sbatch that this engine sets from flags of its own."""
+_TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?")
 
 
 def ask(*command: str) -> str:
     """What a command of Slurm prints; refused with its own words when it fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{command[0]} does not answer ({error}); try again later.") from error
     if done.returncode:
-        raise ClusterError(f"{command[0]} failed ({_first(done.stderr)}); is this a login node of a cluster?")
+        raise ClusterError(
+            f"{command[0]} failed ({_first_line(done.stderr)}); is this a login node of a cluster?"
+        )
     return done.stdout
 
 
-def _first(text: str) -> str:
+def _first_line(text: str) -> str:
     """The first line of what a command complains of, without its own name."""
     lines = [line for line in text.strip().splitlines() if line.strip()] or ["no reason given"]
     return re.sub(r"^(\w+: )?(error: |fatal: )?", "", lines[0]).rstrip(".")
 
 
-def check_installed() -> None:
-    """Refuse where submitit or Slurm is missing."""
-    if importlib.util.find_spec("submitit") is None:
-        raise ClusterError(
-            "--engine slurm needs submitit, not installed here; "
-            'run pip install "genie-dg[slurm]" and try again.'
-        )
-    missing = [name for name in COMMANDS if shutil.which(name) is None]
-    if missing:
-        raise ClusterError(
-            f"--engine slurm needs {' and '.join(missing)}, not found here; start it on a login node of a "
-            "Slurm cluster, or leave --engine out to run on this machine."
-        )
+def minutes_of(text: str) -> int:
+    """A time as Slurm writes it, in whole minutes: ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM:SS``.
+
+    >>> minutes_of("90"), minutes_of("2:00:00"), minutes_of("1-12"), minutes_of("0:30")
+    (90, 120, 2160, 1)
+    """
+    match = _TIME.fullmatch(text.strip())
+    days, *parts = match.groups() if match else (None, None, None, None)
+    first, second, third = (int(part or 0) for part in parts)
+    if days is not None:
+        seconds = ((int(days) * 24 + first) * 60 + second) * 60 + third
+    else:
+        seconds = (first * 60 + second) * 60 + third if parts[2] is not None else first * 60 + second
+    if seconds == 0:
+        raise ClusterError(f"got --time {text!r}; expected minutes, HH:MM:SS or D-HH:MM:SS, such as 4:00:00.")
+    return -(-seconds // 60)
+
+
+def usual_minutes(partition: str) -> int:
+    """The time that jobs have in a partition, or in the default one, when they do not say."""
+    lines = [line.split("|") for line in ask("sinfo", "--noheader", "--format=%P|%L|%l").splitlines()]
+    times = {name.rstrip("*"): texts for name, *texts in lines if partition or name.endswith("*")}
+    texts = times.get(partition.partition(",")[0], []) if partition else next(iter(times.values()), [])
+    return minutes_of(next(text for text in (*texts, _DAY) if _TIME.fullmatch(text)))
+
+
+def more_options(words: Iterable[str]) -> dict[str, str | bool]:
+    """``KEY=VALUE`` words, and ``KEY`` alone for a switch, as options of sbatch.
+
+    >>> more_options(["mem=8G", "cpu_freq=high", "exclusive"])
+    {'mem': '8G', 'cpu-freq': 'high', 'exclusive': True}
+    """
+    options: dict[str, str | bool] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        key = key.strip().lstrip("-").replace("_", "-")
+        if not re.fullmatch(r"[a-z][a-z-]*", key) or (equals and not value):
+            raise ClusterError(f"got --slurm {word!r}; expected an option of sbatch, such as mem=8G.")
+        if key in (*_OURS, *_HAVE_FLAGS) or key.startswith(("ntasks", "no-requeue")):
+            raise ClusterError(
+                f"got --slurm {word!r}; a sweep sets this option itself, or by --partition, --time, --gpus or "
+                "--cpus: leave it out."
+            )
+        options[key] = value if equals else True
+    return options
 
 
 @dataclass(frozen=True)
-class Partition:
-    """A partition: whether it is the default one, and its times in minutes, 0 for none."""
+class Resources:
+    """What each run asks Slurm for.
 
-    name: str
-    default: bool
-    usual: int
-    most: int
+    Args:
+        minutes: after which Slurm ends a job, which then goes on as another one.
+        cpus: of a run.
+        parallel: runs of one array at a time; 0 for as many as the cluster takes.
+        options: others of sbatch.
+    """
 
-
-def partitions() -> dict[str, Partition]:
-    """All that a user can see, by name."""
-    found = {}
-    for line in ask("sinfo", "--noheader", "--format=%P|%L|%l").splitlines():
-        name, usual, most = line.split("|")
-        plain = name.strip().rstrip("*")
-        found[plain] = Partition(plain, name.strip().endswith("*"), _minutes(usual), _minutes(most))
-    return found
-
-
-def _minutes(text: str) -> int:
-    """A time of ``sinfo``; 0 where it names none, or has no end."""
-    return minutes_of(text) if is_time(text) else 0
-
-
-def settle_resources(asked: Resources) -> Resources:
-    """The same with a time limit; a partition or time that the cluster has not is refused."""
-    known = partitions()
-    names = (
-        asked.partition.split(",") if asked.partition else [one.name for one in known.values() if one.default]
-    )
-    for name in names:
-        if name not in known:
-            raise ClusterError(
-                f"got --partition {name!r}, which this cluster has not; it has {', '.join(known) or 'none'}."
-            )
-    if not names:
-        raise ClusterError(
-            f"This cluster has no default partition; give --partition, one of {', '.join(known)}."
-        )
-    most = max((known[name].most or sys.maxsize) for name in names)
-    if asked.minutes > most:
-        raise ClusterError(
-            f"got --time of {asked.minutes} minutes; the partition {','.join(names)} allows {most}: ask for "
-            "less, and a run that takes longer goes on in another job."
-        )
-    first = known[names[0]]
-    return replace(asked, minutes=asked.minutes or first.usual or first.most or DAY)
-
-
-def nodes() -> set[str]:
-    """The machines of the cluster."""
-    return {line.strip() for line in ask("sinfo", "--noheader", "-N", "--format=%n").splitlines()}
-
-
-def check_visible(paths: Iterable[Path], machines: set[str]) -> None:
-    """Refuse a path that other machines of the cluster cannot see, as far as that is known here."""
-    here = {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
-    if machines <= here:
-        return
-    private = [Path(name).resolve() for name in (*OF_ONE_MACHINE, tempfile.gettempdir())]
-    for path in paths:
-        if any(path.resolve().is_relative_to(folder) for folder in private):
-            raise ClusterError(
-                f"{path} is in a folder that every machine has for itself, so the nodes of the cluster cannot "
-                "see it; move it to a file system that they share, such as your home folder."
-            )
-
-
-def array_limit() -> int:
-    """How many jobs an array may have."""
-    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"), re.MULTILINE)
-    return max(1, int(match[1])) if match else 1000
-
-
-@dataclass(frozen=True)
-class JobState:
-    """What the queue says of a job: its id, its state, and why it waits."""
-
-    job: str
-    state: str
-    reason: str
+    minutes: int
+    cpus: int = 1
+    parallel: int = 0
+    options: Mapping[str, str | bool] = field(default_factory=dict)
 
     @property
-    def over(self) -> bool:
-        return self.state in OVER
+    def delay(self) -> int:
+        """Seconds before the end at which Slurm warns a job."""
+        return max(5, min(90, self.minutes * 60 // 5))
 
 
-Place = tuple[str, int]
+JobKey = tuple[str, int]
 """The name of a submission, and an index in it."""
 
 
-def states_of(names: Sequence[str]) -> dict[Place, JobState]:
+@dataclass(frozen=True)
+class QueuedJob:
+    """What the queue says of a job: its id and its state."""
+
+    job: str
+    state: str
+
+    @property
+    def over(self) -> bool:
+        return self.state in _OVER
+
+
+def queued_jobs(names: Sequence[str]) -> dict[JobKey, QueuedJob]:
     """The jobs of these names that the queue knows; those that have ended stay there for some minutes."""
     if not names:
         return {}
-    columns = "--format=%j|%F|%K|%T|%r"
+    columns = "--format=%j|%F|%K|%T"
     lines = ask("squeue", "--noheader", "--array", "--states=all", f"--name={','.join(names)}", columns)
-    found = {}
+    jobs = {}
     for line in lines.splitlines():
-        name, job, index, state, reason = line.split("|", 4)
-        found[name, int(index) if index.isdigit() else 0] = JobState(job, state, reason)
-    return found
+        name, job, index, state = line.split("|")
+        jobs[name, int(index) if index.isdigit() else 0] = QueuedJob(job, state)
+    return jobs
 
 
-class Refused(ClusterError):
+class SubmissionRefused(ClusterError):
     """Slurm did not take a submission."""
 
     @property
     def too_many(self) -> bool:
-        """Whether fewer jobs may be taken: there are limits for users, too."""
-        return re.search(r"submit.*limit", str(self), re.IGNORECASE) is not None
+        """Whether fewer jobs may be taken: there are limits for users and for arrays."""
+        return re.search(r"submit.*limit|job array", str(self), re.IGNORECASE) is not None
 
 
-def submit(name: str, folder: Path, tasks: Sequence[Callable[[], str]], asked: Resources) -> str:
+def submit(name: str, folder: Path, tasks: Sequence[Callable[[], None]], asked: Resources) -> str:
     """Submit tasks as one array, or a single one as a job; returns its id.
 
     Args:
@@ -199,7 +176,7 @@ def submit(name: str, folder: Path, tasks: Sequence[Callable[[], str]], asked: R
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=MOST_LIMITS)
+    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=_NO_LIMIT)
     executor.update_parameters(
         job_name=name,
         time=asked.minutes,
@@ -209,14 +186,16 @@ def submit(name: str, folder: Path, tasks: Sequence[Callable[[], str]], asked: R
         array_parallelism=asked.parallel or len(tasks),
         stderr_to_stdout=True,
         wckey=None,
-        additional_parameters=asked.options(),
+        additional_parameters={"requeue": True, **asked.options},
     )
     try:
         with outside_job(), redirect_stderr(io.StringIO()):
             jobs = executor.submit_array(list(tasks))
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise Refused(f"Slurm refused the jobs ({_first(str(error))}); change what is asked for.") from error
+        raise SubmissionRefused(
+            f"Slurm refused the jobs ({_first_line(str(error))}); change what is asked for."
+        ) from error
     return str(jobs[0].job_id).partition("_")[0]
 
 

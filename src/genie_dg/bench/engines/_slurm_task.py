@@ -14,22 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.files import Busy, FileWarning, beating
-from genie_dg.runs import folder as files
+from genie_dg.runs.folder import CHECKPOINT, LOCK
+from genie_dg.runs.outcome import note_outcome, outcome_of
 
 from ..jobs import OpenSets, run_job
-from ..options import Job, job_from
-from .queue import note_failure
+from ..options import Job
 
-LIMITS = 3
-"""Times in a row that a job may reach its time limit without a new checkpoint."""
-HELD = 90.0
+MOST_STARTS = 3
+"""Times in a row that a job may end without a new checkpoint, at its time limit or by a preemption."""
+LOCK_PATIENCE = 90.0
 """Seconds to wait for a run's folder; a node that was lost may still hold it for some time."""
 
 
-def mark(folder: Path) -> tuple[int, int]:
-    """Which checkpoint a run has; another mark later means that it got further."""
+class NoProgress(RuntimeError):
+    """A job was ended several times in a row before it came to a checkpoint."""
+
+
+def checkpoint_stamp(folder: Path) -> tuple[int, int]:
+    """Which checkpoint a run has; another one later means that it got further."""
     try:
-        status = (folder / files.CHECKPOINT).stat()
+        status = (folder / CHECKPOINT).stat()
     except OSError:
         return 0, 0
     return status.st_mtime_ns, status.st_size
@@ -39,59 +43,47 @@ class RunTask:
     """One attempt at one run.
 
     Args:
-        job: of the run, as `Job.to_json` writes it.
-        attempt: which one it is.
-        signal_after: seconds after which a warning is one of the time limit, and not of a preemption.
-        limits: how often in a row the time limit was reached without a new checkpoint.
+        job: of the run.
+        starts: how often in a row it was started without coming to a new checkpoint.
     """
 
-    def __init__(self, job: str, attempt: int, signal_after: float, limits: int = 0) -> None:
-        self.job, self.attempt, self.signal_after, self.limits = job, attempt, signal_after, limits
-        self.began, self.mark = 0.0, (0, 0)
+    def __init__(self, job: Job, starts: int = 0) -> None:
+        self.job, self.starts = job, starts
+        self.stamp = 0, 0
 
-    def __call__(self) -> str:
-        """Train; returns why it failed, or nothing. The reason is also noted in the run's folder."""
+    def __call__(self) -> None:
+        """Train; what ends the attempt is noted in the run's folder."""
         import submitit
 
-        job = job_from(self.job)
-        self.began, self.mark = time.monotonic(), mark(job.folder)
+        self.stamp = checkpoint_stamp(self.job.folder)
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", FileWarning)
-        reason = self._train(job)
-        if reason:
-            print(f"genie-dg: {reason}", file=sys.stderr, flush=True)
-            note_failure(job, self.attempt, reason, {"job": submitit.JobEnvironment().job_id})
-        return reason
+        try:
+            self._train(submitit.JobEnvironment().job_id)
+        except Exception as error:  # it is noted; the launcher decides what follows
+            print(f"genie-dg: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
-    def _train(self, job: Job) -> str:
-        from submitit.core.utils import UncompletedJobError
-
-        opened = OpenSets()
+    def _train(self, cluster_job: str) -> None:
+        opened, until = OpenSets(), time.monotonic() + LOCK_PATIENCE
         while True:
             try:
-                with beating(job.folder / files.LOCK):
-                    run_job(job, opened)
+                with beating(self.job.folder / LOCK):
+                    run_job(self.job, opened, cluster_job=cluster_job)
+                return
             except Busy as error:
-                if time.monotonic() - self.began < HELD:
-                    time.sleep(1)
-                    continue
-                return f"{type(error).__name__}: {error}"
-            except UncompletedJobError:
-                return (
-                    f"It reached the time limit of its job {LIMITS} times without a new checkpoint; give more "
-                    "--time, or a smaller checkpoint_every."
-                )
-            except Exception as error:  # whatever it is, it becomes a line of the sweep's report
-                return f"{type(error).__name__}: {error}"
-            return ""
+                if time.monotonic() > until:
+                    note_outcome(self.job.folder, outcome_of(error, cluster_job))
+                    raise
+                time.sleep(1)
 
     def checkpoint(self) -> Any:
-        """What the job does when it starts again; nothing when it would get no further than now."""
+        """What the job does when it starts again; refused where it would get no further than now."""
         import submitit
 
-        moved = mark(job_from(self.job).folder) != self.mark
-        timed_out = time.monotonic() - self.began >= self.signal_after
-        limits = 0 if moved else self.limits + timed_out
-        if limits >= LIMITS:
-            return None
-        return submitit.helpers.DelayedSubmission(RunTask(self.job, self.attempt, self.signal_after, limits))
+        starts = 0 if checkpoint_stamp(self.job.folder) != self.stamp else self.starts + 1
+        if starts >= MOST_STARTS:
+            raise NoProgress(
+                f"Its job was ended {starts} times in a row without a new checkpoint; give more --time, or a "
+                "smaller checkpoint_every."
+            )
+        return submitit.helpers.DelayedSubmission(RunTask(self.job, starts))

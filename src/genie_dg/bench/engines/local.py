@@ -1,38 +1,46 @@
-"""The local engine: a few processes share the jobs of a sweep.
+"""The engine of this machine: a few processes share the jobs of a sweep.
 
-Every worker is a process of its own, so a run that crashes, runs out of memory or is killed takes nobody with
-it: its job is tried again, and then reported with the reason. Workers die with the launcher. Two launchers on
-one sweep do not train a run twice, because a run's folder has a lock; a run that another launcher holds is
-waited for.
+Every worker is a process of its own, so a run that crashes, runs out of memory or is killed takes no other run
+with it. Workers are forked from the standard library's fork server, which imports torch and all that a run
+needs once, while the launcher does other things; where there is no fork each worker imports for itself. A
+worker ends with its launcher, in whatever way that ends, and leaves Ctrl-C to it.
 """
 
 from __future__ import annotations
 
-import json
-import selectors
-import socket
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import connection, forkserver
+from multiprocessing.process import BaseProcess
 from typing import Any
 
-from genie_dg.check import whole_number
-from genie_dg.files import Busy
+from genie_dg.files import FileWarning
+from genie_dg.runs.outcome import Ending, Outcome
+from genie_dg.runtime import cores, one_blas_thread
 
 from ..options import Job
-from .queue import WAIT, Event, EventReport, Outcome, Queue
-from .server import WorkerServer
+from ..status import RunState
+from .engine import POLL, Engine, EngineOptions, Tell, Update
+
+Channel = connection.Connection
+GRACE = 10.0
+"""Seconds that a worker has to end before it is killed."""
 
 
-@dataclass
-class _Worker:
-    server: WorkerServer
-    number: int
-    channel: socket.socket
-    device: str
-    job: Job | None = None
-    half_line: bytes = b""
+def default_workers(device: str, threads: int) -> int:
+    """Runs at a time when nobody says how many: one for each GPU, or for each core that no other run uses."""
+    import torch
+
+    gpus = torch.cuda.device_count() if device in ("", "cuda") else 0
+    return gpus or max(1, cores() // threads)
 
 
 def devices_for(workers: int, device: str) -> list[str]:
@@ -45,153 +53,134 @@ def devices_for(workers: int, device: str) -> list[str]:
     return [f"cuda:{k % count}" if count else "cpu" for k in range(workers)]
 
 
-def launch(
-    jobs: Sequence[Job],
-    workers: int,
-    *,
-    retries: int = 1,
-    device: str = "",
-    report: EventReport | None = None,
-    server: WorkerServer | None = None,
-) -> Outcome:
-    """Train all jobs that are not done; returns when each is done or has failed for good.
+@dataclass
+class _Worker:
+    """A process, the way to it, its device, and the job that it has."""
 
-    Args:
-        jobs: what to train.
-        workers: how many at a time; they change nothing in the results.
-        retries: how often a job that failed is tried again.
-        device: for all workers; by default GPUs in turn, or the CPU.
-        report: called with every event.
-        server: from which workers are forked, started before to save time; it is stopped at the end.
-    """
-    whole_number("workers", workers)
-    queue = Queue(jobs, retries, report)
-    if not len(queue):
-        return queue.outcome
-    return _Launch(queue, workers, device, server or WorkerServer()).run()
+    process: BaseProcess
+    channel: Channel
+    device: str
+    job: Job | None = None
 
 
-def launch_here(
-    jobs: Sequence[Job], *, retries: int = 1, device: str = "cpu", report: EventReport | None = None
-) -> Outcome:
-    """The same in this process, one job after another: for debuggers, and for machines without room for two."""
-    from ..jobs import OpenSets, run_job
+class LocalEngine(Engine):
+    """Trains in processes of this machine."""
 
-    queue, opened = Queue(jobs, retries, report), OpenSets()
-    while len(queue):
-        job = queue.next()
-        if job is None:
-            time.sleep(WAIT / 4)
-            continue
-        run = job.config.run_id
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
+        self._workers: list[_Worker] = []
+        self._free: list[str] = []
+        """The devices on which no worker is."""
+        methods = multiprocessing.get_all_start_methods()
+        self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        if "forkserver" in methods:
+            self._context.set_forkserver_preload(["genie_dg.bench.jobs"])
+            with _nothing_of_this_process():
+                forkserver.ensure_running()
 
-        def progress(done: int, record: Any, run: str = run) -> None:
-            queue.tell(Event("progress", run, done))
+    def start(self, jobs: Sequence[Job]) -> None:
+        device = self.options.device
+        workers = self.options.workers or default_workers(device, jobs[0].config.threads)
+        self._free = devices_for(min(workers, len(jobs)), device)
 
-        try:
-            queue.tell(Event("started", run))
-            run_job(job.changed(device=device or "cpu"), opened, progress)
-        except Busy:
-            queue.busy(job)
-        except Exception as error:  # whatever it is, it becomes a line of the sweep's report
-            queue.fail(job, f"{type(error).__name__}: {error}")
-        else:
-            queue.finish(job)
-    return queue.outcome
+    @property
+    def room(self) -> int:
+        return len(self._free) + sum(worker.job is None for worker in self._workers)
 
+    def submit(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        for job in jobs:
+            worker = next((one for one in self._workers if one.job is None), None) or self._start_worker()
+            worker.job = job
+            with suppress(OSError):  # it died while it had nothing to do: the next poll finds its end
+                worker.channel.send(job.changed(device=worker.device))
+        return ()
 
-class _Launch:
-    """The state of one launch; `run` is its loop."""
+    def _start_worker(self) -> _Worker:
+        """A new process; once more where the fork server was killed at this very moment."""
+        ours, theirs = self._context.Pipe()
+        with theirs:
+            for last in (False, True):
+                process = self._context.Process(target=_work, args=(theirs, os.getcwd(), dict(os.environ)))
+                try:
+                    with _nothing_of_this_process():
+                        process.start()
+                    break
+                except (OSError, EOFError):
+                    if last:
+                        raise
+        self._workers.append(_Worker(process, ours, self._free.pop(0)))
+        return self._workers[-1]
 
-    def __init__(self, queue: Queue, workers: int, device: str, server: WorkerServer) -> None:
-        self.queue, self.server = queue, server
-        self.selector = selectors.DefaultSelector()
-        self.devices = devices_for(min(workers, len(queue)), device)
-        self.workers: list[_Worker] = []
+    def poll(self, tell: Tell) -> None:
+        by_channel = {worker.channel: worker for worker in self._workers}
+        for channel in connection.wait(list(by_channel), POLL):
+            worker = by_channel[channel]  # type: ignore[index]
+            try:
+                update: Update = worker.channel.recv()
+            except (EOFError, OSError):
+                self._bury(worker, tell)
+                continue
+            if update.state is not RunState.running:
+                worker.job = None
+            tell(update)
 
-    def run(self) -> Outcome:
-        try:
-            self.workers += [self._start(name) for name in self.devices]
-            while len(self.queue) or any(worker.job for worker in self.workers):
-                self._hand_out()
-                for key, _ in self.selector.select(timeout=WAIT / 4):
-                    self._read(key.data)
-        finally:
-            self._stop()
-        return self.queue.outcome
-
-    def _start(self, device: str) -> _Worker:
-        try:
-            number, channel = self.server.start()
-        except OSError:  # it was killed, and its workers with it
-            self.server.stop()
-            self.server = WorkerServer()
-            number, channel = self.server.start()
-        worker = _Worker(self.server, number, channel, device)
-        self.selector.register(channel, selectors.EVENT_READ, worker)
-        return worker
-
-    def _hand_out(self) -> None:
-        """Give every idle worker a job that is due."""
-        for worker in self.workers:
-            job = self.queue.next() if worker.job is None else None
-            if job is not None:
-                self._give(worker, job)
-
-    def _give(self, worker: _Worker, job: Job) -> None:
-        worker.job = job
-        line = job.changed(device=worker.device).to_json() + "\n"
-        # Where it died while idle, its end is read next, and the job is tried again.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            worker.channel.sendall(line.encode("utf-8"))
-
-    def _read(self, worker: _Worker) -> None:
-        """Every whole line that has come; what is left of one waits for its rest."""
-        try:
-            block = worker.channel.recv(2**16)
-        except ConnectionResetError:
-            block = b""
-        if not block:
-            self._replace(worker)
-            return
-        *lines, worker.half_line = (worker.half_line + block).split(b"\n")
-        for line in lines:
-            self._heard(worker, json.loads(line))
-
-    def _heard(self, worker: _Worker, event: dict[str, Any]) -> None:
-        job = worker.job
-        if job is None or event["run"] != job.config.run_id:
-            return
-        if event["event"] in ("done", "busy", "failed"):
-            worker.job = None
-        if event["event"] == "done":
-            self.queue.finish(job)
-        elif event["event"] == "busy":
-            self.queue.busy(job)
-        elif event["event"] == "failed":
-            self.queue.fail(job, event["reason"])
-        else:
-            self.queue.tell(Event(event["event"], event["run"], int(event.get("done", 0))))
-
-    def _replace(self, worker: _Worker) -> None:
-        """A worker ended by itself: start a new one, and try its job again."""
-        self.selector.unregister(worker.channel)
+    def _bury(self, worker: _Worker, tell: Tell) -> None:
+        """A worker ended by itself; the next job gets a new one."""
         worker.channel.close()
-        code = worker.server.exit_code(worker.number)
-        how = (
-            "the process it was forked from"
-            if code is None
-            else f"signal {-code}"
-            if code < 0
-            else f"exit code {code}"
-        )
-        self.workers[self.workers.index(worker)] = self._start(worker.device)
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        self._workers.remove(worker)
+        self._free.append(worker.device)
         if worker.job is not None:
-            self.queue.fail(worker.job, f"The process that trained it ended with {how}.")
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            outcome = Outcome(Ending.failed, f"The process that trained it ended with {how}.")
+            tell(Update(worker.job.config.run_id, RunState.failed, outcome=outcome))
 
-    def _stop(self) -> None:
+    def cancel(self) -> None:
         """End all workers; what they were at is resumed from its checkpoint next time."""
-        for worker in self.workers:
+        for worker in self._workers:
             worker.channel.close()
-        self.server.stop()
-        self.selector.close()
+            worker.process.terminate()
+        for worker in self._workers:
+            worker.process.join(GRACE)
+            worker.process.kill()
+            worker.process.join()
+        self._workers = []
+
+
+@contextmanager
+def _nothing_of_this_process() -> Iterator[None]:
+    """Start a process without the main module of this one, which multiprocessing would run there again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _work(channel: Channel, folder: str, environment: Mapping[str, str]) -> None:
+    """Be a worker: train the jobs that come, until no more can come. What a library prints goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run notes that it was stopped
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
+    os.dup2(2, 1)
+    os.environ.update(environment)
+    os.chdir(folder)
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", FileWarning)
+    warnings.showwarning = lambda message, *_, **__: print(f"genie-dg: {message}", file=sys.stderr, flush=True)
+    from ..jobs import OpenSets, attempt
+
+    opened = OpenSets()
+    with suppress(EOFError, OSError, KeyboardInterrupt):  # the launcher needs no more, or is gone
+        while True:
+            channel.send(attempt(channel.recv(), opened, channel.send))
+
+
+def _end_with_launcher() -> None:
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:
+        connection.wait([launcher.sentinel])
+        os._exit(1)

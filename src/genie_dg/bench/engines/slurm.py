@@ -3,22 +3,24 @@
 The launcher only submits and watches. Jobs train in the folder of runs, which all nodes share, so they need no
 launcher: when it is stopped they go on, and the same command later finds the jobs that are still queued or
 running and submits none of their runs twice. A run that is preempted, or reaches its time limit, goes on from
-its last checkpoint, in the same job when Slurm puts it back into the queue and else in a new one. A run that
-fails is tried again and then reported with its reason, as with the local engine.
+its last checkpoint, in the same job when Slurm puts it back into the queue and else in a new one.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from genie_dg.check import whole_number
-from genie_dg.files import Busy, lock, read_lines
-from genie_dg.runs import folder as files
-from genie_dg.runs.read import seconds
+from genie_dg.files import Busy, lock
+from genie_dg.runs.folder import alone
+from genie_dg.runs.outcome import Ending, Outcome
 from genie_dg.runs.submissions import (
     Submission,
     new_submission,
@@ -29,294 +31,291 @@ from genie_dg.runs.submissions import (
 )
 
 from ..options import Job
-from ._paths import paths_of, with_whole_paths
+from ..status import RunState, seconds_by_step
 from ._slurm_cluster import (
-    JobState,
-    Place,
-    Refused,
-    array_limit,
-    check_installed,
-    check_visible,
-    nodes,
-    settle_resources,
-    states_of,
+    JobKey,
+    QueuedJob,
+    Resources,
+    SubmissionRefused,
+    minutes_of,
+    more_options,
+    queued_jobs,
     submit,
+    usual_minutes,
 )
-from ._slurm_task import RunTask, mark
-from ._slurm_try import Try
-from .queue import ClusterError, Event, EventReport, Outcome, Queue
-from .slurm_options import Resources, minutes_of, more_options
+from ._slurm_task import RunTask, checkpoint_stamp
+from .engine import ClusterError, Engine, EngineOptions, Tell, Update, with_whole_paths
 
-POLL = 2.0
+_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
+LOOK = 2.0
 """Seconds between two looks at the folders of runs."""
-SLOWEST = 60.0
+_SLOWEST = 60.0
 """Seconds between two looks at the queue at most; they are more frequent after a change."""
 SETTLE = 10.0
 """Seconds between the end of a job and the belief that its files say all that they will say."""
 
 
-def resources(
-    partition: str = "",
-    time_limit: str = "",
-    cpus: float | None = None,
-    gpus: float = 0,
-    array_parallelism: int = 0,
-    more: Sequence[str] = (),
-) -> Resources:
-    """What each run asks Slurm for, checked against the cluster; nothing is submitted.
-
-    Args:
-        partition: where; empty for the cluster's default.
-        time_limit: of a job, as Slurm writes it; empty for what is usual in the partition.
-        cpus: of a run; 0 or none for as many as it has threads.
-        gpus: of a run.
-        array_parallelism: runs of one array at a time; 0 for as many as the cluster takes.
-        more: other options of sbatch, ``KEY=VALUE``.
-    """
-    check_installed()
-    for name, value in (("cpus", cpus or 0), ("gpus", gpus)):
+def slurm_resources(options: EngineOptions) -> Resources:
+    """What each run asks Slurm for; what sbatch knows better is left to it."""
+    if importlib.util.find_spec("submitit") is None:
+        raise ClusterError(
+            "--engine slurm needs submitit, not installed here; "
+            'run pip install "genie-dg[slurm]" and try again.'
+        )
+    missing = [name for name in _COMMANDS if shutil.which(name) is None]
+    if missing:
+        raise ClusterError(
+            f"--engine slurm needs {' and '.join(missing)}, not found here; start it on a login node of a "
+            "Slurm cluster, or leave --engine out to run on this machine."
+        )
+    flags = options.flags
+    cpus, gpus, partition = flags.get("cpus", 0), flags.get("gpus", 0), flags.get("partition", "")
+    for name, value in (("cpus", cpus), ("gpus", gpus)):
         if not float(value).is_integer():
             raise ClusterError(f"got --{name} {value:g}; Slurm gives whole ones, so expected a whole number.")
-    return settle_resources(
-        Resources(
-            partition,
-            minutes_of(time_limit) if time_limit else 0,
-            int(cpus or 0),
-            int(gpus),
-            whole_number("array_parallelism", array_parallelism, 0, error=ClusterError),
-            more_options(more),
-        )
-    )
+    if options.device.startswith("cuda") and not gpus:
+        raise ClusterError(f"got device={options.device!r} with gpus=0; give --gpus 1.")
+    more = more_options(flags.get("slurm", ()))
+    more |= {"partition": partition} if partition else {}
+    more |= {"gpus-per-node": str(int(gpus))} if gpus else {}
+    minutes = minutes_of(flags["time"]) if "time" in flags else usual_minutes(partition)
+    return Resources(minutes, int(cpus), flags.get("array_parallelism", 0), more)
 
 
-def launch_slurm(
-    jobs: Sequence[Job],
-    name: str,
-    asked: Resources,
-    *,
-    retries: int = 1,
-    device: str = "",
-    report: EventReport | None = None,
-    say: Callable[[str], None] = print,
-    poll: float = POLL,
-) -> Outcome:
-    """Submit all jobs that are not done and not in the queue; returns when each is done or has failed for good.
+@dataclass
+class _Submitted:
+    """A run that was submitted.
 
     Args:
-        jobs: what to train; relative paths in them are taken from this process's folder.
-        name: of the sweep; its submissions are kept beside its list.
-        asked: of Slurm for each run, from `resources`.
-        retries: how often a job that failed is tried again.
-        device: for all runs; by default ``cuda`` where a run has a GPU, or the CPU.
-        report: called with every event.
-        say: called with sentences for people: what was submitted, and how it is cancelled.
-        poll: seconds between two looks at the folders of runs.
+        job: the run.
+        submission: with which it was submitted.
+        files: the folder of what submitit writes for that.
+        stamp: of the checkpoint that the run had then.
+        ended: when its job was first seen to be over, or to be gone; 0 while it is not.
     """
-    whole_number("retries", retries, 0, error=ClusterError)
-    if device.startswith("cuda") and not asked.gpus:
-        raise ClusterError(f"got device={device!r} with gpus=0; give --gpus 1.")
-    if all(job.done for job in jobs):
-        return Outcome([job.config.run_id for job in jobs])
-    where = device or ("cuda" if asked.gpus else "cpu")
-    ready = [with_whole_paths(job).changed(device=where) for job in jobs]
-    named = dict.fromkeys(path for job in ready for path in paths_of(job))
-    check_visible([*named, Path(sys.executable)], nodes())
-    return _Launch(Queue(ready, retries, report), name, asked, say, poll).run()
+
+    job: Job
+    submission: Submission
+    files: Path
+    stamp: tuple[int, int]
+    ended: float = 0.0
+
+    @property
+    def key(self) -> JobKey:
+        return self.submission.name, self.submission.runs.index(self.job.config.run_id)
+
+    @property
+    def id(self) -> str:
+        return self.submission.job_of(self.job.config.run_id)
+
+    @property
+    def log(self) -> Path:
+        return self.files / f"{self.id}_0_log.out"
+
+    def link_log(self) -> None:
+        """Show the log in the run's folder."""
+        folder = self.job.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (folder / f"slurm-{self.id}.log").symlink_to(os.path.relpath(self.log, folder))
+
+    def remove_pickles(self) -> None:
+        """Of a job that has ended; its log stays."""
+        for name in (f"{self.id}_submitted.pkl", f"{self.id}_0_result.pkl"):
+            (self.files / name).unlink(missing_ok=True)
+
+    def outcome(self, state: str, minutes: int) -> Outcome:
+        """Why a job ended that has noted nothing itself.
+
+        Args:
+            state: in which Slurm saw it last, or nothing.
+            minutes: of its time limit.
+        """
+        log = f"its log is {self.log}" if self.log.exists() else (
+            f"it left no log: {self.job.folder.parent} must be there on the nodes, too"
+        )  # fmt: skip
+        reasons = {
+            "CANCELLED": "was cancelled; start the same command again to submit it again",
+            "OUT_OF_MEMORY": "ran out of memory; ask for more, such as --slurm mem=16G",
+            "TIMEOUT": f"reached its time limit ({minutes} minutes) without a new checkpoint; give more "
+            "--time, or a smaller checkpoint_every",
+            "": f"ended without a trace; {log}",
+        }
+        reason = reasons.get(state, f"ended as {state}; {log}")
+        ending = Ending.stopped if state == "CANCELLED" else Ending.failed
+        return Outcome(ending, f"The Slurm job {self.id} {reason}.", job=self.id)
 
 
-class _Launch:
-    """The state of one launch; `run` is its loop."""
+class SlurmEngine(Engine):
+    """Trains in jobs of Slurm, which go on without the launcher."""
 
-    def __init__(
-        self, queue: Queue, name: str, asked: Resources, say: Callable[[str], None], poll: float
-    ) -> None:
-        self.queue, self.name, self.asked, self.say, self.poll = queue, name, asked, say, poll
-        self.out = Path(queue.first.options.out)
-        self.logs = place_of(self.out, name).with_suffix("")
-        self.limit = array_limit()
-        self.tries: dict[str, Try] = {}
-        self.states: dict[Place, JobState] = {}
-        self.looked = self.changed = time.monotonic()
-        self.silent = False
-        self.rest_until = 0.0
-        self.held: set[str] = set()
-        """Names of submissions of which it was said that Slurm holds a job."""
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
+        self._asked = slurm_resources(options)
+        self._submitted: dict[str, _Submitted] = {}
+        self._queue: dict[JobKey, QueuedJob] = {}
+        self._looked = self._changed = time.monotonic()
+        self._silent = False
+        self._rest_until = 0.0
 
-    def run(self) -> Outcome:
-        try:
-            while len(self.queue) or self.tries:
-                self._submit_due()
-                time.sleep(self.poll)
-                self._look_at_queue()
-                for one in list(self.tries.values()):
-                    self._look_at(one)
-        except KeyboardInterrupt:
-            self._leave()
-            raise
-        return self.queue.outcome
+    def start(self, jobs: Sequence[Job]) -> None:
+        self._out = Path(with_whole_paths(jobs[0]).options.out)
+        self._size = len(jobs)
 
-    def _submit_due(self) -> None:
+    @property
+    def room(self) -> int:
+        return 0 if time.monotonic() < self._rest_until else sys.maxsize
+
+    def submit(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Find the jobs that are in the queue already, and submit the others; one launcher at a time."""
-        due = list(iter(self.queue.next, None)) if time.monotonic() >= self.rest_until else []
-        if not due:
-            return
-        with lock(place_of(self.out, self.name).with_suffix(".lock"), f"submits {self.name}", wait=-1):
+        device = self.options.device or ("cuda" if "gpus-per-node" in self._asked.options else "cpu")
+        ready = [with_whole_paths(job).changed(device=device) for job in jobs]
+        book = place_of(self._out, self.options.name)
+        with lock(book.with_suffix(".lock"), f"submits {self.options.name}", wait=-1):
             try:
-                found = self._find([job.config.run_id for job in due])
+                queued = self._find([job.config.run_id for job in ready])
             except ClusterError as error:
                 self._complain(error)
-                for job in due:
-                    self.queue.busy(job)
-                return
-            fresh = []
-            for job in due:
-                if job.config.run_id in found:
-                    self._watch(job, found[job.config.run_id])
-                elif _held(job):
-                    self.queue.busy(job)
+                return jobs
+            fresh, held = list[Job](), list[Job]()
+            for job in ready:
+                if job.config.run_id in queued:
+                    self._watch(job, queued[job.config.run_id])
                 else:
-                    fresh.append(job)
-            self._submit_all(fresh)
+                    (held if _is_held(job) else fresh).append(job)
+            return [*held, *self._submit_all(fresh)]
 
     def _find(self, runs: Sequence[str]) -> dict[str, Submission]:
         """Those of some runs that are queued or running, each with its submission."""
         wanted = set(runs)
-        known = [one for one in read_submissions(self.out, self.name) if wanted & set(one.runs)]
-        states = states_of([one.name for one in known])
-        self.states |= states
-        found: dict[str, Submission] = {}
+        known = [one for one in read_submissions(self._out, self.options.name) if wanted & set(one.runs)]
+        states = queued_jobs([one.name for one in known])
+        self._queue |= states
+        queued: dict[str, Submission] = {}
         for one in known:
             there = {run: states.get((one.name, k)) for k, run in enumerate(one.runs) if run in wanted}
             alive = {run: state for run, state in there.items() if state is not None and not state.over}
             if alive and not one.job:  # its launcher was killed before it could write the id down
-                one = note_made(self.out, self.name, one, next(iter(alive.values())).job)
-            found |= dict.fromkeys(alive, one)
-        if found:
-            ids = " ".join(dict.fromkeys(one.job for one in found.values()))
-            self.say(f"{_runs(len(found))} already in the queue, in Slurm job {ids}; {_hints(ids)}.")
-        return found
+                one = note_made(self._out, self.options.name, one, next(iter(alive.values())).job)
+            queued |= dict.fromkeys(alive, one)
+        if queued:
+            ids = " ".join(dict.fromkeys(one.job for one in queued.values()))
+            self.options.say(f"{_runs(len(queued))} already in the queue, in Slurm job {ids}; {_hints(ids)}.")
+        return queued
 
-    def _submit_all(self, jobs: list[Job]) -> None:
-        """In arrays as large as the cluster takes; what it does not take now is offered again later."""
-        size = self.limit
+    def _submit_all(self, jobs: list[Job]) -> list[Job]:
+        """Submit arrays as large as the cluster takes; returns what it does not take now."""
         while jobs:
+            size = min(self._size, len(jobs))
             try:
                 self._submit(jobs[:size])
                 jobs = jobs[size:]
-            except Refused as error:
-                size = min(size, len(jobs)) // 2
-                if size and error.too_many:
+            except SubmissionRefused as error:
+                if size > 1 and error.too_many:
+                    self._size = size // 2
                     continue
-                if not self.tries:
+                if not self._submitted:
                     raise
                 self._complain(error)
-                self.rest_until = time.monotonic() + SLOWEST
-                for job in jobs:
-                    self.queue.busy(job)
-                return
+                self._rest_until = time.monotonic() + _SLOWEST
+                return jobs
+        return []
 
     def _submit(self, jobs: Sequence[Job]) -> None:
-        submission = new_submission(self.name, [job.config.run_id for job in jobs])
-        note_planned(self.out, self.name, submission)
-        after = self.asked.signal_after
-        tasks = [RunTask(job.to_json(), self.queue.attempt(job), after) for job in jobs]
-        cpus = self.asked.cpus or max(job.config.threads for job in jobs)
-        id_ = submit(submission.name, self.logs / submission.name, tasks, self.asked.with_cpus(cpus))
-        submission = note_made(self.out, self.name, submission, id_)
+        name = self.options.name
+        submission = new_submission(name, [job.config.run_id for job in jobs])
+        note_planned(self._out, name, submission)
+        asked = replace(self._asked, cpus=self._asked.cpus or max(job.config.threads for job in jobs))
+        id_ = submit(submission.name, self._files(submission), [RunTask(job) for job in jobs], asked)
+        submission = note_made(self._out, name, submission, id_)
         for job in jobs:
             self._watch(job, submission)
-        self.say(f"{_runs(len(jobs))} submitted as Slurm job {id_}; {_hints(id_)}.")
+        self.options.say(f"{_runs(len(jobs))} submitted as Slurm job {id_}; {_hints(id_)}.")
+
+    def _files(self, submission: Submission) -> Path:
+        return place_of(self._out, self.options.name).with_suffix("") / submission.name
 
     def _watch(self, job: Job, submission: Submission) -> None:
-        one = Try(job, submission, self.logs / submission.name, mark(job.folder))
+        one = _Submitted(job, submission, self._files(submission), checkpoint_stamp(job.folder))
         one.link_log()
-        self.tries[one.run] = one
-        self.changed = time.monotonic()
+        self._submitted[job.config.run_id] = one
+        self._changed = time.monotonic()
+
+    def poll(self, tell: Tell) -> None:
+        time.sleep(LOOK)
+        self._look_at_queue()
+        for run, one in list(self._submitted.items()):
+            update = self._update(one)
+            if update is None:
+                continue
+            if update.state is not RunState.running:
+                del self._submitted[run]
+                self._changed = time.monotonic()
+                one.remove_pickles()
+            tell(update)
 
     def _look_at_queue(self) -> None:
         """Ask Slurm for the states of all jobs, unless it was asked a moment ago."""
         now = time.monotonic()
-        if now - self.looked < min(SLOWEST, (now - self.changed) / 4):
+        if now - self._looked < min(_SLOWEST, (now - self._changed) / 4):
             return
         try:
-            self.states = states_of(list({one.submission.name for one in self.tries.values()}))
+            self._queue = queued_jobs(list({one.submission.name for one in self._submitted.values()}))
+            self._silent = False
         except ClusterError as error:
             self._complain(error)
-        else:
-            self.silent = False
-        self.looked = time.monotonic()
+        self._looked = time.monotonic()
 
     def _complain(self, error: ClusterError) -> None:
         """Slurm does not answer for the moment, which is said once."""
-        if not self.silent:
-            self.say(f"{str(error).partition(';')[0]}; waiting, and jobs that were submitted go on.")
-        self.silent = True
+        if not self._silent:
+            self.options.say(f"{str(error).partition(';')[0]}; waiting, and jobs that were submitted go on.")
+        self._silent = True
 
-    def _look_at(self, one: Try) -> None:
-        state = self.states.get(one.place)
+    def _update(self, one: _Submitted) -> Update | None:
+        run, state = one.job.config.run_id, self._queue.get(one.key)
         if one.job.done:
-            self._forget(one)
-            self.queue.finish(one.job)
-        elif self.silent:
-            return
-        elif state is not None and not state.over:
+            return Update(run, RunState.done)
+        if self._silent:
+            return None
+        if state is not None and not state.over:
             one.ended = 0.0
-            if state.state == "RUNNING":
-                self._tell_progress(one)
-            elif "held" in state.reason.lower() and one.submission.name not in self.held:
-                self.held.add(one.submission.name)
-                self.say(f"The Slurm job {one.id} is held ({state.reason}); free it with scontrol release.")
-        elif not one.ended:
-            one.ended = self.changed = time.monotonic()
-        elif self.looked - one.ended >= SETTLE:
-            os.listdir(one.job.folder)  # lets a network file system look again for what it said is not there
-            if not one.job.done:
-                self._forget(one)
-                self._end(one, state)
+            if state.state != "RUNNING":
+                return None
+            steps = max(seconds_by_step(one.job.folder), default=-1) + 1
+            return Update(run, RunState.running, min(steps, one.job.config.steps))
+        if not one.ended:
+            one.ended = self._changed = time.monotonic()
+        if self._looked - one.ended < SETTLE:
+            return None
+        os.listdir(one.job.folder)  # lets a network file system look again for what it said is not there
+        return self._ended(one, "" if state is None else state.state)
 
-    def _tell_progress(self, one: Try) -> None:
-        if not one.started:
-            one.started, self.changed = True, time.monotonic()
-            self.queue.tell(Event("started", one.run))
-        steps = max(seconds(str(one.job.folder)), default=-1) + 1
-        if steps:
-            self.queue.tell(Event("progress", one.run, min(steps, one.job.config.steps)))
+    def _ended(self, one: _Submitted, state: str) -> Update:
+        """A job is over: whether its run is to blame, unless it has noted that itself."""
+        further = checkpoint_stamp(one.job.folder) != one.stamp
+        if state == "PREEMPTED" or (state == "TIMEOUT" and further):
+            reason = f"Slurm ended the job {one.id} ({state.lower()}); it goes on in another."
+            outcome = Outcome(Ending.stopped, reason, job=one.id)
+            return Update(one.job.config.run_id, RunState.stopped, outcome=outcome)
+        return Update(one.job.config.run_id, RunState.failed, outcome=one.outcome(state, self._asked.minutes))
 
-    def _forget(self, one: Try) -> None:
-        """A job has ended."""
-        del self.tries[one.run]
-        self.changed = time.monotonic()
-        one.remove_pickles()
-
-    def _end(self, one: Try, state: JobState | None) -> None:
-        """A job ended and its run is not complete: why, and whether it is tried again."""
-        noted = [line for line in read_lines(one.job.folder / files.FAILURES)[0] if line.get("job") == one.id]
-        kind = "" if state is None else state.state
-        further = mark(one.job.folder) != one.mark
-        if noted:
-            self.queue.fail(one.job, str(noted[-1].get("reason", "no reason given")), noted=True)
-        elif kind == "PREEMPTED" or (kind == "TIMEOUT" and further):
-            self.queue.again(one.job, f"Slurm ended the job {one.id} ({kind.lower()}); it goes on in another.")
-        else:
-            more: Mapping[str, str] = {"job": one.id}
-            self.queue.fail(one.job, one.why(kind, self.asked.minutes), final=kind == "CANCELLED", more=more)
-
-    def _leave(self) -> None:
-        """Ctrl-C: the jobs stay where they are."""
-        ids = " ".join(dict.fromkeys(one.submission.job for one in self.tries.values()))
+    def cancel(self) -> None:
+        """The jobs stay where they are."""
+        ids = " ".join(dict.fromkeys(one.submission.job for one in self._submitted.values()))
         if ids:
-            self.say(
-                f"Stopped watching; {_runs(len(self.tries))} still in the queue: scancel {ids} cancels them, "
-                "and the same command watches them again."
+            self.options.say(
+                f"Stopped watching; {_runs(len(self._submitted))} still in the queue: scancel {ids} cancels "
+                "them, and the same command watches them again."
             )
 
 
-def _held(job: Job) -> bool:
+def _is_held(job: Job) -> bool:
     """Whether another process trains the run."""
     if not job.folder.exists():
         return False
     try:
-        with files.alone(job.folder):
+        with alone(job.folder):
             return False
     except Busy:
         return True
