@@ -14,15 +14,7 @@ from scipy import stats
 from torchvision import transforms as T
 from torchvision.transforms import functional as TF
 
-from genie_dg.data.augment import (
-    GROUP,
-    PAINTERS,
-    Draws,
-    Painter,
-    Recipe,
-    crop_boxes,
-    draw_changes,
-)
+from genie_dg.data.augment import GROUP, PAINTERS, Draws, Painter, Recipe, crop_boxes, draw_changes
 from genie_dg.data.domains import DataError
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from tests.data.pictures import pixels

@@ -46,8 +46,7 @@ def test_an_evaluation_is_drawn_anew_at_each_step_and_the_same_again(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("rule", "augmented"),
-    [("none", set()), ("train", {(0, "in"), (0, "out")}), ("train-in", {(0, "in")})],
+    ("rule", "augmented"), [("none", set()), ("train", {(0, "in"), (0, "out")}), ("train-in", {(0, "in")})]
 )
 def test_the_protocol_says_which_parts_are_augmented(
     rule: str, augmented: set[tuple[int, str]], tmp_path: Path
