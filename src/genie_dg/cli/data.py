@@ -1,4 +1,4 @@
-"""List, download, verify, cache and look at data sets."""
+"""List, download, verify and cache data sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genie_dg.arguments import path, path_text, some_text, whole
 from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_folder
 
-from ._shared import progress_bar, write
+from ._shared import progress_bar
 
 if TYPE_CHECKING:
     from genie_dg.data.domains import DomainSet
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from genie_dg.data.registry import SetRow
 
 WHAT = "the name of a set, a folder <domain>/<class>/<picture>, a CSV or JSON list, or a table"
-SHEET = Path("contact_sheet.png")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,39 +33,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--quick", action="store_true", help="do not decode the pictures")
     store = verbs.add_parser("cache", help="decode once: build the caches of a set")
     _add_cache(store)
-    show = verbs.add_parser("show", help="draw a contact sheet: classes by domains; of a table, a summary")
-    out = f"the picture (default: {SHEET}), or the summary of a table (default: the screen)"
-    show.add_argument("-o", "--out", type=path, metavar="FILE", help=out)
-    per_cell = "samples of a class in a domain (%(default)s)"
-    show.add_argument("--per-cell", type=whole(1, 100), default=3, help=per_cell)
-    show.add_argument("--classes", type=whole(1, 1000), default=20, help="classes at most (%(default)s)")
     root = "for published sets, the folder that holds them"
-    for child in (check, store, show):
+    for child in (check, store):
         child.add_argument("what", type=path_text, help=WHAT)
         child.add_argument("--root", type=path, metavar="FOLDER", help=root)
         add_flags(child, "data")
 
 
 def _add_cache(store: argparse.ArgumentParser) -> None:
-    size, limit = (
-        "pixels of the evaluation cache (%(default)s)",
-        "shorter side at most in the training cache (%(default)s)",
-    )
+    size = "pixels of the evaluation cache (%(default)s)"
     store.add_argument("--image-size", type=whole(1, 2**15), default=224, help=size)
-    store.add_argument("--limit", type=whole(1, 2**15), default=288, help=limit)
     approximate = "leave the training cache out: it is approximate"
     store.add_argument("--no-train", action="store_true", help=approximate)
     where = "the folder for caches (default: $GENIE_DG_CACHE)"
     store.add_argument("--cache", type=path, metavar="FOLDER", help=where)
-    store.add_argument("--estimate", action="store_true", help="say how large they would be, build nothing")
-    store.add_argument("--check", action="store_true", help="compare every picture with its checksum")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
     if arguments.action not in ("list", "download") and arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
-    return int(ACTIONS[arguments.action](arguments))
+    return int(_ACTIONS[arguments.action](arguments))
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -106,7 +93,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from genie_dg.data.published.catalog import PUBLISHED
     from genie_dg.data.published.verify import Verification, verify
     from genie_dg.data.registry import row_of
-    from genie_dg.data.tables import summarise
+    from genie_dg.data.tables import table_problems
 
     row = row_of(str(arguments.what))
     if row is not None and row.kind == "embedded":
@@ -117,7 +104,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     facts = PUBLISHED.get(row.name) if row else None
     if data.is_table:
         counts = {domain.name: len(domain) for domain in data.domains}
-        report = Verification(counts, data.classes, summarise(data).problems)
+        report = Verification(counts, data.classes, table_problems(data))
     else:
         place = _folder_of_set(arguments, row)
         with progress_bar("looking at pictures", len(data)) as progress:
@@ -159,15 +146,7 @@ def _print_report(report: Verification, what: str) -> None:
 
 
 def _cache(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.cache import (
-        EvalSpec,
-        TrainSpec,
-        cache_root,
-        cache_size,
-        damaged_rows,
-        examine,
-        open_cache,
-    )
+    from genie_dg.data.cache import EvalSpec, TrainSpec, cache_root, open_cache
     from genie_dg.data.domains import PictureDomain
 
     data = _opened(arguments)
@@ -177,69 +156,14 @@ def _cache(arguments: argparse.Namespace) -> int:
     caches = cache_root(arguments.cache)
     writable_folder("--cache", caches)
     specs: list[EvalSpec | TrainSpec] = [EvalSpec(arguments.image_size)]
-    specs += [] if arguments.no_train else [TrainSpec(arguments.limit)]
-    broken = 0
+    specs += [] if arguments.no_train else [TrainSpec()]
     for domain in domains:
-        with progress_bar(f"{domain.name}: reading", len(domain)) as progress:
-            pictures = examine(domain, caches, progress)
         for spec in specs:
-            size = f"{cache_size(pictures, spec) / 2**20:,.0f} MB"
-            if arguments.estimate:
-                print(f"{domain.name:20} {spec}: {size}")
-                continue
-            with progress_bar(f"{domain.name}: {spec}, {size}", len(domain)) as progress:
+            with progress_bar(f"{domain.name}: {spec}", len(domain)) as progress:
                 cache = open_cache(domain, spec, caches, progress)
-            print(f"{domain.name:20} {spec}: {size} in {cache.path}")
-            if arguments.check and (bad := len(damaged_rows(cache))):
-                broken += bad
-                print(f"{cache.path} has {bad:,} damaged pictures; remove that folder and build it again.")
-    return 1 if broken else 0
-
-
-def _show(arguments: argparse.Namespace) -> int:
-    from genie_dg.data.contact_sheet import contact_sheet
-
-    out = arguments.out or SHEET
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; name a file for the contact sheet, such as sheet.png.")
-    writable_folder("--out", out.parent)
-    data = _opened(arguments)
-    if data.is_table:
-        return _show_table(data, arguments.out)
-    sheet = contact_sheet(data, arguments.per_cell, max_classes=arguments.classes)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        sheet.image.save(out)
-    except (OSError, ValueError) as error:  # an ending that names no kind of picture is a ValueError
-        raise InputError(f"{out} cannot be written ({error}); name a file such as sheet.png.") from error
-    for problem in sheet.problems:
-        print(problem)
-    print(f"{data.name}: {len(data):,} samples, {len(data.domains)} domains, {len(data.classes)} classes.")
-    print(f"The contact sheet is in {out}.")
+            print(f"{domain.name:20} {spec}: {cache.data.size / 2**20:,.0f} MB in {cache.path}")
     return 0
 
 
-def _show_table(data: DomainSet, out: Path | None) -> int:
-    """The summary of a table as Markdown."""
-    from genie_dg.data.tables import summarise
-    from genie_dg.results.render import markdown_table
-
-    summary = summarise(data)
-    title = f"{data.name}: {len(data):,} rows, {len(data.domains)} domains, {len(data.classes)} classes"
-    about = (
-        f"{'; '.join((title, *summary.notes))}. Below a domain: how far its mean is from that of all rows, in "
-        "deviations of all rows."
-    )
-    parts = [about] + [markdown_table(table[0], table[1:], 1) for table in (summary.domains, summary.columns)]
-    text = "\n\n".join(parts) + "\n"
-    if out is None:
-        print(text, end="")
-        return 0
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, text.encode("utf-8"))
-    print(f"The summary is in {out}.")
-    return 0
-
-
-ACTIONS = {"list": _list, "download": _download, "verify": _verify, "cache": _cache, "show": _show}
+_ACTIONS = {"list": _list, "download": _download, "verify": _verify, "cache": _cache}
 """By the name of the action."""

@@ -5,62 +5,38 @@ the cache is equal to decoding, to the bit. ``TrainSpec(limit)`` stores the deco
 shorter side is at most ``limit`` (exact) and a smaller version otherwise (an approximation of cropping the
 original).
 
-A cache is named after the contents of the files and the specification, and it is never changed once complete:
-every picture is compared with its checksum the first time that it is read. The pixels of one domain are written
-under another name, and a cache without ``complete.json``, which comes last, does not count: a build that was
-killed starts over. One process builds at a time; others wait for the result.
-
-The digests of the files are kept in the folder of caches as well, one file for each domain folder; a picture
-that still has the size and modification time it had then is not read again.
+A cache is named after its files (folder, name, size, time of change) and the specification, and it is never
+changed once complete: every picture is compared with its checksum the first time that it is read. The pixels of
+one domain are written under another name, and a cache without ``complete.json``, which comes last, does not
+count: a build that was killed starts over. One process builds at a time; others wait for the result.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
 from PIL import __version__ as pillow_version
 
-from genie_dg.files import FileError, lock, read_whole, write_json, write_whole
+from genie_dg.files import FileError, lock, read_whole, write_json
 from genie_dg.runtime import cores
 
-from .domains import (
-    UNREADABLE,
-    Advance,
-    BytesDomain,
-    DataError,
-    FileDomain,
-    PictureDomain,
-    problem_with,
-    silent,
-)
+from .domains import Advance, BytesDomain, DataError, PictureDomain, problem_with, silent
 
 _MOST = 2**31
-"""Bytes of a file that describes a cache or holds digests."""
+"""Bytes of a file that describes a cache."""
 _AT_ONCE = 32
 """Pictures that are decoded side by side before they are written."""
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
-
-
-class PictureFacts(NamedTuple):
-    """What is known of one picture."""
-
-    bytes: int
-    modified: int  # nanoseconds; 0 for a picture in memory
-    digest: str
-    height: int
-    width: int
 
 
 @dataclass(frozen=True)
@@ -130,48 +106,52 @@ def cache_root(given: str | Path | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "genie-dg"
 
 
-def cache_size(pictures: Sequence[PictureFacts], spec: Spec) -> int:
-    """Bytes that a cache takes."""
-    return int(_offsets(pictures, spec)[-1])
-
-
 def open_cache(
     domain: PictureDomain, spec: Spec, folder: str | Path | None = None, progress: Advance = silent
 ) -> Cache:
     """The cache of a domain in a folder of caches (see `cache_root`); one that is missing is built first."""
-    root = cache_root(folder)
-    pictures = examine(domain, root)
     name = "".join(c if c.isalnum() else "_" for c in domain.name)[:40]
-    place = root / f"{name}-{_key(pictures, spec)}"
+    place = cache_root(folder) / f"{name}-{_key(domain, spec)}"
     if not (place / "complete.json").is_file():
         with lock(place / "lock", f"builds {place}", wait=-1):
             if not (place / "complete.json").is_file():
-                _build(domain, pictures, spec, place, progress)
-    return _opened(place, pictures, spec)
+                _build(domain, spec, place, progress)
+    return _opened(place, len(domain), spec)
 
 
-def _key(pictures: Sequence[PictureFacts], spec: Spec) -> str:
-    facts = {"spec": type(spec).__name__, **asdict(spec), "pillow": pillow_version}
-    return _digest((json.dumps(facts, sort_keys=True) + "".join(p.digest for p in pictures)).encode(), 12)
+def _key(domain: PictureDomain, spec: Spec) -> str:
+    def identity(index: int) -> str:
+        if isinstance(domain, BytesDomain):
+            return hashlib.blake2b(domain.files[index]).hexdigest()
+        path = domain.root / domain.paths[index]
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise problem_with(path, error) from error
+        return json.dumps((domain.paths[index], status.st_size, status.st_mtime_ns))
+
+    root = "" if isinstance(domain, BytesDomain) else str(domain.root.resolve())
+    facts = {"spec": type(spec).__name__, **asdict(spec), "pillow": pillow_version, "root": root}
+    with ThreadPoolExecutor(cores()) as pool:
+        parts = [json.dumps(facts, sort_keys=True), *pool.map(identity, range(len(domain)))]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
 
 
-def _build(
-    domain: PictureDomain, pictures: Sequence[PictureFacts], spec: Spec, place: Path, progress: Advance
-) -> None:
-    size, part = cache_size(pictures, spec), place / "pixels.part"
+def _build(domain: PictureDomain, spec: Spec, place: Path, progress: Advance) -> None:
+    def decoded(index: int) -> tuple[tuple[int, int], Pixels]:
+        picture = domain.read(index)
+        return (picture.height, picture.width), spec.pixels(picture)
+
+    part = place / "pixels.part"
+    originals: list[tuple[int, int]] = []
     checksums: list[int] = []
     try:
         with part.open("wb") as file, ThreadPoolExecutor(cores()) as pool:
-            if size:
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is met before the work
-            for start in range(0, len(pictures), _AT_ONCE):
-                rows = range(start, min(start + _AT_ONCE, len(pictures)))
-                for i, pixels in zip(rows, pool.map(lambda i: spec.pixels(domain.read(i)), rows), strict=True):
-                    if pixels.shape != spec.shape(pictures[i].height, pictures[i].width):
-                        raise DataError(
-                            f"{domain.where(i)} changed while it was cached; run the same command again."
-                        )
+            for start in range(0, len(domain), _AT_ONCE):
+                rows = range(start, min(start + _AT_ONCE, len(domain)))
+                for size, pixels in pool.map(decoded, rows):
                     file.write(pixels.data)
+                    originals.append(size)
                     checksums.append(zlib.crc32(pixels.data))
                 progress(len(rows))
             file.flush()
@@ -179,118 +159,30 @@ def _build(
         part.replace(place / "pixels.u8")
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise _cannot_write(place, error) from error
-    write_json(place / "complete.json", {"bytes": size, "spec": repr(spec), "checksums": checksums})
+        raise FileError(
+            f"{place} cannot be written ({error.strerror or error}); free some space or name another folder "
+            "with --cache or GENIE_DG_CACHE."
+        ) from error
+    write_json(place / "complete.json", {"spec": repr(spec), "originals": originals, "checksums": checksums})
 
 
-def _offsets(pictures: Sequence[PictureFacts], spec: Spec) -> np.ndarray[Any, Any]:
-    """Where each row begins in the file, and where the last one ends."""
-    return np.cumsum([0, *(math.prod(spec.shape(p.height, p.width)) for p in pictures)], dtype=np.int64)
-
-
-def _opened(place: Path, pictures: Sequence[PictureFacts], spec: Spec) -> Cache:
-    offsets, path = _offsets(pictures, spec), place / "pixels.u8"
+def _opened(place: Path, count: int, spec: Spec) -> Cache:
+    path = place / "pixels.u8"
     try:
-        checksums = json.loads(read_whole(place / "complete.json", _MOST))["checksums"]
-        sizes = path.stat().st_size, len(checksums)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        facts = json.loads(read_whole(place / "complete.json", _MOST))
+        checksums = [int(crc) for crc in facts["checksums"]]
+        originals = np.array(facts["originals"], dtype=np.int64).reshape(count, 2)
+        size = path.stat().st_size
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise _damaged(place, f"a file of it cannot be read: {error!r}") from error
-    if not isinstance(checksums, list) or sizes != (int(offsets[-1]), len(pictures)):
+    shapes = np.array([spec.shape(height, width) for height, width in originals.tolist()]).reshape(count, 3)
+    offsets = np.cumsum([0, *shapes.prod(axis=1)], dtype=np.int64)
+    if (size, len(checksums)) != (int(offsets[-1]), count):
         raise _damaged(place, "its sizes do not agree")
     # Copy-on-write: torch asks for writable memory, and whatever is written stays out of the file.
-    data = np.memmap(path, dtype=np.uint8, mode="c") if sizes[0] else np.empty(0, dtype=np.uint8)
-    shapes = np.array([spec.shape(p.height, p.width) for p in pictures], dtype=np.int64)
-    originals = np.array([(p.height, p.width) for p in pictures])
-    return Cache(place, shapes, offsets, originals, data, checksums, bytearray(len(checksums)))
+    data = np.memmap(path, dtype=np.uint8, mode="c") if size else np.empty(0, dtype=np.uint8)
+    return Cache(place, shapes, offsets, originals, data, checksums, bytearray(count))
 
 
 def _damaged(place: Path, why: str) -> DataError:
     return DataError(f"{place} is damaged ({why}); remove it, and it is built again.")
-
-
-def damaged_rows(cache: Cache) -> list[int]:
-    """The pictures whose pixels no longer have the checksum they were written with."""
-    spans = zip(cache.offsets[:-1].tolist(), cache.offsets[1:].tolist(), cache.checksums, strict=True)
-    return [k for k, (begin, end, crc) in enumerate(spans) if zlib.crc32(cache.data[begin:end].data) != crc]
-
-
-def examine(domain: PictureDomain, cache: Path, progress: Advance = silent) -> list[PictureFacts]:
-    """The digest and size of every picture of a domain, in order.
-
-    Files that cannot be read as a picture raise `DataError`; what was learnt of the others is kept. Pictures in
-    memory are examined each time.
-    """
-    if isinstance(domain, BytesDomain):
-        return [_examined_bytes(domain, index, progress) for index in range(len(domain))]
-    path = cache / "digests" / f"{_digest(str(domain.root.resolve()).encode(), 12)}.json"
-    before = _remembered(path)
-    with ThreadPoolExecutor(cores()) as pool:
-        outcomes = list(pool.map(lambda file: _examined(domain, file, before, progress), domain.paths))
-    now = {file: facts for file, facts in zip(domain.paths, outcomes, strict=True) if isinstance(facts, tuple)}
-    if now != before:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _cannot_write(path, error) from error
-        digest = _digest(json.dumps(now).encode(), 16)
-        write_whole(path, json.dumps({"digest": digest, "files": now}).encode("utf-8"))
-    broken = [str(outcome) for outcome in outcomes if isinstance(outcome, DataError)]
-    if broken:
-        more = f" ({len(broken) - 1} more like it; genie-dg data verify lists them)" if len(broken) > 1 else ""
-        raise DataError(broken[0] + more)
-    return [now[file] for file in domain.paths]
-
-
-def _examined_bytes(domain: BytesDomain, index: int, progress: Advance) -> PictureFacts:
-    try:
-        facts = _facts_of(domain.files[index], 0)
-    except UNREADABLE as error:
-        raise DataError(
-            f"{domain.where(index)} cannot be decoded as a picture ({error}); remove it."
-        ) from error
-    progress(1)
-    return facts
-
-
-def _examined(
-    domain: FileDomain, file: str, before: Mapping[str, PictureFacts], progress: Advance
-) -> PictureFacts | DataError:
-    """What is known of a file, read again if it has changed; or what is wrong with it."""
-    path, facts = domain.root / file, before.get(file)
-    try:
-        status = path.stat()
-        if facts is None or (facts.bytes, facts.modified) != (status.st_size, status.st_mtime_ns):
-            facts = _facts_of(path.read_bytes(), status.st_mtime_ns)
-    except UNREADABLE as error:
-        return problem_with(path, error)
-    progress(1)
-    return facts
-
-
-def _facts_of(content: bytes, modified: int) -> PictureFacts:
-    with Image.open(BytesIO(content)) as picture:
-        width, height = picture.size
-    return PictureFacts(len(content), modified, _digest(content, 16), height, width)
-
-
-def _remembered(path: Path) -> dict[str, PictureFacts]:
-    """What an earlier call has stored; a broken file costs time, nothing else: all is examined again."""
-    try:
-        data = json.loads(read_whole(path, _MOST))
-        if data["digest"] != _digest(json.dumps(data["files"]).encode(), 16):
-            return {}
-        return {file: PictureFacts(*row) for file, row in data["files"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
-
-
-def _digest(content: bytes, size: int) -> str:
-    return hashlib.blake2b(content, digest_size=size).hexdigest()
-
-
-def _cannot_write(path: Path, error: OSError) -> FileError:
-    """The sentence for a cache that cannot be written."""
-    return FileError(
-        f"{path} cannot be written ({error.strerror or error}); free some space or name another folder with "
-        "--cache or GENIE_DG_CACHE."
-    )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from .columns import DOMAIN, LABEL, Columns, chosen_column, name_list
+from .columns import DOMAIN, LABEL, Columns, chosen_column
 from .domains import BytesDomain, DataError, Domain, DomainSet, FileDomain
 from .table_files import class_names, codes_of, parquet_kinds, read_frame, table_name
 
@@ -40,7 +40,7 @@ def open_pictures(path: str | Path, columns: Columns = Columns(), name: str | No
     """
     path = Path(path)
     names = class_names(path)
-    image, label, domain = chosen = _chosen(path, columns, names)
+    image, label, domain = chosen = _chosen(path, columns)
     frame = read_frame(path, list(chosen))
     of_domain, domains = codes_of(frame[domain], path, names.get(domain, ()))
     of_class, classes = codes_of(frame[label], path, names.get(label, ()))
@@ -72,7 +72,7 @@ class _Files(Sequence[bytes]):
         return content
 
 
-def _chosen(path: Path, columns: Columns, names: dict[str, list[str]]) -> tuple[str, str, str]:
+def _chosen(path: Path, columns: Columns) -> tuple[str, str, str]:
     """The columns of image, label and domain."""
     kinds, images = parquet_kinds(path), image_columns(path)
     present = [name for name in kinds if name not in columns.ignored]
@@ -85,25 +85,9 @@ def _chosen(path: Path, columns: Columns, names: dict[str, list[str]]) -> tuple[
             "{bytes, path}."
         )
     rest = [name for name in present if name not in images]
-    label = chosen_column("label", columns.label or _only(rest, LABEL, names), rest, LABEL, path)
+    label = chosen_column("label", columns.label, rest, LABEL, path)
     others = [name for name in rest if name != label]
-    if not others and not columns.domain:
-        raise DataError(
-            f"{path} has the columns {name_list(list(kinds))}, and none is left for the domain; add one."
-        )
-    return (
-        image,
-        label,
-        chosen_column("domain", columns.domain or _only(others, DOMAIN, {}), others, DOMAIN, path),
-    )
-
-
-def _only(rest: Sequence[str], usual: Sequence[str], names: dict[str, list[str]]) -> str:
-    """The one column that can be meant where none has a usual name; empty where there is no such."""
-    if any(name.lower() in usual for name in rest):
-        return ""
-    likely = [name for name in rest if name in names] or list(rest)
-    return likely[0] if len(likely) == 1 else ""
+    return image, label, chosen_column("domain", columns.domain, others, DOMAIN, path)
 
 
 def _contents(column: pl.Series, path: Path) -> tuple[pl.Series, list[str] | None]:

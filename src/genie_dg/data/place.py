@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
@@ -43,6 +44,30 @@ def is_normalised(domain: Domain, channels: int) -> bool:
     Pictures of three channels are; other numbers of channels, and samples that are not pictures, are not.
     """
     return channels == len(IMAGENET_MEAN) and not (isinstance(domain, TensorDomain) and domain.as_is)
+
+
+def as_rgb(sample: Tensor) -> Image.Image:
+    """A tensor ``[channels, height, width]`` as an RGB picture to look at.
+
+    One channel is grey, two are red and green, of more the first three count. Floating point is taken as 0 to
+    1; where it goes beyond, as normalised images do, it is stretched from its lowest to its highest value.
+
+    Example:
+        >>> as_rgb(torch.tensor([[[255]], [[0]]], dtype=torch.uint8)).getpixel((0, 0))
+        (255, 0, 0)
+    """
+    pixels = sample.detach().cpu()
+    if pixels.dtype != torch.uint8:
+        pixels = pixels.to(torch.float64)
+        low, high = pixels.min(), pixels.max()
+        if low < 0 or high > 1:
+            pixels = (pixels - low) / (high - low).clamp(min=1e-12)
+        pixels = (pixels * 255).round().to(torch.uint8)
+    if len(pixels) == 1:
+        pixels = pixels.expand(3, -1, -1)
+    elif len(pixels) == 2:
+        pixels = torch.cat([pixels, torch.zeros_like(pixels[:1])])
+    return Image.fromarray(pixels[:3].permute(1, 2, 0).contiguous().numpy())
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from genie_dg.check import short
 from genie_dg.data.cache import EvalSpec
-from genie_dg.data.contact_sheet import as_rgb
 from genie_dg.data.domains import DataError, decode
 from genie_dg.data.encoding import Encoding
 from genie_dg.data.image_folders import is_picture, is_skipped
+from genie_dg.data.place import as_rgb
 from genie_dg.data.tables import read_rows
 
 Picture: TypeAlias = "str | Path | Image.Image | np.ndarray[Any, Any] | Tensor"

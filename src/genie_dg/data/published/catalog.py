@@ -31,14 +31,12 @@ class PublishedSet:
     name: str
     folders: tuple[str, ...]  # the names its folder goes by: DomainBed's first, then others
     domains: tuple[str, ...]  # folder of each domain, in order
-    letters: tuple[str, ...]  # what tables call them
     class_count: int
     classes: tuple[str, ...] = ()  # in order; empty where only the number is fixed
     variants: Mapping[str, tuple[int, ...] | int] = field(
         default_factory=dict
     )  # images by domain, or their total
     files: tuple[SourceFile, ...] = ()  # all of them are needed
-    elsewhere: tuple[str, ...] = ()  # copies in another layout and dead links: named to the user, never fetched
     camera_traps: bool = False  # whether the files are pictures and annotations that say where each one goes
     duplicates: str = ""  # the one of the files that lists pictures to remove; empty for none
 

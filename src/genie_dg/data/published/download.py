@@ -23,7 +23,7 @@ from ..domains import DataError, silent
 from ..image_folders import folders_in, pictures_in
 from . import terra
 from .catalog import PublishedSet, SourceFile, published_set
-from .fetch import Bar, FetchError, fetch, no_bar
+from .fetch import Bar, fetch, no_bar
 
 _DAMAGE = (
     *(shutil.ReadError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile),
@@ -132,11 +132,7 @@ class _Assembly:
         archive = self._archive(file)
         if archive.name in file.by_hand:
             return archive
-        try:
-            return fetch(file, archive, self.bar)
-        except FetchError as error:
-            others = f" (copies in another form: {', '.join(self.row.elsewhere)})" if self.row.elsewhere else ""
-            raise FetchError(f"{str(error).removesuffix('.')}{others}.") from error
+        return fetch(file, archive, self.bar)
 
     def _unpacked(self, file: SourceFile) -> Path:
         """The folder with the contents of an archive, which is fetched and unpacked first."""

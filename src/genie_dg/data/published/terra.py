@@ -19,26 +19,8 @@ from .catalog import PUBLISHED
 from .fetch import Bar, no_bar
 
 TERRA = PUBLISHED["TerraIncognita"]
-ANNOTATION_FILES = tuple(
-    f"{part}_annotations.json" for part in ("cis_test", "cis_val", "train", "trans_test", "trans_val")
-)
-"""The five files that together are the annotations."""
-
 PlacedImage: TypeAlias = tuple[str, str, str]
 """Domain, category and name of one file of the set."""
-
-
-def annotation_files(folder: Path) -> tuple[Path, ...]:
-    """The five annotation files of a folder, or the single one of 2021, wherever below the folder they are."""
-    files = sorted(folder.rglob("*.json"))
-    five = tuple(path for path in files if path.name in ANNOTATION_FILES)
-    if len(five) == len(ANNOTATION_FILES):
-        return five
-    if len(files) == 1:
-        return tuple(files)
-    raise DataError(
-        f"{folder} has {len(files)} JSON files; expected {', '.join(ANNOTATION_FILES)}, or the one of 2021."
-    )
 
 
 def read_annotations(paths: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
@@ -95,7 +77,7 @@ def arrange(images: Path, annotations: Path, target: Path, bar: Bar = no_bar) ->
         target: the folder of the set.
         bar: shows the progress.
     """
-    places = join(read_annotations(annotation_files(annotations)))
+    places = join(read_annotations(sorted(annotations.rglob("*.json"))))
     sources = {path.name: path for path in images.rglob("*.*") if path.is_file()}
     there = [place for place in places if place[-1] in sources]
     if not there:
