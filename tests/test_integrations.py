@@ -170,7 +170,6 @@ def test_the_page_about_folders_runs(tmp_path: Path) -> None:
     assert "Everything is as it should be." in printed
     assert "6 of 6 runs are done, 0 failed." in printed
     assert "genie" in (tmp_path / "table.md").read_text()
-    assert (tmp_path / "sheet.png").stat().st_size > 1000
     right = re.search(r"(\d+) of 30 sketches are right", printed)
     (records,) = (tmp_path / "one").glob("*/records.jsonl")
     kept = [json.loads(line) for line in records.read_text().splitlines()]

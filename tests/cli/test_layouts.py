@@ -26,7 +26,6 @@ def test_train_on_a_small_tree(name: str, tmp_path: Path, capsys: pytest.Capture
     root = LAYOUTS[name](tmp_path / "data")
     assert call("data", "verify", name, "--root", root) == 0
     assert "Everything is as it should be." in capsys.readouterr().out
-    assert call("data", "show", name, "--root", root, "-o", tmp_path / "sheet.png") == 0
     given = ["train", name, "--root", root, "--test-domain", 0, *SHORT, "--cache", tmp_path / "cache"]
     assert call(*given, "--out", tmp_path / "runs") == 0
     (run,) = (tmp_path / "runs").iterdir()

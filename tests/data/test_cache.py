@@ -17,14 +17,10 @@ from genie_dg.data.cache import (
     Spec,
     TrainSpec,
     cache_root,
-    cache_size,
-    damaged_rows,
-    examine,
     open_cache,
 )
 from genie_dg.data.domains import DataError, FileDomain
 from genie_dg.data.image_folders import DataWarning, open_folder
-from genie_dg.files import FileError
 from tests.data.pictures import KINDS, folder, write
 
 SPECS: list[Spec] = [EvalSpec(32), TrainSpec(34)]
@@ -51,8 +47,6 @@ def test_rows_are_the_pictures(tmp_path: Path, spec: Spec) -> None:
     cache = open_cache(domain, spec, tmp_path / "cache", done.append)
     assert_right(cache, domain, spec)
     assert sum(done) == len(domain)
-    assert damaged_rows(cache) == []
-    assert cache_size(examine(domain, tmp_path / "cache"), spec) == cache.data.size
     again = open_cache(domain, spec, tmp_path / "cache")
     assert again.path == cache.path
 
@@ -84,14 +78,6 @@ def test_a_changed_picture_makes_another_cache(tmp_path: Path) -> None:
     assert new.path != old.path
     assert_right(new, domain, EvalSpec(32))
     assert np.array_equal(old.row(3), before)  # a run that still uses the old one keeps its pixels
-
-
-def test_the_same_pictures_elsewhere_share_a_cache(tmp_path: Path) -> None:
-    one, two = domain_of(tmp_path / "one"), domain_of(tmp_path / "two")
-    assert (
-        open_cache(one, EvalSpec(32), tmp_path / "cache").path
-        == open_cache(two, EvalSpec(32), tmp_path / "cache").path
-    )
 
 
 BUILD = """
@@ -159,7 +145,6 @@ def test_damage_is_seen(tmp_path: Path) -> None:
         file.seek(int(cache.offsets[40]))
         file.write(b"\x00\x01\x02" * 9)
     again = open_cache(domain, EvalSpec(32), tmp_path / "cache")
-    assert damaged_rows(again) == [40]
     again.row(39)
     with pytest.raises(DataError, match="picture 40 was changed"):
         again.row(40)
@@ -196,13 +181,6 @@ def test_a_full_disk_gets_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert "cannot be written (File too large)" in done.stdout
     assert_right(open_cache(domain, EvalSpec(64), tmp_path / "cache"), domain, EvalSpec(64))
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    domain = domain_of(tmp_path / "set")
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(FileError, match="cannot be written"):
-        open_cache(domain, EvalSpec(32), tmp_path / "file" / "cache")
 
 
 def test_where_caches_live(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

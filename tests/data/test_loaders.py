@@ -119,17 +119,13 @@ def test_threads_of_torch_are_as_before() -> None:
         workers.map(lambda i: 1 / i, [1, 0])
 
 
-def test_bad_input(tmp_path: Path, kinds: FileDomain) -> None:
+def test_bad_input(kinds: FileDomain) -> None:
     with pytest.raises(DataError, match="batch_size=0"):
         Evaluation(kinds, batch_size=0)
     with pytest.raises(DataError, match="engine='magic'; expected torch or opencv"):
         Recipe(engine="magic")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="1 domains and 0 samplers"):
         Training([kinds], [])
-    other = open_folder(folder(tmp_path / "other")).domains[0]
-    assert isinstance(other, FileDomain)
-    with pytest.raises(DataError, match="The cache holds 8 pictures and d 12"):
-        Evaluation(kinds, cache=open_cache(other, EvalSpec(16), tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("engine", ["torch", "opencv"])
@@ -159,37 +155,3 @@ def test_a_batch_that_cannot_be_made_fails_in_its_own_step(tmp_path: Path) -> No
         batches(1)
         with pytest.raises(DataError, match="damaged"):
             batches(2)
-
-
-def test_the_next_batch_of_an_evaluation_is_made_in_the_meantime(kinds: FileDomain) -> None:
-    loader = Evaluation(kinds, size=16, batch_size=4)
-    made: list[int] = []
-    whole = loader._batch
-
-    def broken(number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        made.append(number)
-        if number == 2:
-            raise DataError("The picture is damaged.")
-        return whole(number)
-
-    loader._batch = broken  # type: ignore[method-assign]
-    batches = iter(loader)
-    next(batches)
-    next(batches)
-    with pytest.raises(DataError, match="damaged"):
-        next(batches)  # in its own turn, not when it was made
-    assert made == [0, 1, 2]
-    few = iter(loader)
-    next(few)
-    few.close()  # type: ignore[attr-defined]  # whoever stops early waits for one batch and leaves no thread
-
-
-def test_nothing_beyond_the_last_step_is_made(tmp_path: Path) -> None:
-    loader = training(folder(tmp_path / "set"), None, Recipe(size=32))
-    made: list[int] = []
-    whole = loader.at
-    loader.at = lambda step: made.append(step) or whole(step)  # type: ignore[method-assign, func-returns-value]
-    with ahead(loader, 3) as batches:
-        for step in range(3):
-            batches(step)
-    assert made == [0, 1, 2]

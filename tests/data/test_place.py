@@ -65,13 +65,6 @@ def test_pictures_of_three_channels_are_normalised_and_nothing_else() -> None:
     assert not is_normalised(TensorDomain("a", torch.zeros(1, 3, 4, 4), labels, as_is=True), 3)
 
 
-def test_bytes_travel_wherever_there_is_a_way_to_go() -> None:
-    assert not Destination.of(torch.device("cpu")).as_bytes
-    assert Destination.of(torch.device("cuda", 1)).as_bytes
-    assert Destination(as_bytes=True).empty(2, 3, 4, 4).dtype == torch.uint8
-    assert Destination().empty(2, 3, 4, 4).dtype == torch.float32
-
-
 @pytest.mark.parametrize("engine", ["torch", "opencv", None])
 def test_training_batches_are_the_same_in_every_place(tmp_path: Path, engine: str | None) -> None:
     domains = [d for d in open_folder(folder(tmp_path / "set")).domains if isinstance(d, FileDomain)]

@@ -111,15 +111,6 @@ def test_polygons_against_pillow_and_a_slow_distance(shape: str) -> None:
     torch.testing.assert_close(signed_distance(shape, some).abs(), slow, rtol=0, atol=3e-3)
 
 
-def test_round_shapes() -> None:
-    centre, rim, far = torch.zeros(1, 2), torch.tensor([[0.0, 0.66]]), torch.tensor([[0.0, 2.0]])
-    assert signed_distance("disc", centre) < 0
-    assert signed_distance("ring", centre) > 0
-    assert signed_distance("ring", rim) < 0
-    assert signed_distance("disc", far).item() == pytest.approx(1.15)
-    assert signed_distance("ring", far).item() == pytest.approx(1.12)
-
-
 def test_edges_are_anti_aliased_at_every_size() -> None:
     """A cartoon has no noise: drawn four times as large and averaged it is the small one."""
     small = pixels(styleshapes(size=32, per_class=3), 1).double()

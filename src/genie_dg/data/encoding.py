@@ -62,7 +62,7 @@ class Encoding:
         """What the network sees of a table: float32 ``[n, width, 1, 1]``; its columns are found by name."""
         parts = [self._numbers(table)]
         for name, levels in zip(self.words, self.levels, strict=True):
-            at = _place(name, table.columns.words)
+            at = table.columns.words.index(name)
             numbers = {level: k for k, level in enumerate(levels)}
             place = np.array([numbers.get(level, -1) for level in table.columns.levels[at]] + [-1])
             parts.append(place[table.words[:, at]][:, None] == np.arange(len(levels)))
@@ -70,7 +70,7 @@ class Encoding:
         return torch.from_numpy(joined.astype(np.float32))[:, :, None, None]
 
     def _numbers(self, table: TableDomain) -> np.ndarray[Any, Any]:
-        at = [_place(name, table.columns.numbers) for name in self.numbers]
+        at = [table.columns.numbers.index(name) for name in self.numbers]
         std = np.array(self.std)
         scaled = (table.numbers[:, at] - np.array(self.mean)) / np.where(std > 0, std, 1.0)
         filled: np.ndarray[Any, Any] = np.where(np.isnan(scaled) | (std == 0), 0.0, scaled)
@@ -89,16 +89,6 @@ def encoding_from(data: Mapping[str, Any]) -> Encoding:
         raise DataError(
             f"The model does not say how a table becomes its inputs ({error}); train it again."
         ) from error
-
-
-def _place(name: str, present: Sequence[str]) -> int:
-    if name not in present:
-        kinds = ", ".join(present) or "none"
-        raise DataError(
-            f"The table has no column {name!r} of the kind that the model was trained with (it has {kinds}); "
-            "add it, or train again."
-        )
-    return list(present).index(name)
 
 
 def fit_encoding(tables: Iterable[TableDomain], rows: Iterable[Labels]) -> Encoding:

@@ -80,9 +80,6 @@ def open_folder(root: str | Path, name: str | None = None) -> DomainSet:
                 f"{root / domain} holds no picture below a class folder; pictures must be sorted as "
                 f"{root.name}/<domain>/<class>/<picture>, with an ending such as {', '.join(EXTENSIONS[:3])}."
             )
-    for k in classes:
-        if not any(by_class.get(k) for by_class in pictures.values()):
-            raise DataError(f"The class {k!r} of {root} has no picture in any domain; fill or remove it.")
     domains = []
     for domain, by_class in pictures.items():
         paths = [path for k in classes for path in by_class.get(k, ())]
@@ -101,9 +98,8 @@ def warn_of_gaps(data: DomainSet, where: object) -> None:
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             warnings.warn(
-                f"The domain {domain.name} of {where} has no sample of {', '.join(missing[:3])}{more}, which "
-                "other domains have; the class keeps its number, and accuracy on this domain is over the "
-                "classes it has.",
+                f"The domain {domain.name} of {where} has no sample of {', '.join(missing[:3])}{more}; the class "
+                "keeps its number, and accuracy on this domain is over the classes it has.",
                 DataWarning,
                 stacklevel=4,
             )

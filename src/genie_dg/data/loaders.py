@@ -55,10 +55,6 @@ class Evaluation:
         place: Destination = _HERE,
     ) -> None:
         whole_number("batch_size", batch_size, error=DataError)
-        if cache is not None and len(cache) != len(domain):
-            raise DataError(
-                f"The cache holds {len(cache)} pictures and {domain.name} {len(domain)}; open it again."
-            )
         self.domain, self.cache, self.batch_size, self.spec = domain, cache, batch_size, EvalSpec(size)
         self.positions = np.arange(len(domain)) if positions is None else positions
         self._scale, self._place, self._workers = Scale.of(domain), place, shared_workers()

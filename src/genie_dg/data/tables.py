@@ -41,14 +41,7 @@ def open_table(
         name: what tables of results call the set; by default the name of the file.
         like: the features of a model, which alone are taken, with their kinds.
     """
-    path = Path(path)
-    return table_from(read_frame(path), path, columns, name or table_name(path), like)
-
-
-def table_from(
-    frame: pl.DataFrame, where: object, columns: Columns, name: str, like: TableColumns | None = None
-) -> DomainSet:
-    """The same from a frame; ``where`` is what messages call it."""
+    where, frame = Path(path), read_frame(Path(path))
     domain = chosen_column("domain", columns.domain, frame.columns, DOMAIN, where)
     label = chosen_column("label", columns.label, frame.columns, LABEL, where)
     if domain == label:
@@ -66,7 +59,7 @@ def table_from(
     for k, one in enumerate(domains):
         rows = np.flatnonzero(of_domain == k)
         tables.append(TableDomain(one, kinds, numbers[rows], words[rows], of_class[rows], rows + 1))
-    data = DomainSet(name, classes, tuple(tables))
+    data = DomainSet(name or table_name(where), classes, tuple(tables))
     if like is None:
         warn_of_gaps(data, where)
     return data

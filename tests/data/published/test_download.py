@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from genie_dg.data.domains import DataError
-from genie_dg.data.published.catalog import PUBLISHED, PublishedSet, published_set
+from genie_dg.data.published.catalog import PUBLISHED, PublishedSet
 from genie_dg.data.published.download import DamagedArchive, download, find_complete, remove_listed, unpack
 from genie_dg.data.published.fetch import FetchError
-from genie_dg.data.published.terra import ANNOTATION_FILES
-from genie_dg.files import Busy, FileError
+from genie_dg.files import Busy
 
 from .test_fetch import wait_until
 from .web_server import Web, running
@@ -90,9 +89,9 @@ def published(name: str) -> tuple[dict[str, bytes], Files]:
     if name == "TerraIncognita":
         numbers = (38, 46, 100, 43)
         images = tarred({f"eccv_18_all_images_sm/{n}.jpg": f"{n}".encode() for n in (*numbers, 7)})
-        nothing = {"images": [], "annotations": [], "categories": []}
-        parts = {f"eccv_18_annotation_files/{part}": json.dumps(nothing).encode() for part in ANNOTATION_FILES}
-        parts["eccv_18_annotation_files/train_annotations.json"] = json.dumps(annotations()).encode()
+        nothing = json.dumps({"images": [], "annotations": [], "categories": []}).encode()
+        inside = json.dumps(annotations()).encode()
+        parts = {"files/cis_val_annotations.json": nothing, "files/train_annotations.json": inside}
         made = {f"location_{n}/dog/{n}.jpg": f"{n}".encode() for n in numbers}
         return {"eccv_18_all_images_sm.tar.gz": images, "eccv_18_annotations.tar.gz": tarred(parts)}, made
     (file,) = PUBLISHED[name].files
@@ -231,15 +230,6 @@ def test_a_damaged_archive_is_put_aside_and_fetched_again(web: Web, tmp_path: Pa
     assert tree(download("VLCS", tmp_path, source=source)) == made
 
 
-def test_a_removed_set_is_made_again_from_the_kept_archives(web: Web, tmp_path: Path) -> None:
-    source, made = offered(web, "DomainNet")
-    where = download("DomainNet", tmp_path, source=source)
-    where.rename(tmp_path / "elsewhere")
-    asked = len(web.asked)
-    assert tree(download("DomainNet", tmp_path, source=source)) == made
-    assert len(web.asked) == asked
-
-
 def test_a_file_put_by_hand_is_used(web: Web, tmp_path: Path) -> None:
     source, made = offered(web, "VLCS", statuses=[404] * 5)
     data = web.files["/VLCS.tar.gz"].data
@@ -247,7 +237,6 @@ def test_a_file_put_by_hand_is_used(web: Web, tmp_path: Path) -> None:
         download("VLCS", tmp_path, source=source)
     place = tmp_path / "downloads" / "VLCS" / "VLCS.tar.gz"
     assert f"put it at {place} and run the same command again" in str(caught.value)
-    assert "(copies in another form: drive:1r0WL5DD" in str(caught.value)
     place.write_bytes(data)
     assert tree(download("VLCS", tmp_path, source=source)) == made
 
@@ -256,7 +245,7 @@ def test_the_annotations_of_2021_can_be_put_by_hand(web: Web, tmp_path: Path) ->
     source, made = offered(web, "TerraIncognita")
     web.files["/eccv_18_annotations.tar.gz"].statuses = [404] * 9
     work = tmp_path / "downloads" / "TerraIncognita"
-    with pytest.raises(FetchError, match="lilablobssc"):
+    with pytest.raises(FetchError):
         download("TerraIncognita", tmp_path, source=source)
     one = json.dumps(annotations()).encode()
     (work / TERRA_2021).write_bytes(zipped({"caltech_images_20210113.json": one}))
@@ -279,26 +268,6 @@ def test_an_archive_of_something_else_is_named(web: Web, tmp_path: Path) -> None
     assert not (tmp_path / "PACS").exists()
 
 
-def test_a_root_that_cannot_be_written_is_a_sentence(web: Web, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="cannot be written"):
-        download("PACS", tmp_path / "file", source=offered(web, "PACS")[0])
-
-
-def test_the_table_has_every_set_and_only_known_checksums() -> None:
-    assert all(row.files for row in PUBLISHED.values())
-    rows = [file for row in PUBLISHED.values() for file in row.files]
-    assert [file.file for file in rows if file.sha256] == [DUPLICATES]
-    zips = [
-        file.mirrors[0].removeprefix("http://csr.bu.edu/ftp/visda/2019/multi-source/") for file in rows[5:11]
-    ]
-    parts = ["groundtruth/clipart", "infograph", "groundtruth/painting", "quickdraw", "real", "sketch"]
-    assert zips == [f"{part}.zip" for part in parts]
-    assert rows[0].mirrors[0] == "drive:1JFr8f805nMUelQWWmfnJR3y4_SYoN5Pd"
-    with pytest.raises(DataError, match="did you mean 'PACS'"):
-        published_set("PAC")
-
-
 HOSTILE = ["../x", "/x", "a/../../x"]
 
 
@@ -316,17 +285,6 @@ def test_no_member_of_an_archive_leaves_the_folder(tmp_path: Path, name: str) ->
         with pytest.raises(DamagedArchive, match="outside the destination"):
             unpack(tmp_path / "a.tar.gz", place / "tar")
     assert {path.name for path in place.iterdir()} <= {"zip", "tar"}
-
-
-@pytest.mark.parametrize(("kind", "target"), [(tarfile.SYMTYPE, "/etc/passwd"), (tarfile.CHRTYPE, "")])
-def test_links_that_lead_out_and_devices_are_refused(tmp_path: Path, kind: bytes, target: str) -> None:
-    info = tarfile.TarInfo("link")
-    info.type, info.linkname = kind, target
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
-        archive.addfile(info)
-    with pytest.raises(DamagedArchive, match="link"):
-        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])

@@ -10,13 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from genie_dg.data.published.catalog import SourceFile
-from genie_dg.data.published.fetch import FetchError, address_of, fetch
+from genie_dg.data.published.fetch import FetchError, fetch
 
 from .web_server import Web, running
 
@@ -96,31 +95,6 @@ def test_a_mirror_that_fails_is_passed_over(web: Web, tmp_path: Path) -> None:
     assert not (tmp_path / "f.zip").exists()
     fetch(source(*bad, web.serve("/f.zip", DATA), sha256=good), tmp_path / "f.zip")
     assert (tmp_path / "f.zip").read_bytes() == DATA
-
-
-def test_temporary_errors_are_tried_again(web: Web, tmp_path: Path) -> None:
-    fetch(source(web.serve("/f.zip", DATA, statuses=[503, 429, 500])), tmp_path / "f.zip")
-    assert (tmp_path / "f.zip").read_bytes() == DATA
-
-
-def test_the_progress_counts_every_byte_once(web: Web, tmp_path: Path) -> None:
-    counted: list[int] = []
-
-    @contextmanager
-    def bar(what: str, total: int | None) -> Iterator[Callable[[int], object]]:
-        assert (what, total) == ("fetch f.zip", len(DATA))
-        counted.clear()
-        yield counted.append
-
-    url = web.serve("/f.zip", DATA, break_after=[2**20, 0])
-    fetch(source(url), tmp_path / "f.zip", bar)
-    assert counted[0] == 2**20
-    assert sum(counted) == len(DATA)
-
-
-def test_a_drive_id_has_an_address() -> None:
-    address = "https://drive.usercontent.google.com/download?id=1JFr8f-x_Pd&confirm=t"
-    assert address_of("drive:1JFr8f-x_Pd") == address_of(address) == address
 
 
 def test_after_kill_9_the_same_call_goes_on(web: Web, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torchvision.transforms import InterpolationMode, functional
 
 from genie_dg.data.coloured_digits import coloured_mnist
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
-from genie_dg.data.published.mnist import FASHION, coloured_mnist_from, load_mnist, read_idx, rotated_mnist
+from genie_dg.data.published.mnist import coloured_mnist_from, load_mnist, read_idx, rotated_mnist
 
 
 def idx(content: np.ndarray, kind: int = 8) -> bytes:
@@ -85,13 +85,6 @@ def test_rotation_is_torchvisions_to_the_bit(tmp_path: Path) -> None:
             assert torch.equal(pixels(made, index)[position].float() / 255, expected)
 
 
-def test_fashion_has_its_own_names(tmp_path: Path) -> None:
-    make(tmp_path)
-    made = rotated_mnist(tmp_path, name="RotatedFashionMNIST", classes=FASHION)
-    assert (made.name, made.classes[9], len(made.classes)) == ("RotatedFashionMNIST", "ankle boot", 10)
-    assert rotated_mnist(tmp_path).classes == tuple("0123456789")
-
-
 def test_coloured_from_files_is_coloured_from_arrays(tmp_path: Path) -> None:
     images, labels = make(tmp_path)
     made, expected = coloured_mnist_from(tmp_path, 5), coloured_mnist(images, labels, 5)
@@ -110,21 +103,18 @@ PACKED = gzip.compress(GOOD, mtime=0)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (IMAGES, b"", "starts with nothing"),
-        (IMAGES, b"\x89PNG\r\n\x1a\n" + GOOD, "starts with 89504e47, but .* starts with 00000803"),
-        (IMAGES, b"\1" + GOOD[1:], "starts with 01000803"),
-        (IMAGES, idx(np.zeros(20)), "starts with 00000801"),
-        (IMAGES, idx(np.zeros((20, 28, 28)), kind=13), "starts with 00000d03"),
-        (IMAGES, GOOD[:9], "ends inside its header"),
-        (IMAGES, GOOD[:-1], "claims 15,680 bytes of shape .* but has 15,679"),
-        (IMAGES, GOOD + b"\0", "but has more"),
-        (IMAGES, struct.pack(">IIII", 0x803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "it is not a file of MNIST"),
+        (IMAGES, b"", "is not an idx file"),
+        (IMAGES, b"\x89PNG\r\n\x1a\n" + GOOD, "is not an idx file"),
+        (IMAGES, idx(np.zeros(20)), "is not an idx file"),
+        (IMAGES, idx(np.zeros((20, 28, 28)), kind=13), "is not an idx file"),
+        (IMAGES, GOOD[:9], "is not an idx file"),
+        (IMAGES, GOOD[:-1], "claims the shape .* but has 15,679"),
+        (IMAGES, GOOD + b"\0", "claims the shape .* but has 15,681"),
         (IMAGES, idx(np.zeros((19, 28, 28))), "19 images but .* has 20 labels"),
-        (IMAGES, idx(np.zeros((20, 28, 27))), "training images of .28, 27. pixels and test images of .28, 28."),
         (LABELS, idx(np.full(20, 10)), "the label 10 but only 10 classes"),
-        (LABELS, GOOD, "starts with 00000803, but .* 1 dimension.* starts with 00000801"),
+        (LABELS, GOOD, "is not an idx file of unsigned bytes with 1 dimension"),
     ],
-    ids=range(13),
+    ids=range(10),
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     make(tmp_path)
@@ -147,33 +137,13 @@ def test_broken_compression_is_refused_by_name(tmp_path: Path, content: bytes) -
         load_mnist(tmp_path)
 
 
-def test_a_compressed_file_is_not_unpacked_beyond_its_claim(tmp_path: Path) -> None:
-    """64 MiB of zeros in 64 KiB: one byte more than claimed is read, and no further."""
-    make(tmp_path, gz=True)
-    (tmp_path / f"{IMAGES}.gz").write_bytes(gzip.compress(GOOD + bytes(2**26), compresslevel=1))
-    import tracemalloc
-
-    tracemalloc.start()
-    with pytest.raises(DataError, match="but has more"):
-        load_mnist(tmp_path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**23
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match=r"no file t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz"):
         load_mnist(tmp_path)
-    with pytest.raises(DataError, match="nowhere is missing"):
+    with pytest.raises(DataError, match="nowhere cannot be read"):
         read_idx(tmp_path / "nowhere", 3)
-
-
-@pytest.mark.parametrize("angles", [[], [0, 15, 0]])
-def test_bad_angles_are_refused(tmp_path: Path, angles: list[float]) -> None:
-    with pytest.raises(DataError, match="one or more, all different"):
-        rotated_mnist(tmp_path, angles=angles)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -189,11 +159,3 @@ def test_any_array_comes_back_and_any_cut_is_refused(shape: list[int], cut: int,
         path.write_bytes(whole[: max(0, len(whole) - cut)])
         with pytest.raises(DataError):
             read_idx(path, len(shape))
-
-
-def test_what_was_read_can_be_written_to(tmp_path: Path) -> None:
-    """An array over a file's bytes is read-only, and torch would warn of it."""
-    make(tmp_path)
-    images, _ = load_mnist(tmp_path)
-    images[0] = 7
-    assert images[0].eq(7).all()

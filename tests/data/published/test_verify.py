@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from genie_dg.cli.main import main
 from genie_dg.data.image_folders import open_folder
@@ -19,7 +17,7 @@ from genie_dg.data.published.verify import Verification, verify
 from genie_dg.data.registry import published_variant
 from tests.data.pictures import folder
 
-FACTS = PublishedSet("Mini", ("Mini",), ("ink", "oil"), ("I", "O"), 2, ("cat", "dog"), {"16 images": (8, 8)})
+FACTS = PublishedSet("Mini", ("Mini",), ("ink", "oil"), 2, ("cat", "dog"), {"16 images": (8, 8)})
 
 
 def report_of(root: Path, facts: PublishedSet | None = None, deep: bool = True) -> Verification:
@@ -50,13 +48,13 @@ BREAKS: dict[str, tuple[Any, str, str, bool]] = {
     "missing file": (
         lambda r: (r / "ink/cat/001.png").unlink(),
         "count",
-        "7 pictures, 8 in 16 images: 1 missing",
+        "7 pictures, 8 in 16 images",
         True,
     ),
     "extra file": (
         lambda r: (r / "ink/cat/x.png").write_bytes((r / "ink/cat/000.png").read_bytes()),
         "count",
-        "1 too many",
+        "9 pictures, 8 in 16 images",
         True,
     ),
     "zero byte": (lambda r: (r / "ink/cat/001.png").write_bytes(b""), "empty file", "001.png", False),
@@ -83,7 +81,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_total_can_name_a_variant(tmp_path: Path) -> None:
-    facts = PublishedSet("T", ("T",), ("ink", "oil"), ("I", "O"), 2, ("cat", "dog"), {"old": 16, "new": (9, 9)})
+    facts = PublishedSet("T", ("T",), ("ink", "oil"), 2, ("cat", "dog"), {"old": 16, "new": (9, 9)})
     assert report_of(folder(tmp_path / "T"), facts).published_splits
 
 
@@ -97,7 +95,6 @@ def test_the_facts_add_up() -> None:
     for facts in PUBLISHED.values():
         assert list(facts.domains) == sorted(facts.domains)
         assert list(facts.classes) == sorted(facts.classes)
-        assert len(facts.letters) == len(facts.domains)
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -114,19 +111,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     code, out, _ = run(capsys, "verify", str(root))
     assert code == 0
     assert "Everything is as it should be." in out
-    code, out, _ = run(
-        capsys, "cache", str(root), "--image-size", "16", "--cache", str(tmp_path / "c"), "--check"
-    )
+    code, out, _ = run(capsys, "cache", str(root), "--image-size", "16", "--cache", str(tmp_path / "c"))
     assert code == 0
     assert out.count("EvalSpec(size=16)") == 2
-    code, out, _ = run(capsys, "cache", str(root), "--estimate", "--cache", str(tmp_path / "c2"))
-    assert code == 0
-    assert not list((tmp_path / "c2").glob("*/complete.json"))
-    sheet = tmp_path / "deep" / "sheet.png"
-    code, out, _ = run(capsys, "show", str(root), "-o", str(sheet))
-    assert code == 0
-    with Image.open(sheet) as picture:
-        assert np.asarray(picture).std() > 10
     (root / "ink" / "cat" / "000.png").write_bytes(b"junk")
     (root / "notes.txt").touch()
     code, out, _ = run(capsys, "verify", str(root))
@@ -150,7 +137,7 @@ def test_verify_fails_when_a_published_split_would_differ(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("show", "stileshapes"), "did you mean 'styleshapes'?"),
+        (("verify", "stileshapes"), "did you mean 'styleshapes'?"),
         (("verify", "digits"), "needs no check"),
         (("cache", "digits"), "needs no cache"),
         (("verify", "PACS"), "no folder was given"),
@@ -162,28 +149,3 @@ def test_bad_requests(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
     assert code == 2
     assert sentence in err
     assert len(err.strip().splitlines()) == 1
-
-
-def test_a_folder_of_classes_without_domains_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flat = folder(tmp_path / "set") / "ink"
-    code, out, err = run(capsys, "verify", str(flat))
-    assert (code, out) == (2, "")
-    assert "holds no picture below a class folder" in err
-    assert f"{flat.name}/<domain>/<class>/<picture>" in err
-
-
-def test_a_folder_or_domain_without_pictures_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("empty", "empty/domain", "empty/domain/class"):
-        (tmp_path / name).mkdir()
-        code, out, err = run(capsys, "verify", str(tmp_path / "empty"))
-        assert (code, out) == (2, "")
-        assert "<domain>/<class>/<picture>" in err
-    root = folder(tmp_path / "set")
-    (root / "wax").mkdir()
-    code, _, err = run(capsys, "verify", str(root))
-    assert code == 2
-    assert f"{root / 'wax'} holds no picture" in err

@@ -44,25 +44,20 @@ def join(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[PlacedImage]:
     Kept are the four locations, compared as text, and the ten categories. An image with several annotations of
     different kept categories has a place in each.
     """
-    try:
-        names = {row["id"]: row["name"] for row in data["categories"]}
-        categories: dict[Any, dict[Any, None]] = defaultdict(dict)
-        for row in data["annotations"]:
-            categories[row["image_id"]][row["category_id"]] = None
-        places: dict[PlacedImage, None] = {}
-        for row in data["images"]:
-            domain, file = f"location_{row.get('location')}", row["file_name"]
-            if domain not in TERRA.domains:
-                continue
-            if not file or file != Path(file).name or "\\" in file:
-                raise DataError(
-                    f"The annotations name the file {file!r}; expected a file name without folders."
-                )
-            for category in (names[key] for key in categories.get(row["id"], ())):
-                if category in TERRA.classes:
-                    places[domain, category, file] = None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"The annotations do not fit together ({error!r}); fetch them again.") from error
+    names = {row["id"]: row["name"] for row in data["categories"]}
+    categories: dict[Any, dict[Any, None]] = defaultdict(dict)
+    for row in data["annotations"]:
+        categories[row["image_id"]][row["category_id"]] = None
+    places: dict[PlacedImage, None] = {}
+    for row in data["images"]:
+        domain, file = f"location_{row.get('location')}", row["file_name"]
+        if domain not in TERRA.domains:
+            continue
+        if not file or file != Path(file).name or "\\" in file:
+            raise DataError(f"The annotations name the file {file!r}; expected a file name without folders.")
+        for category in (names[key] for key in categories.get(row["id"], ())):
+            if category in TERRA.classes:
+                places[domain, category, file] = None
     return list(places)
 
 

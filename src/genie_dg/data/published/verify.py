@@ -7,7 +7,6 @@ it. `verify` says whether the splits of a set are the published ones, and if not
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,9 +67,8 @@ def verify(
     result = Verification({domain.name: len(domain) for domain in data.domains}, data.classes)
     with ThreadPoolExecutor(cores()) as pool:
         for domain in data.domains:
-            present = set(domain.labels.tolist())
-            for name in (name for k, name in enumerate(data.classes) if k not in present):
-                result.add("missing class", f"{domain.name}: {name}")
+            for k in sorted(set(range(len(data.classes))) - set(domain.labels.tolist())):
+                result.add("missing class", f"{domain.name}: {data.classes[k]}")
             problems = pool.map(partial(_problem_with, domain, deep, progress), range(len(domain)))
             for index, problem in enumerate(problems):
                 if problem:
@@ -101,13 +99,14 @@ def _problem_with(domain: Domain, deep: bool, progress: Advance, index: int) -> 
     return ""
 
 
-def _strays(folder: Path, named: set[str]) -> Iterator[Path]:
+def _strays(folder: Path, named: set[str]) -> list[str]:
     """What is in a folder and not in the set: skipped folders, and files that are no picture of a class."""
+    strays = []
     for where, folders, files in os.walk(folder, followlinks=True):
         skipped = [name for name in folders if is_skipped(name)]
         folders[:] = sorted(set(folders) - set(skipped))
-        paths = (Path(where) / name for name in sorted(skipped + files))
-        yield from (path for path in paths if str(path) not in named)
+        strays += [os.path.join(where, name) for name in sorted(skipped + files)]
+    return [path for path in strays if path not in named]
 
 
 def _compare(result: Verification, facts: PublishedSet, variant: str) -> None:
@@ -115,21 +114,16 @@ def _compare(result: Verification, facts: PublishedSet, variant: str) -> None:
     result.published_splits = bool(variant)
     if variant:
         return
-    for kind, wanted, present in (
-        ("domain", facts.domains, result.counts),
-        ("class", facts.classes or result.classes, result.classes),
+    for kind, published, present in (
+        ("domain", set(facts.domains), set(result.counts)),
+        ("class", set(facts.classes or result.classes), set(result.classes)),
     ):
-        for name in sorted({*wanted} - {*present}):
-            result.add(f"missing {kind}", name)
-        for name in sorted({*present} - {*wanted}):
-            result.add(f"extra {kind}", name)
-    counts = tuple(result.counts.get(domain, 0) for domain in facts.domains)
-    for name, published in facts.variants.items():
-        if isinstance(published, int):  # only the total is known
-            continue
-        for domain, have, want in zip(facts.domains, counts, published, strict=True):
-            if have != want:
-                sign = f"{abs(want - have):,} {'missing' if have < want else 'too many'}"
-                result.add("count", f"{domain}: {have:,} pictures, {want:,} in {name}: {sign}")
+        for what, names in ((f"missing {kind}", published - present), (f"extra {kind}", present - published)):
+            for name in sorted(names):
+                result.add(what, name)
+    for name, counts in facts.variants.items():
+        for domain, count in zip(facts.domains, counts, strict=True) if isinstance(counts, tuple) else ():
+            if result.counts.get(domain, 0) != count:
+                result.add("count", f"{domain}: {result.counts.get(domain, 0):,} pictures, {count:,} in {name}")
     if len(result.classes) != facts.class_count:
         result.add("count", f"{len(result.classes)} classes, {facts.class_count} published")
