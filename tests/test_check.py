@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,18 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genie_dg import check
-from genie_dg.check import GenieError, InputError, MissingPackage, printable
+from genie_dg.check import InputError, printable
 
 
 class OwnError(InputError):
     """An error of a package."""
-
-
-def test_errors_are_also_those_that_python_users_expect() -> None:
-    assert issubclass(InputError, GenieError)
-    assert issubclass(InputError, ValueError)
-    assert issubclass(MissingPackage, GenieError)
-    assert issubclass(MissingPackage, ImportError)
 
 
 @pytest.mark.parametrize(
@@ -51,20 +43,18 @@ def test_one_of() -> None:
     for value in (None, 3, ["a"], {}):
         with pytest.raises(InputError, match=r"^got x=.*; expected a\.$"):
             check.one_of("x", value, ["a"])
+        with pytest.raises(OwnError, match=r"^got x=.*; expected true or false\.$"):
+            check.boolean("x", value, OwnError)
 
 
 @pytest.mark.parametrize("value", [True, False, 1.0, "1", None, math.nan, [1]])
 def test_what_is_not_a_whole_number(value: Any) -> None:
     with pytest.raises(OwnError, match=r"^got n=.*; expected a whole number of at least 0\.$"):
         check.whole_number("n", value, 0, error=OwnError)
-
-
-def test_limits_of_whole_numbers() -> None:
     assert [check.whole_number("n", n, 1, 3) for n in (1, 2, 3)] == [1, 2, 3]
-    assert check.whole_number("n", 10**400) == 10**400
-    for value in (0, 4, -5):
-        with pytest.raises(InputError, match=rf"^got n={value}; expected a whole number from 1 to 3\.$"):
-            check.whole_number("n", value, 1, 3)
+    for outside in (0, 4, -5):
+        with pytest.raises(InputError, match=rf"^got n={outside}; expected a whole number from 1 to 3\.$"):
+            check.whole_number("n", outside, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +62,10 @@ def test_limits_of_whole_numbers() -> None:
     [
         ({}, [0, -1.5, 1e308, -(2**1000)], [], "a number."),
         ({"low": 0}, [0, 0.0, 5], [-1e-300], "a number of at least 0."),
-        ({"low": 0, "open_low": True}, [5e-324], [0, -0.0], "a number above 0."),
+        ({"low": 0, "excluding": (0,)}, [5e-324], [0, -0.0], "a number above 0."),
         ({"high": 1}, [1, -7], [1.0000001], "a number at most 1."),
-        ({"high": 1, "open_high": True}, [0.999], [1], "a number below 1."),
-        ({"low": 0, "high": 1, "open_high": True}, [0, 0.5], [1, -0.1], "a number of at least 0 and below 1."),
+        ({"high": 1, "excluding": (1,)}, [0.999], [1], "a number below 1."),
+        ({"low": 0, "high": 1, "excluding": (1,)}, [0, 0.5], [1, -0.1], "a number of at least 0 and below 1."),
         ({"low": 0, "high": 0.5}, [0.5], [0.6], "a number of at least 0 and at most 0.5."),
     ],
 )
@@ -99,25 +89,6 @@ def test_a_finite_number_is_one_that_is_a_float(value: Any) -> None:
     except OverflowError:
         expected = False
     assert check.is_number(value) is expected
-
-
-def test_true_or_false() -> None:
-    assert [check.boolean("x", value) for value in (True, False)] == [True, False]
-    for value in (0, 1, "true", None):
-        with pytest.raises(OwnError, match=r"^got x=.*; expected true or false\.$"):
-            check.boolean("x", value, OwnError)
-
-
-def test_a_folder(tmp_path: Path) -> None:
-    assert check.folder(tmp_path, "make one") == tmp_path
-    (tmp_path / "file").touch()
-    for name in ("file", "nothing"):
-        with pytest.raises(OwnError, match=rf"{name} is not a folder; make one\.$"):
-            check.folder(tmp_path / name, "make one", OwnError)
-
-
-def test_a_choice_in_words() -> None:
-    assert [check.either(names) for names in (["a"], ["a", "b"], iter("abc"))] == ["a", "a or b", "a, b or c"]
 
 
 def test_long_values_are_cut() -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.check import InputError
 from genie_dg.cli.main import build_parser, main, verb_of
 
 ROOT = Path(__file__).parent.parent
@@ -85,12 +84,6 @@ def test_every_command_that_is_shown_is_one(page: str) -> None:
         parse(words)
 
 
-@pytest.mark.parametrize("wrong", ["trian digits", "table runs --selct oracle"])
-def test_a_wrong_command_would_be_seen(wrong: str) -> None:
-    with pytest.raises(InputError):
-        parse(wrong.split())
-
-
 def test_the_quickstart_runs(tmp_path: Path) -> None:
     """Install lines aside, everything on the page, in order: training, sweep, table, results in Python."""
     verbs = {words[0] for words in commands("quickstart.md")}
@@ -112,56 +105,6 @@ def test_the_page_about_loops_runs(tmp_path: Path) -> None:
     assert printed.count("'trust': ") == 3  # gauges of each library's optimizer
     assert printed.count("{'loss': ") == 5  # five updates of the stand-in for DomainBed's class
     assert (tmp_path / "checkpoint.pt").is_file()
-
-
-LIGHTNING_FINDER = """
-import lightning as L
-import torch
-from lightning.pytorch.tuner import Tuner
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-from genie_dg import GENIE
-from genie_dg.optim import suggest_lr
-
-
-class Net(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.lr = 0.015
-        self.network = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3))
-
-    def training_step(self, batch, index):
-        points, labels = batch
-        return nn.functional.cross_entropy(self.network(points), labels)
-
-    def configure_optimizers(self):
-        return GENIE(self.parameters(), lr=self.lr)
-
-
-torch.manual_seed(0)
-points = torch.randn(256, 8)
-loader = DataLoader(TensorDataset(points, points[:, :3].argmax(1)), batch_size=16)
-quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-net = Net()
-before = {name: value.clone() for name, value in net.state_dict().items()}
-trainer = L.Trainer(max_epochs=4, accelerator="cpu", **quiet)
-suggested = Tuner(trainer).lr_find(net, loader, min_lr=1e-4, max_lr=100.0, num_training=60)
-assert len(suggested.results["loss"]) > 30, suggested.results
-assert net.lr == suggested.suggestion()
-assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-ours = suggest_lr(net, lambda net, batch: net.training_step(batch, 0), loader, GENIE, steps=40)
-print("Lightning", suggested.suggestion(), "ours", ours.lr)
-trainer.fit(net, loader)
-"""
-
-
-@pytest.mark.slow  # imports Lightning in a process of its own
-def test_lightning_finds_a_rate_for_genie(tmp_path: Path) -> None:
-    words = re.search(r"Lightning (\S+) ours (\S+)", run_python(LIGHTNING_FINDER, tmp_path))
-    assert words is not None
-    assert 1e-4 < float(words[1]) < 100
-    assert 0.1 < float(words[2]) < 30
 
 
 @pytest.mark.slow  # trains from the command line several times; the quick start does so in every run

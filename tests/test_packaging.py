@@ -95,13 +95,6 @@ def test_the_workflows_test_the_oldest_torch_and_known_pythons() -> None:
     assert f">={pythons[0]}" == PROJECT["requires-python"]
 
 
-def test_the_matrix_has_the_oldest_torch_and_an_interpreter_for_each_name() -> None:
-    (oldest,) = [text for text in PROJECT["dependencies"] if text.startswith("torch>=")]
-    assert f"torch>={VARIABLES['TORCH_torch25']}".startswith(f"{oldest}.")
-    assert {"torch25", "py310", "py313"} == set(VARIABLES["MATRIX"].split())
-    assert all(VARIABLES[f"PYTHON_{name}"].startswith("python3.") for name in VARIABLES["MATRIX"].split())
-
-
 @pytest.mark.parametrize("torch", ["", "2.5.1"])
 def test_make_takes_another_torch_in_place_of_the_pinned_one(torch: str, tmp_path: Path) -> None:
     """The line that writes the constraints is run as make prints it."""
@@ -114,22 +107,6 @@ def test_make_takes_another_torch_in_place_of_the_pinned_one(torch: str, tmp_pat
     pinned = [line for line in before if line.startswith(("torch==", "torchvision=="))]
     assert len(pinned) == 2
     assert after == ([line for line in before if line not in pinned] + ["torch==2.5.1"] if torch else before)
-
-
-def test_the_site_needs_no_network() -> None:
-    """Search, previous and next, light and dark: tests/test_site.py tries them in a browser."""
-    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    plugins = [next(iter(row)) if isinstance(row, dict) else row for row in site["plugins"]]
-    assert plugins.index("search") < plugins.index("offline")
-    assert not site["use_directory_urls"]
-    (worker,) = site["extra"]["polyfills"]
-    assert "iframe-worker" in worker  # by this word the plugin knows that it need not fetch its own
-    assert (ROOT / "docs" / worker).is_file()
-    theme = site["theme"]
-    assert theme["font"] is False
-    assert "navigation.footer" in theme["features"]
-    assert [row["scheme"] for row in theme["palette"]] == ["default", "slate"]
-    assert all("toggle" in row for row in theme["palette"])
 
 
 TORCH_ALONE = """

@@ -51,13 +51,6 @@ def test_the_search_works_from_disk(site: Path, driver: webdriver.Chrome) -> Non
     assert not [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
 
 
-def test_the_footer_leads_to_the_next_page(site: Path, driver: webdriver.Chrome) -> None:
-    driver.get((site / "quickstart.html").as_uri())
-    before, after = driver.find_elements(By.CSS_SELECTOR, "a.md-footer__link")
-    assert (before.get_attribute("href") or "").endswith("index.html")
-    assert (after.get_attribute("href") or "").endswith("installation.html")
-
-
 def test_the_button_turns_the_page_dark(site: Path, driver: webdriver.Chrome) -> None:
     driver.get((site / "index.html").as_uri())
     body = driver.find_element(By.TAG_NAME, "body")

@@ -59,7 +59,7 @@ def check_numbers(options: Mapping[str, Any]) -> None:
     """Raise for the first of these numbers that cannot be; absent ones are not looked at."""
     for name in ("beta", "dropout"):
         if name in options:
-            check.number(name, options[name], 0, 1, open_high=True, error=OptionError)
+            check.number(name, options[name], 0, 1, excluding=(1,), error=OptionError)
     for name in ("noise_std", "weight_decay"):
         if name in options:
             check.number(name, options[name], 0, error=OptionError)

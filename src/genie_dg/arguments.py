@@ -214,6 +214,6 @@ def _check(name: str, value: Any, kind: Any, info: FieldInfo) -> None:
         whole_number(name, value, int(info.low))  # a sentence without the upper end, which is far away
         whole_number(name, value, int(info.low), int(info.high))
     elif kind is float:
-        number(name, value, info.low, info.high, open_high=info.below_high)
+        number(name, value, info.low, info.high, excluding=(info.high,) if info.below_high else ())
     elif kind is str and not isinstance(value, str):
         raise InputError(f"got {name}={short(value)}; expected text.")

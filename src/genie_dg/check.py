@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -73,29 +73,23 @@ def number(
     value: Any,
     low: float = -math.inf,
     high: float = math.inf,
-    *,
-    open_low: bool = False,
-    open_high: bool = False,
+    excluding: Collection[float | None] = (),
     error: type[InputError] = InputError,
 ) -> float:
-    """A finite number between two ends, which belong to the range unless it is open there.
+    """A finite number between two ends, which belong to the range unless they are excluded.
 
-    >>> number("lr", -1, 0, open_low=True)
+    >>> number("lr", -1, 0, excluding=[0])
     Traceback (most recent call last):
     genie_dg.check.InputError: got lr=-1; expected a number above 0.
-    >>> number("p", 1.0, 0, 1, open_high=True)
+    >>> number("p", 1.0, 0, 1, excluding=[1])
     Traceback (most recent call last):
     genie_dg.check.InputError: got p=1.0; expected a number of at least 0 and below 1.
     """
-    fits = is_number(value)
-    above = fits and (value > low if open_low else value >= low)
-    below = fits and (value < high if open_high else value <= high)
-    if not (above and below):
-        ends = [f"{'above' if open_low else 'of at least'} {low:g}"] if low > -math.inf else []
-        ends += [f"{'below' if open_high else 'at most'} {high:g}"] if high < math.inf else []
-        raise error(
-            f"got {name}={short(value)}; expected a {' '.join(['number', ' and '.join(ends)]).strip()}."
-        )
+    if not is_number(value) or not low <= value <= high or value in excluding:
+        ends = [f"{'above' if low in excluding else 'of at least'} {low:g}"] if low > -math.inf else []
+        ends += [f"{'below' if high in excluding else 'at most'} {high:g}"] if high < math.inf else []
+        limits = " ".join(["number", " and ".join(ends)]).strip()
+        raise error(f"got {name}={short(value)}; expected a {limits}.")
     return float(value)
 
 
@@ -123,14 +117,12 @@ def writable_folder(name: str, text: str | Path, error: type[InputError] = Input
     got = f"got {name}={short(str(text))}"
     if fault := path_fault(text):
         raise error(f"{got}, which is not a path ({fault}); name a folder.")
-    for place in (Path(text), *Path(text).absolute().parents):
-        if place.is_dir():
-            if not os.access(place, os.W_OK | os.X_OK):
-                raise error(f"{got}, and {place} cannot be written; choose another folder.")
-            return Path(text)
-        if os.path.lexists(place):
-            raise error(f"{got}, and {place} is not a folder; choose another one.")
-    raise error(f"{got}; expected a folder on a disk that is there.")
+    above = next(place for place in (Path(text), *Path(text).absolute().parents) if os.path.lexists(place))
+    if not above.is_dir():
+        raise error(f"{got}, and {above} is not a folder; choose another one.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise error(f"{got}, and {above} cannot be written; choose another folder.")
+    return Path(text)
 
 
 def writable_file(name: str, path: Path, error: type[InputError] = InputError) -> Path:
@@ -158,10 +150,8 @@ def path_fault(text: str | Path) -> str:
         os.lstat(text)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
-    except OSError as fault:
-        return str(fault.strerror)
-    except ValueError as fault:
-        return str(fault)
+    except (OSError, ValueError) as fault:
+        return getattr(fault, "strerror", None) or str(fault)
     return ""
 
 

@@ -26,6 +26,7 @@ _BEAT = 20.0
 """Seconds between two signs of life of a process in `beating`."""
 _MOST_BYTES = 2**26
 """Of one file of text: a larger one is not a file of ours."""
+_AND_THEN = "free some space and start the same command again: nothing that was saved is lost"
 
 
 class FileError(GenieError, RuntimeError):
@@ -49,11 +50,11 @@ def _open_regular(path: str | os.PathLike[str], most: int = _MOST_BYTES, flags: 
     try:
         status = os.fstat(handle)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", os.fspath(path))
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
         if status.st_size > most:
-            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MB", os.fspath(path))
+            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MB")
     except BaseException:
         os.close(handle)
         raise
@@ -92,10 +93,7 @@ def write_whole(path: Path, data: bytes | Sequence[bytes | memoryview], before: 
         part.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise FileError(
-            f"{path} cannot be written ({error.strerror}); free some space or choose another folder, and start "
-            "the same command again: nothing that was saved is lost."
-        ) from error
+        raise _not_writable(path, error, _AND_THEN) from error
     finally:
         with suppress(OSError):
             os.unlink(part)  # what a failure has left
@@ -142,10 +140,7 @@ def append_line(path: Path, data: Mapping[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise FileError(
-            f"{path} cannot be written ({error.strerror}); free some space and start the same command again: "
-            "the run goes on from its last checkpoint."
-        ) from error
+        raise _not_writable(path, error, _AND_THEN) from error
 
 
 def read_lines(path: str | Path, most: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
@@ -265,7 +260,7 @@ def beating(path: Path, every: float = _BEAT) -> Iterator[None]:
         thread.join()
 
 
-_held: dict[Path, tuple[int, int]] = {}
+_held: dict[Path, tuple[int, int] | None] = {}
 """The lock files that this process holds, and which file each was when it was taken."""
 
 
@@ -311,7 +306,7 @@ def lock(path: Path, work: str, wait: float = 0.0) -> Iterator[None]:
         who = f" ({holder})" if holder else ""
         raise Busy(f"Another process{who} {work} right now; wait until it ends.") from error
     except OSError as error:
-        raise _not_writable(path, error) from error
+        raise _not_writable(path.parent, error) from error
     try:
         _write_holder(path)
         yield
@@ -327,11 +322,10 @@ def _write_holder(path: Path) -> None:
     holder = Holder(socket.gethostname(), os.getpid(), _born(os.getpid()) or "", since)
     try:
         holder_file(path).write_text(json.dumps(asdict(holder)), encoding="utf-8")
-        status = path.stat()
     except OSError as error:
-        raise _not_writable(path, error) from error
-    _held[path] = status.st_dev, status.st_ino
+        raise _not_writable(path.parent, error) from error
+    _held[path] = _identity(path)
 
 
-def _not_writable(path: Path, error: OSError) -> FileError:
-    return FileError(f"{path.parent} cannot be written ({error.strerror}); choose another folder.")
+def _not_writable(path: Path, error: OSError, what_to_do: str = "choose another folder") -> FileError:
+    return FileError(f"{path} cannot be written ({error.strerror}); {what_to_do}.")

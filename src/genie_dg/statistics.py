@@ -57,7 +57,7 @@ def t_quantile(level: float, freedom: int) -> float:
     >>> round(t_quantile(0.95, 4), 4), round(t_quantile(0.99, 1), 3)
     (2.7764, 63.657)
     """
-    number("level", level, 0, 1, open_low=True, open_high=True)
+    number("level", level, 0, 1, excluding=(0, 1))
     whole_number("freedom", freedom)
     low, high = 0.0, 1.0
     while probability_within(high, freedom) < level:

@@ -30,22 +30,10 @@ def write(path: Path, seed: int, mode: str = "RGB", height: int = 40, width: int
     return path
 
 
-KINDS = [
-    ("a.jpg", "RGB"),
-    ("b.png", "RGB"),
-    ("c.jpg", "L"),
-    ("d.png", "P"),
-    ("e.jpg", "CMYK"),
-    ("f.jpg", "EXIF"),
-]
-KINDS += [
-    ("g.png", "RGBA"),
-    ("h.png", "LA"),
-    ("i.bmp", "RGB"),
-    ("j.webp", "RGB"),
-    ("k.png", "1"),
-    ("ü ñ.jpg", "RGB"),
-]
+_NAMES = ["a.jpg", "b.png", "c.jpg", "d.png", "e.jpg", "f.jpg", "g.png", "h.png", "i.bmp", "j.webp", "k.png"]
+_NAMES.append("ü ñ.jpg")
+_MODES = ["RGB", "RGB", "L", "P", "CMYK", "EXIF", "RGBA", "LA", "RGB", "RGB", "1", "RGB"]
+KINDS = list(zip(_NAMES, _MODES, strict=True))
 """Name and mode of one file of each kind; the last has a space and letters outside ASCII."""
 
 

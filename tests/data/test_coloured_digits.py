@@ -86,11 +86,6 @@ def test_the_digits_are_dealt_out_without_loss() -> None:
     assert made.name == "ColouredDigits"
 
 
-def test_other_flips_name_other_domains() -> None:
-    made = coloured_digits(flips=[0.0, 0.25, 0.5, 0.999])
-    assert [domain.name for domain in made.domains] == ["+100%", "+75%", "+50%", "-99.9%"]
-
-
 @pytest.mark.parametrize(
     ("images", "labels", "options", "message"),
     [

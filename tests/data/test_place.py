@@ -47,16 +47,6 @@ def test_one_multiplication_and_one_addition(layout: torch.memory_format) -> Non
     assert torch.equal(Scale(False, folded=True)(EVERY_BYTE), EVERY_BYTE.float() * (1 / torch.tensor(255.0)))
 
 
-def test_other_samples_keep_their_values() -> None:
-    values = torch.rand(4, 1, 8, 8)
-    assert torch.equal(Scale()(values.clone()), values)
-    assert torch.equal(Scale()(EVERY_BYTE[:, :1]), EVERY_BYTE[:, :1].float() / 255)
-    vectors = torch.rand(4, 7, dtype=torch.float64)
-    found, labels = Destination(layout=torch.channels_last).brought(vectors, torch.arange(4), Scale())
-    assert torch.equal(found, vectors.float())
-    assert labels.tolist() == [0, 1, 2, 3]
-
-
 def test_pictures_of_three_channels_are_normalised_and_nothing_else() -> None:
     labels = np.zeros(1, dtype=np.int64)
     picture = TensorDomain("a", torch.zeros(1, 3, 4, 4), labels)

@@ -30,7 +30,7 @@ def beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator) -> Te
     >>> bool(sample.isfinite().all()), 450 < sample.round().sum() < 550
     (True, tensor(True))
     """
-    number("alpha", alpha, 0, open_low=True)
+    number("alpha", alpha, 0, excluding=(0,))
     one_more = torch.full((2, *shape), alpha + 1.0, dtype=torch.float64)
     gamma = torch._standard_gamma(one_more, generator)
     uniform = 1 - torch.rand((2, *shape), generator=generator, dtype=torch.float64)

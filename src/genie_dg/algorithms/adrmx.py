@@ -89,7 +89,7 @@ class ADRMXSettings:
     def __post_init__(self) -> None:
         for name in ("cnt_lambda", "dclf_lambda", "disc_lambda", "rmxd_lambda", "lr_"):
             number(name, getattr(self, name), 0)
-        number("beta1", self.beta1, 0, 1, open_high=True)
+        number("beta1", self.beta1, 0, 1, excluding=(1,))
         for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
             whole_number(name, getattr(self, name), least)
 

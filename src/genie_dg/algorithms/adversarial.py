@@ -108,7 +108,7 @@ class AdversarialSettings:
         for name in ("lambda_", "weight_decay_d", "grad_penalty", "lr_d"):
             number(name, getattr(self, name), 0)
         for name in ("beta1", "mlp_dropout"):
-            number(name, getattr(self, name), 0, 1, open_high=True)
+            number(name, getattr(self, name), 0, 1, excluding=(1,))
         for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
             whole_number(name, getattr(self, name), least)
 

@@ -82,7 +82,7 @@ class BottleneckSettings:
 
     def __post_init__(self) -> None:
         number("lmbda", self.lmbda, 0)
-        number("temperature", self.temperature, 0, open_low=True)
+        number("temperature", self.temperature, 0, excluding=(0,))
         for name in ("is_normalized", "is_project", "is_flipped"):
             boolean(name, getattr(self, name))
 

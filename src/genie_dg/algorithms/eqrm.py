@@ -107,7 +107,7 @@ class EQRM(OneLoss):
         eqrm_lr: float = 1e-6,
     ) -> None:
         super().__init__(network, domains)
-        self.eqrm_quantile = number("eqrm_quantile", eqrm_quantile, 0, 1, open_low=True, open_high=True)
+        self.eqrm_quantile = number("eqrm_quantile", eqrm_quantile, 0, 1, excluding=(0, 1))
         self.eqrm_burnin_iters = number("eqrm_burnin_iters", eqrm_burnin_iters, 0)
         self.eqrm_lr = number("eqrm_lr", eqrm_lr, 0)
 

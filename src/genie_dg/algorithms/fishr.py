@@ -107,7 +107,7 @@ class Fishr(Algorithm):
         super().__init__(network, domains)
         self.lambda_ = number("lambda_", lambda_, 0)
         self.penalty_anneal_iters = number("penalty_anneal_iters", penalty_anneal_iters, 0)
-        self.ema = number("ema", ema, 0, 1, open_high=True)
+        self.ema = number("ema", ema, 0, 1, excluding=(1,))
         layer = last_linear(network.head, network.classes)
         size = layer.weight.numel() + (0 if layer.bias is None else layer.bias.numel())
         self.register_buffer("variances", layer.weight.detach().new_zeros(domains, size))

@@ -156,7 +156,7 @@ class SANDMask(GradientMask):
 
     def __init__(self, network: Network, domains: int, *, tau: float = 0.5, k: float = 1e1) -> None:
         super().__init__(network, domains)
-        self.tau, self.k = number("tau", tau, 0, 1), number("k", k, 0, open_low=True)
+        self.tau, self.k = number("tau", tau, 0, 1), number("k", k, 0, excluding=(0,))
 
     def masked(self, gradients: Tensor) -> Tensor:
         return sand_mask(gradients, self.tau, self.k)
@@ -188,7 +188,7 @@ class GSNRDropout(GradientMask):
 
     def __init__(self, network: Network, domains: int, *, p: float = 1 / 3) -> None:
         super().__init__(network, domains)
-        self.p = number("p", p, 0, 1, open_high=True)
+        self.p = number("p", p, 0, 1, excluding=(1,))
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         if len(batch) == 1:

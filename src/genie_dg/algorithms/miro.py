@@ -78,7 +78,7 @@ class MIRO(OneLoss):
         if not network.points:
             raise InputError("MIRO got a network without feature points; choose a backbone that has some.")
         self.ld = number("miro_ld", miro_ld, 0)
-        self.lr_mult = number("miro_lr_mult", miro_lr_mult, 0, open_low=True)
+        self.lr_mult = number("miro_lr_mult", miro_lr_mult, 0, excluding=(0,))
         self.start: Network = copy.deepcopy(network)
         self.start.head = nn.Identity()
         self.start.requires_grad_(False).eval()

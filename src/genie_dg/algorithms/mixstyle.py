@@ -75,7 +75,7 @@ class MixStyle(Algorithm):
     ) -> None:
         super().__init__(network, domains)
         self.p = number("mixstyle_p", mixstyle_p, 0, 1)
-        self.alpha = number("mixstyle_alpha", mixstyle_alpha, 0, open_low=True)
+        self.alpha = number("mixstyle_alpha", mixstyle_alpha, 0, excluding=(0,))
         self.points = tuple(mixstyle_points) or tuple(p for p in network.points if p != "stem")[:3]
         if not (self.points and network.points):
             raise InputError("MixStyle got a network without feature points; choose a backbone that has some.")

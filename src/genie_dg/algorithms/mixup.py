@@ -73,7 +73,7 @@ class Mixup(Algorithm):
 
     def __init__(self, network: Network, domains: int, *, mixup_alpha: float = 0.2) -> None:
         super().__init__(network, domains)
-        self.mixup_alpha = number("mixup_alpha", mixup_alpha, 0, open_low=True)
+        self.mixup_alpha = number("mixup_alpha", mixup_alpha, 0, excluding=(0,))
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         pairs = mixed_pairs(batch, self.mixup_alpha, context.generator())

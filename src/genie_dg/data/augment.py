@@ -61,7 +61,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         whole_number("size", self.size, error=DataError)
-        number("scale[0]", self.scale[0], 0, self.scale[1], open_low=True, error=DataError)
+        number("scale[0]", self.scale[0], 0, self.scale[1], excluding=(0,), error=DataError)
         number("hue", self.hue, 0, 0.5, error=DataError)
         one_of("engine", self.engine, PAINTERS, DataError)
 

@@ -98,8 +98,8 @@ def warn_of_gaps(data: DomainSet, where: object) -> None:
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             warnings.warn(
-                f"The domain {domain.name} of {where} has no sample of {', '.join(missing[:3])}{more}; the class "
-                "keeps its number, and accuracy on this domain is over the classes it has.",
+                f"The domain {domain.name} of {where} has no sample of {', '.join(missing[:3])}{more}; the "
+                "class keeps its number, and accuracy on this domain is over the classes it has.",
                 DataWarning,
                 stacklevel=4,
             )

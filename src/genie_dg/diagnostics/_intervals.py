@@ -31,7 +31,7 @@ class Ratio:
 
 def ratio_of_means(numerators: Tensor, denominators: Tensor, level: float = 0.95) -> Ratio:
     """Fieller's interval for mean(numerators) / mean(denominators), pairs being independent draws."""
-    number("level", level, 0, 1, open_low=True, open_high=True, error=MeasurementError)
+    number("level", level, 0, 1, excluding=(0, 1), error=MeasurementError)
     count = len(numerators)
     if count < 2:
         raise MeasurementError(

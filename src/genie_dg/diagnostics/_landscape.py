@@ -41,7 +41,7 @@ class Landscape:
 
     def absolute(self, radius: float, relative: bool) -> float:
         """The radius of the ball; with ``relative`` it is given as a multiple of the norm of the weights."""
-        number("radius", radius, 0, open_low=True, error=MeasurementError)
+        number("radius", radius, 0, excluding=(0,), error=MeasurementError)
         size = norm_of(list(trainable(self.model).values())) if relative else 1.0
         if size == 0:
             raise MeasurementError("All weights are zero and relative=True; give an absolute radius instead.")

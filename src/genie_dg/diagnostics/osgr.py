@@ -77,7 +77,7 @@ def osgr_of_moments(
     p, source = _values(moments, preconditioner)
     units = float(moments.count)  # how many of these gradients the samples of D amount to
     if n is not None:
-        units = number("n", n, 0, open_low=True, error=MeasurementError) / moments.unit
+        units = number("n", n, 0, excluding=(0,), error=MeasurementError) / moments.unit
     variance = moments.variance
     signal = {name: p[name] * (m.square() - variance[name] / moments.count) for name, m in moments.mean.items()}
     noise = {name: p[name] * v for name, v in variance.items()}

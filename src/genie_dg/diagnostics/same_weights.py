@@ -137,7 +137,7 @@ class SampleMoments:
 
 
 def _check_n(n: float) -> None:
-    number("n", n, 0, open_low=True, error=MeasurementError)
+    number("n", n, 0, excluding=(0,), error=MeasurementError)
 
 
 def sample_moments(model: nn.Module, loss: Loss, batch: Batch) -> SampleMoments:

@@ -46,7 +46,7 @@ def top_share(x: Tensor, fraction: float = 0.01) -> float:
     >>> top_share(torch.tensor([1.0, 1.0, 2.0, 0.0]), fraction=0.25)
     0.5
     """
-    number("fraction", fraction, 0, 1, open_low=True, error=MeasurementError)
+    number("fraction", fraction, 0, 1, excluding=(0,), error=MeasurementError)
     x = _checked(x)
     return _share(x.topk(_top_count(x.numel(), fraction), sorted=False).values, x)
 

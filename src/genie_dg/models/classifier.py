@@ -52,7 +52,7 @@ class Classifier(Network):
     def __init__(self, backbone: Featurizer, classes: int, dropout: float = 0.0, frozen: bool = False) -> None:
         super().__init__()
         whole_number("classes", classes)
-        number("dropout", dropout, 0, 1, open_high=True)
+        number("dropout", dropout, 0, 1, excluding=(1,))
         self.featurizer = backbone.module
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(backbone.size, classes)

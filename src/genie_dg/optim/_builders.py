@@ -86,7 +86,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
             checked[name] = check.boolean(name, value)
             continue
         high = 1.0 if name in _DECAYS else math.inf
-        checked[name] = check.number(name, value, 0, high, open_high=name in _DECAYS)
+        checked[name] = check.number(name, value, 0, high, excluding=(1,) if name in _DECAYS else ())
     if "beta1" in checked:
         checked["betas"] = (checked.pop("beta1"), checked.pop("beta2"))
     return checked

@@ -115,7 +115,7 @@ class AdaHessian(Optimizer):
     ) -> None:
         defaults = {
             "lr": check.number("lr", lr, 0),
-            "betas": tuple(check.number(f"beta{i}", b, 0, 1, open_high=True) for i, b in enumerate(betas, 1)),
+            "betas": tuple(check.number(f"beta{i}", b, 0, 1, excluding=(1,)) for i, b in enumerate(betas, 1)),
             "eps": check.number("eps", eps, 0),
             "hessian_power": check.number("hessian_power", hessian_power, 0, 1),
             "weight_decay": check.number("weight_decay", weight_decay, 0),

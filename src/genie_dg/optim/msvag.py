@@ -58,7 +58,7 @@ class MSVAG(Optimizer):
     ) -> None:
         defaults = {
             "lr": check.number("lr", lr, 0),
-            "beta": check.number("beta", beta, 0, 1, open_high=True),
+            "beta": check.number("beta", beta, 0, 1, excluding=(1,)),
             "weight_decay": check.number("weight_decay", weight_decay, 0),
         }
         super().__init__(params, defaults)
