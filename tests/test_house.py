@@ -140,10 +140,8 @@ def test_there_are_no_more_lines_of_code_than_agreed(folder: str) -> None:
 
 
 def package_of(**texts: str) -> dict[str, Module]:
-    return {
-        f"genie_dg.{k.replace('__', '.')}": Module(f"genie_dg.{k.replace('__', '.')}", t)
-        for k, t in texts.items()
-    }
+    named = {f"genie_dg.{key.replace('__', '.')}": text for key, text in texts.items()}
+    return {name: Module(name, text) for name, text in named.items()}
 
 
 def test_two_meanings_would_be_seen() -> None:

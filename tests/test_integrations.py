@@ -138,11 +138,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "fonts.googleapis.com" not in (site / "index.html").read_text()
 
 
-def test_every_page_is_in_the_menu() -> None:
-    menu = set(re.findall(r"(\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.M))
-    assert menu == {path.name for path in (ROOT / "docs").glob("*.md")}
-
-
 def test_the_page_about_the_frame_runs(tmp_path: Path) -> None:
     """Its blocks are cells of one notebook; the runs are two short ones."""
     for optimizer in ("adam", "genie"):

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from genie_dg.cli.main import build_parser, verb_of
@@ -56,16 +55,6 @@ def test_the_dockerfile_starts_the_demo_as_a_user_without_rights() -> None:
     assert last["USER"] != "root"
 
 
-def test_the_arguments_of_the_dockerfile_fit_the_project() -> None:
-    arguments = dict(rest.split("=", 1) for word, rest in instructions() if word == "ARG")
-    assert set(arguments) == {"PYTHON", "TORCH_OPTIONS", "EXTRAS"}
-    assert set(arguments["EXTRAS"].strip('"').split(",")) <= set(PROJECT["optional-dependencies"])
-    assert f"Programming Language :: Python :: {arguments['PYTHON']}" in PROJECT["classifiers"]
-    assert arguments["TORCH_OPTIONS"] == '""'  # the builder names an index, the tree does not
-    page = (ROOT / "docs" / "installation.md").read_text()
-    assert all(f"| `{name}` |" in page for name in arguments)
-
-
 def jobs() -> list[tuple[str, dict[str, Any]]]:
     return [(name, job) for path in WORKFLOWS for name, job in yaml.safe_load(path.read_text())["jobs"].items()]
 
@@ -93,20 +82,6 @@ def test_the_workflows_test_the_oldest_torch_and_known_pythons() -> None:
     assert len(matrix["python"]) == 2
     assert all(f"Programming Language :: Python :: {version}" in PROJECT["classifiers"] for version in pythons)
     assert f">={pythons[0]}" == PROJECT["requires-python"]
-
-
-@pytest.mark.parametrize("torch", ["", "2.5.1"])
-def test_make_takes_another_torch_in_place_of_the_pinned_one(torch: str, tmp_path: Path) -> None:
-    """The line that writes the constraints is run as make prints it."""
-    words = ["make", "-n", "setup", f"VENV={tmp_path}", f"TORCH={torch}"]
-    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    (line,) = [line for line in shown.splitlines() if line.startswith("sed ")]
-    subprocess.run(line, shell=True, cwd=ROOT, check=True)
-    before = (ROOT / "constraints.txt").read_text().splitlines()
-    after = (tmp_path / "constraints.txt").read_text().splitlines()
-    pinned = [line for line in before if line.startswith(("torch==", "torchvision=="))]
-    assert len(pinned) == 2
-    assert after == ([line for line in before if line not in pinned] + ["torch==2.5.1"] if torch else before)
 
 
 TORCH_ALONE = """

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from genie_dg.data.coloured_digits import coloured_digits, coloured_mnist
-from genie_dg.data.digits import load_digits
+from genie_dg.data.coloured_digits import coloured_mnist
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
 
 
@@ -76,21 +75,9 @@ def test_label_noise_and_colours_have_their_rates() -> None:
         assert wrong[digits < 5].double().mean().item() == pytest.approx(0.25, abs=1.5 * bound)
 
 
-def test_the_digits_are_dealt_out_without_loss() -> None:
-    """Every image of scikit-learn is in exactly one domain, with its ink from 0 to 16 spread over 0 to 255."""
-    made = coloured_digits(seed=2)
-    together = torch.cat([pixels(made, index).amax(1).flatten(1) for index in range(3)])
-    original = (load_digits()[0].flatten(1) * 255).round().to(torch.uint8)
-    assert sorted(together.tolist()) == sorted(original.tolist())
-    assert together.amax() == 255
-    assert made.name == "ColouredDigits"
-
-
 @pytest.mark.parametrize(
     ("images", "labels", "options", "message"),
     [
-        (torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.zeros(4), {}, "height, width"),
-        (torch.zeros(4, 2, 2), torch.zeros(4), {}, "uint8 images"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(3), {}, "4 images and 3 labels"),
         (torch.zeros(2, 2, 2, dtype=torch.uint8), torch.zeros(2), {}, "2 images for 3 domains"),
         (torch.zeros(4, 2, 2, dtype=torch.uint8), torch.zeros(4), {"flips": []}, "one or more"),

@@ -45,14 +45,6 @@ def test_evaluation_is_torchvisions_to_the_bit(kinds: FileDomain, tmp_path: Path
         assert torch.cat([y for _, y in batches]).tolist() == twin.targets
 
 
-def test_evaluation_of_a_split(kinds: FileDomain) -> None:
-    rows = np.array([7, 2, 2, 9])
-    every = torch.cat([x for x, _ in Evaluation(kinds, size=16)])
-    loader = Evaluation(kinds, rows, size=16, batch_size=3)
-    assert len(loader) == 2
-    assert torch.equal(torch.cat([x for x, _ in loader]), every[rows])
-
-
 def training(root: Path, cache: Path | None, recipe: Recipe | None = None, seed: int = 0) -> Training:
     domains = open_folder(root).domains
     samplers = [Sampler(np.arange(len(d)), 6, seed, i) for i, d in enumerate(domains)]

@@ -69,11 +69,6 @@ def coloured_mnist(
         flips: the probability of a flipped colour in each domain.
         name: what tables call the set.
     """
-    if images.dim() != 3 or images.dtype != torch.uint8:
-        raise DataError(
-            f"coloured_mnist got images of shape {tuple(images.shape)} and type {images.dtype}; "
-            "expected uint8 images of shape [n, height, width]."
-        )
     if not flips or not all(0 <= flip <= 1 for flip in flips):
         raise DataError(f"got flips={list(flips)}; expected one or more probabilities from 0 to 1.")
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)

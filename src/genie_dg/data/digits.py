@@ -53,11 +53,6 @@ def rotate(images: Tensor, angle: float) -> Tensor:
         >>> rotate(corner, 90).round().int().tolist()
         [[[[1, 0], [0, 0]]]]
     """
-    if images.dim() != 4 or not images.is_floating_point() or images.shape[-2] != images.shape[-1]:
-        raise DataError(
-            f"rotate got a tensor of shape {tuple(images.shape)} and dtype {images.dtype}; "
-            "expected square floating-point images of shape [n, channels, side, side]."
-        )
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     # The grid says where each output pixel comes from, with y pointing down.
     rows = [[cosine, -sine, 0.0], [sine, cosine, 0.0]]

@@ -8,14 +8,13 @@ they are in the file, and each is decoded when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from .columns import DOMAIN, LABEL, Columns, chosen_column
-from .domains import BytesDomain, DataError, Domain, DomainSet, FileDomain
+from .domains import BytesDomain, DataError, Domain, DomainSet
 from .table_files import class_names, codes_of, parquet_kinds, read_frame, table_name
 
 
@@ -44,32 +43,13 @@ def open_pictures(path: str | Path, columns: Columns = Columns(), name: str | No
     frame = read_frame(path, list(chosen))
     of_domain, domains = codes_of(frame[domain], path, names.get(domain, ()))
     of_class, classes = codes_of(frame[label], path, names.get(label, ()))
-    files, paths = _contents(frame[image], path)
-    root = path if path.is_dir() else path.resolve().parent
+    files = _contents(frame[image], path)
     sets: list[Domain] = []
     for k, one in enumerate(domains):
         rows = np.flatnonzero(of_domain == k)
-        if not len(rows):
-            continue  # a name that no row has
-        if paths is not None:
-            sets.append(FileDomain(one, root, [paths[int(i)] for i in rows], of_class[rows]))
-        else:
-            sets.append(BytesDomain(one, _Files(files.gather(rows)), of_class[rows], rows + 1, str(path)))
+        if len(rows):  # a name that no row has is left out
+            sets.append(BytesDomain(one, files.gather(rows).to_list(), of_class[rows], rows + 1, str(path)))
     return DomainSet(name or table_name(path), classes, tuple(sets))
-
-
-class _Files(Sequence[bytes]):
-    """A column of bytes, one picture at a time."""
-
-    def __init__(self, column: pl.Series) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]  # slices are never asked for
-        content: bytes = self._column[index]
-        return content
 
 
 def _chosen(path: Path, columns: Columns) -> tuple[str, str, str]:
@@ -90,19 +70,13 @@ def _chosen(path: Path, columns: Columns) -> tuple[str, str, str]:
     return image, label, chosen_column("domain", columns.domain, others, DOMAIN, path)
 
 
-def _contents(column: pl.Series, path: Path) -> tuple[pl.Series, list[str] | None]:
-    """The bytes of the pictures; where none has any, their paths."""
-    if column.dtype == pl.Binary:
-        files, paths = column, None
-    else:
-        fields = column.struct.unnest()
-        files, paths = fields["bytes"], fields["path"] if "path" in fields.columns else None
-    missing = files.null_count()
-    if missing == len(files) and paths is not None and not paths.null_count():
-        return files, paths.to_list()
-    if missing:
+def _contents(column: pl.Series, path: Path) -> pl.Series:
+    """The bytes of the pictures."""
+    files = column if column.dtype == pl.Binary else column.struct.field("bytes")
+    if missing := files.null_count():
         row = int(files.is_null().arg_true()[0]) + 1
         raise DataError(
-            f"Row {row} of {path} has no picture, and {missing - 1:,} more; fill or remove these rows."
+            f"Row {row} of {path} has no picture in it, and {missing - 1:,} more; fill or remove these rows. "
+            "Pictures in files of their own are read from a list (path, label, domain)."
         )
-    return files, None
+    return files

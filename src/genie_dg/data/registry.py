@@ -93,11 +93,6 @@ class _SetFacts:
             )
         return opened
 
-    def row(self) -> SetRow:
-        return SetRow(
-            self.name, self.kind, self.summary, self.open, self.small_images, self.domain_names, self.set_name
-        )
-
 
 def _published(facts: PublishedSet) -> _SetFacts:
     summary = f"{facts.class_count} classes, domains {', '.join(facts.domains)}"
@@ -131,7 +126,8 @@ _FACTS = [
     _published(PUBLISHED[facts.name]) if facts.kind == "published" else facts
     for facts in msgspec.toml.decode(_FILE, type=dict[str, tuple[_SetFacts, ...]])["sets"]
 ]
-SETS = Registry("data set", [facts.row() for facts in _FACTS], SetRow, "genie_dg.data")
+_ROWS = [SetRow(f.name, f.kind, f.summary, f.open, f.small_images, f.domain_names, f.set_name) for f in _FACTS]
+SETS = Registry("data set", _ROWS, SetRow, "genie_dg.data")
 """By name, in the order of listings. ``SETS.register(SetRow(...))`` adds one."""
 
 

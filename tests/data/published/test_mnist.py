@@ -17,9 +17,8 @@ from torch import Tensor
 from torchvision import datasets
 from torchvision.transforms import InterpolationMode, functional
 
-from genie_dg.data.coloured_digits import coloured_mnist
 from genie_dg.data.domains import DataError, DomainSet, TensorDomain
-from genie_dg.data.published.mnist import coloured_mnist_from, load_mnist, read_idx, rotated_mnist
+from genie_dg.data.published.mnist import load_mnist, read_idx, rotated_mnist
 
 
 def idx(content: np.ndarray, kind: int = 8) -> bytes:
@@ -85,16 +84,6 @@ def test_rotation_is_torchvisions_to_the_bit(tmp_path: Path) -> None:
             assert torch.equal(pixels(made, index)[position].float() / 255, expected)
 
 
-def test_coloured_from_files_is_coloured_from_arrays(tmp_path: Path) -> None:
-    images, labels = make(tmp_path)
-    made, expected = coloured_mnist_from(tmp_path, 5), coloured_mnist(images, labels, 5)
-    assert [domain.name for domain in made.domains] == ["+90%", "+80%", "-90%"]
-    for index in range(3):
-        assert pixels(made, index).shape[1:] == (2, 28, 28)
-        assert torch.equal(pixels(made, index), pixels(expected, index))
-        assert made.domains[index].labels.tolist() == expected.domains[index].labels.tolist()
-
-
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 GOOD = idx(np.zeros((20, 28, 28)))
 PACKED = gzip.compress(GOOD, mtime=0)
@@ -110,7 +99,7 @@ PACKED = gzip.compress(GOOD, mtime=0)
         (IMAGES, GOOD[:9], "is not an idx file"),
         (IMAGES, GOOD[:-1], "claims the shape .* but has 15,679"),
         (IMAGES, GOOD + b"\0", "claims the shape .* but has 15,681"),
-        (IMAGES, idx(np.zeros((19, 28, 28))), "19 images but .* has 20 labels"),
+        (IMAGES, idx(np.zeros((19, 28, 28))), "19 images and 20 labels"),
         (LABELS, idx(np.full(20, 10)), "the label 10 but only 10 classes"),
         (LABELS, GOOD, "is not an idx file of unsigned bytes with 1 dimension"),
     ],

@@ -45,19 +45,19 @@ def remove_domain(root: Path) -> None:
 
 
 BREAKS: dict[str, tuple[Any, str, str, bool]] = {
-    "missing file": (
-        lambda r: (r / "ink/cat/001.png").unlink(),
-        "count",
-        "7 pictures, 8 in 16 images",
-        True,
-    ),
+    "missing file": (lambda r: (r / "ink/cat/001.png").unlink(), "count", "7 pictures, 8 in 16 images", True),
     "extra file": (
-        lambda r: (r / "ink/cat/x.png").write_bytes((r / "ink/cat/000.png").read_bytes()),
+        lambda r: shutil.copy(r / "ink/cat/000.png", r / "ink/cat/x.png"),
         "count",
-        "9 pictures, 8 in 16 images",
+        "9 pictures",
         True,
     ),
-    "zero byte": (lambda r: (r / "ink/cat/001.png").write_bytes(b""), "empty file", "001.png", False),
+    "zero byte": (
+        lambda r: (r / "ink/cat/001.png").write_bytes(b""),
+        "missing or empty file",
+        "001.png",
+        False,
+    ),
     "undecodable": (lambda r: (r / "ink/cat/001.png").write_bytes(b"junk"), "undecodable", "001.png", False),
     "stray file": (lambda r: (r / "ink/cat/notes ü.txt").write_text("x"), "stray", "notes ü.txt", False),
     "stray folder": (lambda r: (r / "ink/.ipynb_checkpoints").mkdir(), "stray", ".ipynb_checkpoints", False),

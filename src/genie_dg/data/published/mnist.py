@@ -79,13 +79,10 @@ def _find(root: Path, stem: str) -> Path:
 
 
 def _read_part(root: Path, part: str) -> tuple[Tensor, Tensor]:
-    images_at, labels_at = _find(root, f"{part}-images-idx3-ubyte"), _find(root, f"{part}-labels-idx1-ubyte")
-    images, labels = read_idx(images_at, 3), read_idx(labels_at, 1)
+    images = read_idx(_find(root, f"{part}-images-idx3-ubyte"), 3)
+    labels = read_idx(_find(root, f"{part}-labels-idx1-ubyte"), 1)
     if len(images) != len(labels):
-        raise DataError(
-            f"{images_at} has {len(images):,} images but {labels_at} has {len(labels):,} labels; "
-            "download both files again."
-        )
+        raise DataError(f"{root} has {len(images):,} images and {len(labels):,} labels; download both again.")
     return torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
 
 

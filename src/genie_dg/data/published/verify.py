@@ -18,7 +18,7 @@ from ..domains import Advance, DataError, Domain, DomainSet, FileDomain, silent
 from ..image_folders import is_skipped
 from .catalog import PublishedSet
 
-_UNUSABLE = {"missing file", "empty file", "undecodable", "few rows"}
+_UNUSABLE = {"missing or empty file", "undecodable", "few rows"}
 """Problems with which a set cannot be used."""
 
 
@@ -87,10 +87,8 @@ def _problem_with(domain: Domain, deep: bool, progress: Advance, index: int) -> 
     progress(1)
     if isinstance(domain, FileDomain):
         path = domain.root / domain.paths[index]
-        if not path.is_file():
-            return "missing file"
-        if path.stat().st_size == 0:
-            return "empty file"
+        if not path.is_file() or path.stat().st_size == 0:
+            return "missing or empty file"
     try:
         if deep:
             domain.read(index)

@@ -25,11 +25,6 @@ _FEWEST = 5
 """Pictures of a domain at least: a fifth is held back."""
 _OTHER = "Other"
 """The region of a country that FMoW's table of countries does not name."""
-# Public projects that read the released files report these totals, and they agree with the official splits as
-# such projects list them. Camelyon17: train 302,436, id_val 33,560, val 34,904, test 85,054. iWildCam v2.0:
-# train 129,809, id_test 8,154, val 14,961, test 42,791, which leaves 7,314 for id_val. The paper is not cited.
-_PUBLISHED_COUNTS = {"WILDSCamelyon": 455_954, "WILDSiWildCam": 203_029}
-"""Pictures in all, where that is known."""
 
 
 def camelyon17(root: Path) -> DomainSet:
@@ -132,6 +127,4 @@ def _assembled(
 ) -> DomainSet:
     """Domains of the rows of each."""
     sets = tuple(FileDomain(one, root, [paths[int(i)] for i in rows], labels[rows]) for one, rows in domains)
-    count = _PUBLISHED_COUNTS.get(name)
-    variant = f"{count:,} pictures" if count == len(paths) else ""
-    return DomainSet(name, tuple(classes), sets, variant)
+    return DomainSet(name, tuple(classes), sets)
