@@ -21,10 +21,7 @@ IMAGE = pl.Struct({"bytes": pl.Binary, "path": pl.String})
 
 
 def parquet(
-    path: Path,
-    columns: dict[str, Any],
-    root: Path,
-    names: dict[str, list[str]] | None = None,
+    path: Path, columns: dict[str, Any], root: Path, names: dict[str, list[str]] | None = None
 ) -> Path:
     """A file as ``datasets`` writes it: pictures as ``{bytes, path}``, names of classes in the metadata."""
     files = sorted(root.glob("*/*/*.png"))
