@@ -65,17 +65,11 @@ def build_algorithm(
     channels, size = shape
     with refusals(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of("weights", config))
-        network = build_network(
-            config.backbone,
-            classes,
-            channels + ALGORITHMS[config.algorithm].extra_channels,
-            size,
-            pretrained=config.pretrained,
-            weights=Path(weights) if weights else None,
-            dropout=config.dropout,
-            freeze_statistics=config.freeze_statistics,
-            freeze=config.freeze,
-        )
+        names = ("pretrained", "dropout", "freeze_statistics", "freeze")
+        settings = {name: getattr(config, name) for name in names}
+        file = Path(weights) if weights else None
+        channels += ALGORITHMS[config.algorithm].extra_channels
+        network = build_network(config.backbone, classes, channels, size, weights=file, **settings)
         return algorithm_on(network, config, sources)
 
 

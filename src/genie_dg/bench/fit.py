@@ -82,14 +82,11 @@ def plan_fit(
             f"{data.name} has one domain, and what to expect on another one cannot be said from it; use "
             "genie-dg train, or sort the pictures into folders <domain>/<class>/<picture>."
         )
-    digest, places = data.digest(), range(len(data.domains))
-    rows = [
-        tuple(
-            RunConfig(data.name, (k,), **candidate(text, settings), data_digest=digest, **settings)
-            for k in places
-        )
-        for text in candidates
-    ]
+    rows: list[tuple[RunConfig, ...]] = []
+    digest = data.digest()
+    for text in candidates:
+        fields = {**settings, **candidate(text, settings), "data_digest": digest}
+        rows.append(tuple(RunConfig(data.name, (k,), **fields) for k in range(len(data.domains))))
     if len({row[0].run_id for row in rows}) < len(rows):
         raise InputError(f"Two of the candidates are the same ({', '.join(candidates)}); name each once.")
     try_out([row[0] for row in rows], {data.name: data})
@@ -106,8 +103,7 @@ def candidate(text: str, settings: dict[str, Any]) -> dict[str, Any]:
     algorithm = settings.get("algorithm", "ERM")
     _, optimizer, _ = full_names(algorithm, name, settings.get("backbone", "cnn"))
     words = [f"optimizer.{word.strip()}" for word in rest.split(",") if word.strip()]
-    _, of_optimizer = sort_settings(words, algorithm, optimizer)
-    return {"optimizer": optimizer, "optimizer_settings": of_optimizer}
+    return {"optimizer": optimizer, "optimizer_settings": sort_settings(words, algorithm, optimizer)[1]}
 
 
 def suiting_size(data: DomainSet, most: int = PICTURE_SIZES[-1]) -> int:

@@ -138,12 +138,10 @@ def joined(device: str) -> Iterator[World]:
     if size == 1:
         yield World()
         return
-    if device.startswith("cuda"):
-        if device == "cuda":
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("cpu:gloo,cuda:nccl")  # numbers of records are summed on the CPU
-    else:
-        dist.init_process_group("gloo")
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    # numbers of records are summed on the CPU
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
     try:
         yield World(dist.get_rank(), size)
     finally:

@@ -26,11 +26,8 @@ def read_model_file(path: Path) -> ModelFile:
     if not path.is_file():
         raise InputError(f"{path} is not a file; name a model file, such as model.pt in the folder of a run.")
     try:
-        stored = (
-            ModelFile.from_state(path, _safetensors(path))
-            if path.suffix == SAFETENSORS
-            else ModelFile.load(path)
-        )
+        safe = path.suffix == SAFETENSORS
+        stored = ModelFile.from_state(path, _safetensors(path)) if safe else ModelFile.load(path)
         if not stored.complete:
             raise FileError(f"{path} was written by a version of genie-dg that did not name the classes")
         stored.evaluation()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -33,31 +33,21 @@ HOST = "127.0.0.1"
 MOST_PICTURE_BYTES = 20 * 2**20
 """Of a picture that is sent."""
 MOST_PIXELS = 40_000_000
-_SIDE = 160
-"""Of the training pictures on the page, in pixels."""
-_SHOWN = 10
-"""Classes that are shown at most."""
 _STATIC = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript")}
 _STATIC |= {"/page.css": ("page.css", "text/css")}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
 )
 _POLICY += "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _POLICY,
+}
 
 
 MOST_EXAMPLES = 2000
 """Pictures in an index; of a larger set as many are taken, evenly."""
-_INDEX_BATCH = 32
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A training picture: its place in the index, whose it is, and the cosine of its features."""
-
-    place: int
-    domain: str
-    label: str
-    cosine: float
 
 
 class Examples:
@@ -79,8 +69,8 @@ class Examples:
         self.samples: list[tuple[Domain, int]] = []
         self.problems: list[str] = []
         rows = []
-        for start in range(0, len(chosen), _INDEX_BATCH):
-            some = [every[k] for k in chosen[start : start + _INDEX_BATCH]]
+        for start in range(0, len(chosen), 32):
+            some = [every[k] for k in chosen[start : start + 32]]
             samples = [sample for one in some if (sample := self._sample(model, *one)) is not None]
             if samples:
                 rows.append(model.logits_and_features(model.normalised(torch.stack(samples)))[1])
@@ -101,23 +91,22 @@ class Examples:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def nearest(self, features: Tensor, count: int = 6) -> list[Neighbour]:
-        """The pictures whose features have the largest cosine with those of one picture, the nearest first."""
-        cosines = self.features @ normalize(features.flatten(), dim=0)
-        order = torch.argsort(cosines, descending=True, stable=True)[:count].tolist()
-        return [self._neighbour(place, float(cosines[place])) for place in order]
+    def nearest(self, features: Tensor, count: int = 6) -> list[dict[str, Any]]:
+        """The pictures whose features have the largest cosine with those of one picture, the nearest first.
 
-    def _neighbour(self, place: int, cosine: float) -> Neighbour:
-        domain, index = self.samples[place]
-        return Neighbour(place, domain.name, self.classes[int(domain.labels[index])], cosine)
+        Each has its ``place`` in the index, ``domain``, ``label`` and ``cosine``.
+        """
+        cosines = self.features @ normalize(features.flatten(), dim=0)
+        near = []
+        for place in torch.argsort(cosines, descending=True, stable=True)[:count].tolist():
+            domain, index = self.samples[place]
+            about = {"domain": domain.name, "label": self.classes[int(domain.labels[index])]}
+            near.append({"place": place, **about, "cosine": float(cosines[place])})
+        return near
 
 
 class _Refusal(Exception):
-    """A request that is answered with a sentence: status and text."""
-
-    def __init__(self, status: HTTPStatus, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+    """A request that is answered with a status and a sentence."""
 
 
 class Server(ThreadingHTTPServer):
@@ -150,8 +139,8 @@ class Server(ThreadingHTTPServer):
             logits, features = self.model.logits_and_features(images)
         (prediction,) = self.model.ranked(logits)
         near = [] if self.examples is None else self.examples.nearest(features[0])
-        shown = [{"name": name, "probability": value} for name, value in prediction.top(_SHOWN)]
-        return {"classes": shown, "nearest": [asdict(one) for one in near]}
+        shown = [{"name": name, "probability": value} for name, value in prediction.top(10)]
+        return {"classes": shown, "nearest": near}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -170,19 +159,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, work: Callable[[], None]) -> None:
         try:
-            if self.headers.get("Host", "") not in self._hosts():
+            if self.headers.get("Host", "") not in {
+                f"{n}:{self.server.server_port}" for n in (HOST, "localhost")
+            }:
                 raise _Refusal(HTTPStatus.FORBIDDEN, f"This server answers on {self.server.address} only.")
             work()
         except _Refusal as refusal:
             self.close_connection = True  # what the client still sends is not read
-            self._json({"problem": str(refusal)}, refusal.status)
+            status, sentence = refusal.args
+            self._json({"problem": sentence}, status)
         except DataError as problem:
             self._json({"problem": str(problem)}, HTTPStatus.UNPROCESSABLE_ENTITY)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the reader has gone
-
-    def _hosts(self) -> set[str]:
-        return {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
 
     def _get(self) -> None:
         if self.path in _STATIC:
@@ -196,30 +185,26 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path.startswith("/example/"):
             self._send(self._example(self.path.removeprefix("/example/")), "image/jpeg")
         else:
-            raise _Refusal(
-                HTTPStatus.NOT_FOUND, f"There is nothing at this address; open {self.server.address}."
-            )
+            raise _Refusal(HTTPStatus.NOT_FOUND, f"There is nothing here; open {self.server.address}.")
 
     def _example(self, number: str) -> bytes:
         samples = [] if self.server.examples is None else self.server.examples.samples
-        if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number) < len(samples)):
+        if not re.fullmatch("[0-9]{1,9}", number) or int(number) >= len(samples):
             raise _Refusal(HTTPStatus.NOT_FOUND, "There is no example of this number.")
         domain, index = samples[int(number)]
         file = io.BytesIO()
-        thumbnail(domain.read(index), _SIDE).save(file, "JPEG", quality=85)
+        thumbnail(domain.read(index), 160).save(file, "JPEG", quality=85)
         return file.getvalue()
 
     def _post(self) -> None:
         if self.path != "/predict":
             raise _Refusal(HTTPStatus.NOT_FOUND, "Pictures are sent to /predict.")
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise _Refusal(HTTPStatus.LENGTH_REQUIRED, "The length of the picture was not given.")
-        if len(length) > 12 or int(length) > MOST_PICTURE_BYTES:
-            raise _Refusal(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The picture is larger than {MOST_PICTURE_BYTES // 2**20} MB; make it smaller.",
+        if not re.fullmatch("[0-9]{1,12}", length) or int(length) > MOST_PICTURE_BYTES:
+            sentence = (
+                f"The picture must give its length, at most {MOST_PICTURE_BYTES // 2**20} MB; make it smaller."
             )
+            raise _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
         self._json(self.server.predict(self.rfile.read(int(length))))
 
     def _json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
@@ -227,11 +212,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", _POLICY)
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Cache-Control", "no-store")
+        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
