@@ -13,18 +13,12 @@ from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
 from genie_dg.bench.options import RunOptions
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
 
 BASE = RunConfig(
     "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
     batch_size=6, dropout=0.2, steps=9, checkpoint_every=4,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def digits() -> DomainSet:
-    return open_data("digits")
 
 
 def test_optimizers_and_algorithms_share_weights_and_batches(digits: DomainSet) -> None:
@@ -44,12 +38,6 @@ def test_optimizers_and_algorithms_share_weights_and_batches(digits: DomainSet) 
 def test_the_test_domain_is_never_trained_on(digits: DomainSet) -> None:
     parts: Parts = assemble(replace(BASE, test_domains=(0, 2)), digits)
     assert parts.sources == (1, 3, 4, 5)
-    assert [domain.name for domain in parts.training.domains] == [
-        "15 degrees",
-        "45 degrees",
-        "60 degrees",
-        "75 degrees",
-    ]
     for sampler, k in zip(parts.training.samplers, parts.sources, strict=True):
         held_back = set(parts.evaluations[k, "out"].positions.tolist())
         assert not held_back & set(sampler.positions.tolist())

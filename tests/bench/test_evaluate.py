@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from genie_dg.bench import evaluate
 from genie_dg.bench.evaluate import chance, has_stalled, problem_of
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.record import Record
 
 CONFIG = RunConfig("digits", (5,), optimizer="sgd", optimizer_settings={"lr": 0.5})
-
-
-@pytest.fixture(scope="module")
-def digits() -> DomainSet:
-    return open_data("digits")
 
 
 def run(
@@ -33,12 +25,6 @@ def run(
         Record(k, 0.0, loss, other, (None,) * 5 + (0.9,), (reached,) * 5 + (0.9,))
         for k, (reached, loss, other) in enumerate(rows)
     ]
-
-
-def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(evaluate)
-    assert tried > 0
-    assert failed == 0
 
 
 @pytest.mark.parametrize(

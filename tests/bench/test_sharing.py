@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from genie_dg.bench.parallel import World
 from genie_dg.bench.sharing import Shares, process_randomness, shared
-from genie_dg.check import InputError
 from genie_dg.models.classifier import build_network
 
 CPU = torch.device("cpu")
@@ -53,12 +52,3 @@ def test_networks_share_inside_only_and_with_others_only() -> None:
     with shared(model, World(1, 2), whole_gradients=True):
         assert [part.sharing for part in model] == [Shares(World(1, 2), True)] * 2
     assert [part.sharing for part in model] == [None, None]
-
-
-def test_a_pass_with_fewer_samples_than_processes_is_refused() -> None:
-    network = build_network("mlp", 2, 1, 4)
-    with (
-        shared(network, World(0, 3)),
-        pytest.raises(InputError, match=r"got 2 samples in a pass .* 3 processes"),
-    ):
-        network(torch.zeros(2, 1, 4, 4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -74,12 +74,6 @@ def test_a_run_in_two_attempts_has_every_point_once(memory: Memory, tmp_path: Pa
     assert all(isinstance(value, str | int | float) for value in told.values())
 
 
-def test_a_finished_run_is_not_sent(memory: Memory, tmp_path: Path) -> None:
-    run_job(job_in(tmp_path, ""), OPENED)
-    run_job(job_in(tmp_path, "memory"), OPENED)
-    assert memory == Memory()
-
-
 @pytest.mark.parametrize("away", ["open", "log", "end"])
 def test_a_tracker_that_fails_changes_nothing_and_is_told_once(
     away: str, memory: Memory, tmp_path: Path
@@ -129,17 +123,6 @@ def test_a_run_that_is_stopped_says_so(memory: Memory, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_job(job_in(tmp_path, "memory"), OPENED, stop)
     assert memory.states == ["stopped"]
-
-
-def test_a_model_of_all_domains_is_tracked(memory: Memory, tmp_path: Path) -> None:
-    job = job_in(tmp_path, "memory")
-    run_job(replace(job, config=replace(CONFIG, test_domains=(), steps=1)), OPENED)
-    assert {name.split("/")[0] for name, _, _ in memory.points} == {
-        "loss",
-        "validation",
-        "validation_loss",
-        "seen",
-    }
 
 
 def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:

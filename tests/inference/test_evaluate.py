@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DataError, TableDomain
 from genie_dg.data.image_folders import DataWarning, open_folder
-from genie_dg.inference.evaluate import _open_rows, evaluate, evaluate_as_table, open_labelled
+from genie_dg.inference.evaluate import evaluate, evaluate_as_table, open_labelled
 from genie_dg.inference.model import Model
 
 from .conftest import PictureRun
@@ -133,14 +135,15 @@ def test_a_broken_picture_is_told_and_left_out(model: Model, picture_run: Pictur
 def test_labelled_rows_keep_to_the_columns_of_the_model(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("site,outcome,sex,age,new\nb,well,f,1,2\na,sick,m,3,4\n")
-    data = _open_rows(path, ENCODING, Columns(domain="site"))
+    stub: Any = SimpleNamespace(encoding=ENCODING)
+    data = open_labelled(str(path), stub, None, Columns(domain="site"))
     assert [domain.name for domain in data.domains] == ["a", "b"]
     assert isinstance(data.domains[0], TableDomain)
     assert (data.domains[0].columns.numbers, data.domains[0].columns.words) == (("age",), ("sex",))
     with pytest.raises(DataError, match="--domain-column 'ward'"):
-        _open_rows(path, ENCODING, Columns())
+        open_labelled(str(path), stub, None, Columns())
     path.write_text("ward,outcome,age\nb,well,1\n")
     with pytest.raises(DataError, match="has no column 'sex', which the model was trained with"):
-        _open_rows(path, ENCODING, Columns())
+        open_labelled(str(path), stub, None, Columns())
     with pytest.raises(InputError, match="is not there"):
-        _open_rows(tmp_path / "gone.csv", ENCODING, Columns())
+        open_labelled(str(tmp_path / "gone.csv"), stub, None, Columns())
