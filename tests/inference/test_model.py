@@ -171,17 +171,6 @@ def test_published_weights_are_not_asked_for(tmp_path: Path, monkeypatch: pytest
     assert model.config == config
 
 
-def test_features_are_what_the_head_sees(picture_run: PictureRun) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    images = torch.rand(3, 3, 32, 32)
-    logits, features = model.logits_and_features(images)
-    algorithm = model.module.algorithm
-    with torch.no_grad():
-        assert torch.equal(features, algorithm.network.features(images))
-    assert torch.equal(logits, model.logits(images))
-    assert all(not module._forward_hooks for module in model.module.modules())
-
-
 def test_weights_that_do_not_fit_are_refused(picture_run: PictureRun, tmp_path: Path) -> None:
     other = replace(picture_run.config, backbone="mlp")
     replace(model_file(picture_run.parts, RECORD), config=other).save(tmp_path / "model.pt")

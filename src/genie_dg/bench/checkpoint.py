@@ -48,6 +48,12 @@ class TrainingState:
     averaging: SWAD | None = None
     scaler: GradScaler | None = None
 
+    def _stateful(self) -> dict[str, Any]:
+        """All that has a state of its own."""
+        optimizers = {f"optimizer of {role}": one for role, one in self.parts.optimizers.items()}
+        others = {"algorithm": self.parts.algorithm, "averaging": self.averaging, "scaler": self.scaler}
+        return {name: one for name, one in {**others, **optimizers}.items() if one is not None}
+
     def save(self, step: int, log: RecordLog) -> None:
         """Everything that is needed to go on from ``step``; right after a record, so no loss is pending."""
         state = {
@@ -56,10 +62,7 @@ class TrainingState:
             "records": log.count,
             "records_digest": log.digest,
             "kept": dict(self.kept.steps),
-            "algorithm": self.parts.algorithm.state_dict(),
-            "optimizers": {role: o.state_dict() for role, o in self.parts.optimizers.items()},
-            "averaging": self.averaging.state_dict() if self.averaging is not None else {},
-            "scaler": self.scaler.state_dict() if self.scaler is not None else {},
+            "states": {name: one.state_dict() for name, one in self._stateful().items()},
         }
         save_tensors(self.folder / folder.CHECKPOINT, state, before=self.folder / folder.BEFORE)
 
@@ -102,18 +105,11 @@ class TrainingState:
 
     def _load(self, name: str, state: dict[str, Any]) -> None:
         try:
-            self.parts.algorithm.load_state_dict(state["algorithm"])
-            for role, optimizer in self.parts.optimizers.items():
-                optimizer.load_state_dict(state["optimizers"][role])
-            if self.averaging is not None:
-                self.averaging.load_state_dict(state["averaging"])
-            if self.scaler is not None:
-                self.scaler.load_state_dict(state["scaler"])
+            for part, one in self._stateful().items():
+                one.load_state_dict(state["states"][part])
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise FileError(
-                f"{self.folder / name} does not fit this run ({type(error).__name__}); remove {self.folder} "
-                "and run the command again: the run then starts from its first step."
-            ) from error
+            path = self.folder / name
+            raise FileError(f"{path} does not fit this run; remove {self.folder} to start it again.") from error
 
 
 def steps_decide(config: RunConfig) -> bool:

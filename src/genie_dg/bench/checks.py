@@ -62,10 +62,8 @@ def check_identity(config: RunConfig, data: DomainSet, options: RunOptions) -> N
         ("weights (--weights)", weights_digest(options.weights), config.weights_digest),
     ):
         if digest != wanted:
-            raise InputError(
-                f"This run was made for {what} with digest {wanted or 'none'}, and what is here has "
-                f"{digest or 'none'}; give it the files it was made for, or start a new run."
-            )
+            made = f"This run was made for {what} with digest {wanted or 'none'}, got {digest or 'none'}"
+            raise InputError(f"{made}; give it the files it was made for, or start a new run.")
 
 
 def check_precision(config: RunConfig, main: Optimizer) -> None:
@@ -76,43 +74,26 @@ def check_precision(config: RunConfig, main: Optimizer) -> None:
     closure = optimizer.needs_closure and not isinstance(main, Passes)
     if algorithm.inner_gradients or optimizer.create_graph or closure:
         name = algorithm.name if algorithm.inner_gradients else optimizer.name
-        raise InputError(
-            f"got precision=float16 for {name}, whose own gradients torch's GradScaler cannot scale; choose "
-            "bfloat16 or float32."
-        )
+        raise InputError(f"got precision=float16, which {name} cannot use; choose bfloat16 or float32.")
 
 
 def check_world(config: RunConfig, world: World) -> None:
     """Refuse what several processes cannot share without changing the result."""
-    if world.size == 1:
-        return
-    row = ALGORITHMS[config.algorithm]
-    if row.one_process:
-        raise InputError(
-            f"got {world.size} processes for {row.name}, which needs one, because {row.one_process}; train it "
-            "without torchrun."
-        )
-    if config.batch_size < world.size:
-        raise InputError(
-            f"got batch_size={config.batch_size} for {world.size} processes; expected {world.size} samples of "
-            "each domain or more, one for each process."
-        )
+    n, row = world.size, ALGORITHMS[config.algorithm]
+    if n > 1 and row.one_process:
+        raise InputError(f"got {n} processes for {row.name}, but {row.one_process}; train it without torchrun.")
+    if config.batch_size < n:
+        raise InputError(f"got batch_size={config.batch_size} for {n} processes; expected {n} or more.")
 
 
 def check_data(config: RunConfig, data: DomainSet) -> None:
     """Every domain needs a sample to hold back, and rows of a table a network that takes them."""
     for domain in data.domains:
         if len(domain) < 5:
-            raise InputError(
-                f"The domain {domain.name} of {data.name} has {len(domain)} samples; a fifth is held back to "
-                "validate, so a domain needs 5 or more."
-            )
+            raise InputError(f"The domain {domain.name} has {len(domain)} samples; it needs 5 or more.")
     if data.is_table and not find_backbone(config.backbone).flat:
         able = " or ".join(row.name for row in BACKBONES.values() if row.flat)
-        raise InputError(
-            f"got backbone={config.backbone} for {data.name}, a table of numbers; expected a network that "
-            f"takes rows, {able}."
-        )
+        raise InputError(f"got backbone={config.backbone} for a table; expected a network for rows, {able}.")
 
 
 def check_targets(config: RunConfig) -> None:
@@ -122,8 +103,7 @@ def check_targets(config: RunConfig) -> None:
     asked = " and ".join(f"{name}={value}" for name, value in used.items() if value)
     if asked and row.plain_loss:
         raise InputError(
-            f"got {asked} for {row.name}, which can have neither label smoothing nor class weights, because "
-            f"{row.plain_loss}; leave them out, or choose another algorithm."
+            f"got {asked} for {row.name}, which can have neither: {row.plain_loss}; leave them out."
         )
 
 
@@ -162,9 +142,8 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
             channels, size, _ = shape_of(data, config.image_size)
             shape = len(data.classes), channels + extra, size
             with refusals(), torch.device("meta"):
-                networks[network] = networks.get(network) or build_network(
-                    config.backbone, *shape, freeze=config.freeze
-                )
+                if network not in networks:
+                    networks[network] = build_network(config.backbone, *shape, freeze=config.freeze)
                 _try_algorithm(networks[network], config, sources)
         tried |= {optimizer, kind}
 

@@ -38,6 +38,8 @@ from .options import RunOptions
 CHOICES = ("uniform", "greedy")
 """All runs, or only those that do not lower the validation accuracy of the mean."""
 
+_Report = Callable[[RunConfig, Record | None, int, int], None]
+
 
 def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of every floating tensor that all states have in the same shape; the rest is the first one's.
@@ -94,10 +96,7 @@ def _without_draw(config: RunConfig) -> RunConfig:
 
 
 def average_runs(
-    data: DomainSet,
-    options: RunOptions,
-    choice: str = "uniform",
-    report: Callable[[RunConfig, Record | None, int, int], None] = lambda *_: None,
+    data: DomainSet, options: RunOptions, choice: str = "uniform", report: _Report = lambda *_: None
 ) -> list[str]:
     """Average every group of runs of a data set; returns a sentence for each run that could not be used.
 

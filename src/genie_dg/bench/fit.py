@@ -51,9 +51,8 @@ class Fit:
     def jobs(self) -> tuple[Job, ...]:
         """Domain by domain, so that an early look compares candidates on the same ground."""
         runs = replace(self.options, out=str(Path(self.options.out) / "runs"), keep="none")
-        return tuple(
-            Job(config, self.source, runs) for same in zip(*self.configs, strict=True) for config in same
-        )
+        by_domain = zip(*self.configs, strict=True)
+        return tuple(Job(config, self.source, runs) for same in by_domain for config in same)
 
     def final(self, config: Any) -> Job:
         """The winner, trained on all domains.
@@ -78,10 +77,7 @@ def plan_fit(
         settings: fields of `RunConfig` that the candidates share.
     """
     if len(data.domains) < 2:
-        raise InputError(
-            f"{data.name} has one domain, and what to expect on another one cannot be said from it; use "
-            "genie-dg train, or sort the pictures into folders <domain>/<class>/<picture>."
-        )
+        raise InputError(f"{data.name} has one domain, fit needs two or more; use genie-dg train.")
     rows: list[tuple[RunConfig, ...]] = []
     digest = data.digest()
     for text in candidates:

@@ -28,15 +28,10 @@ from .assemble import Parts
 def model_file(parts: Parts, record: Record) -> ModelFile:
     """The weights of a run as they are now, with what must be known to use them."""
     normalised = is_normalised(parts.training.domains[0], parts.channels)
+    names = ("config", "classes", "domains", "sources", "channels", "size", "pictures")
     return ModelFile(
         algorithm=parts.algorithm.state_dict(),
-        config=parts.config,
-        classes=parts.classes,
-        domains=parts.domains,
-        sources=parts.sources,
-        channels=parts.channels,
-        size=parts.size,
-        pictures=parts.pictures,
+        **{name: getattr(parts, name) for name in names},
         mean=IMAGENET_MEAN if normalised else None,
         std=IMAGENET_STD if normalised else None,
         record=record.to_json(),

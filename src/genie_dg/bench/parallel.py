@@ -124,11 +124,8 @@ def _others(world: World) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).splitlines()[0][:200]
-        raise LostProcess(
-            f"Process {world.rank} of {world.size} lost another one of its run ({reason}); "
-            "start the run again, and it goes on from its last checkpoint."
-        ) from error
+        lost = f"Process {world.rank} of {world.size} lost another one of its run"
+        raise LostProcess(f"{lost}; start the run again, and it goes on from its last checkpoint.") from error
 
 
 @contextmanager

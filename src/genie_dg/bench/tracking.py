@@ -80,21 +80,18 @@ class _Guarded:
             if not self._warned:
                 self._warned = True
                 reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
-                warnings.warn(
-                    f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: "
-                    f"{reason[:300]}); the run "
-                    "goes on without it, and it is tried again a minute later.",
-                    FileWarning,
-                    stacklevel=3,
+                what = (
+                    f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: {reason[:300]})"
                 )
+                then = "the run goes on without it, and it is tried again a minute later"
+                warnings.warn(f"{what}; {then}.", FileWarning, stacklevel=3)
+
+
+_Train = Callable[[Report | None], list[Record]]
 
 
 def train_tracked(
-    parts: Parts,
-    folder: Path,
-    options: RunOptions,
-    train: Callable[[Report | None], list[Record]],
-    report: Report | None = None,
+    parts: Parts, folder: Path, options: RunOptions, train: _Train, report: Report | None = None
 ) -> list[Record]:
     """Train with a report that also tracks, and say how it ended; returns what ``train`` returns.
 

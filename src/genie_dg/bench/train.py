@@ -76,13 +76,10 @@ def train(
     config, world = parts.config, parts.world
     with alone(folder) if world.first else nullcontext(), same_kernels(config.threads):
         world.wait()
-        state = TrainingState(
-            parts,
-            folder,
-            Kept(parts, folder, one_of("keep", keep, KEEP)),
-            averaging=SWAD(parts.algorithm) if config.swad else None,
-            scaler=GradScaler(parts.device.type) if config.precision == "float16" else None,
-        )
+        averaging = SWAD(parts.algorithm) if config.swad else None
+        scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
+        kept = Kept(parts, folder, one_of("keep", keep, KEEP))
+        state = TrainingState(parts, folder, kept, averaging, scaler)
         if world.first:
             begin(folder, config, parts.meta())
         world.wait()
@@ -225,9 +222,7 @@ class Losses:
             values = [value / self._world.size for value in self._world.sum(*values)]
         for step, value in zip(self._steps, values, strict=True):
             if not math.isfinite(value):
-                raise NotFinite(
-                    f"The loss of step {step} is {value}; lower the learning rate of {self._config.optimizer} "
-                    f"(settings {dict(self._config.optimizer_settings)}), or try another draw."
-                )
+                name = self._config.optimizer
+                raise NotFinite(f"The loss of step {step} is {value}; lower the learning rate of {name}.")
         self._steps, self._losses = [], []
         return values

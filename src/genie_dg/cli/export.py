@@ -14,17 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the form, the file, and pictures to compare on."""
     add_model(parser, device=False)
     parser.add_argument("--to", required=True, type=some_text, metavar="FORM", help="onnx or safetensors")
-    parser.add_argument(
-        "-o", "--out", type=path, metavar="FILE", help="(default: beside the model, with another ending)"
-    )
-    parser.add_argument(
-        "--pictures",
-        nargs="+",
-        type=path_text,
-        default=[],
-        metavar="PICTURES",
-        help="files, folders or patterns; the two are compared on the first 64 (default: random pictures)",
-    )
+    text = "(default: beside the model, with another ending)"
+    parser.add_argument("-o", "--out", type=path, metavar="FILE", help=text)
+    text = "files, folders or patterns; the two are compared on the first 64 (default: random pictures)"
+    parser.add_argument("--pictures", nargs="+", type=path_text, default=[], metavar="PICTURES", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

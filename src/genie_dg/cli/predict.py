@@ -22,13 +22,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the pictures, and how the answers are written."""
     add_model(parser)
-    parser.add_argument(
-        "pictures",
-        nargs="+",
-        type=path_text,
-        metavar="PICTURES",
-        help="files, folders (all pictures below), patterns ('*.png'); for a model of a table, tables",
-    )
+    text = "files, folders (all pictures below), patterns ('*.png'); for a model of a table, tables"
+    parser.add_argument("pictures", nargs="+", type=path_text, metavar="PICTURES", help=text)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="as CSV: picture, rank, class, probability")
     form.add_argument("--json", action="store_true", help="as one JSON object a line")
@@ -42,9 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     paths = picture_files(arguments.pictures)
     if not paths:
-        raise InputError(
-            f"There is no picture in {', '.join(arguments.pictures)}; name files, folders or patterns."
-        )
+        raise InputError(f"There is no picture in {', '.join(arguments.pictures)}; name others.")
     model = read_model(arguments)
     form = "csv" if arguments.csv else "json" if arguments.json else "text"
     items: Sequence[Path | str] = paths

@@ -32,13 +32,10 @@ def read_model_file(path: Path) -> ModelFile:
             raise FileError(f"{path} was written by a version of genie-dg that did not name the classes")
         stored.evaluation()
     except FileError as error:
-        raise FileError(
-            f"{str(error).rstrip('.')}; name another model file, or train the run again."
-        ) from error
+        raise FileError(f"{str(error).rstrip('.')}; name another model file.") from error
     except (InputError, ValueError, TypeError) as error:
-        raise FileError(
-            f"{path} is not a whole model file ({str(error).rstrip('.')}); write it again."
-        ) from error
+        reason = str(error).rstrip(".")
+        raise FileError(f"{path} is not a whole model file ({reason}); write it again.") from error
     return stored
 
 
@@ -66,6 +63,4 @@ def optional_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f'This needs {name}, not installed here; run pip install "genie-dg[export]" and try again.'
-        ) from error
+        raise MissingPackage(f'This needs {name}; run pip install "genie-dg[export]".') from error

@@ -98,10 +98,8 @@ def chosen_file(folder: Path) -> Path:
         raise InputError(f"{folder} holds no run{why}; name a model file, a run's folder or a folder of runs.")
     models = best_models(frame)
     if len(models) > 1:
-        raise InputError(
-            f"{folder} holds {len(models)} models ({_named(models[0])}, and others); name the file of "
-            "one, which genie-dg best lists."
-        )
+        several = f"{folder} holds {len(models)} models ({_named(models[0])}, and others)"
+        raise InputError(f"{several}; name the file of one, which genie-dg best lists.")
     (best,) = models
     if not best.file:
         raise InputError(f"{folder} has no model to use: {best.note or 'no run'}.")

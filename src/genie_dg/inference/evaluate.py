@@ -170,16 +170,13 @@ def evaluate_as_table(model: Model, data: DomainSet, progress: Advance = silent)
     """The answers that the table's number counts: the 80 % parts of the run's test domains, in its batches."""
     config = model.config
     if not config.test_domains:
-        raise InputError(
-            "The model was trained on all domains, so no table has its number; evaluate it on pictures that it "
-            "has not seen, without --as-table."
-        )
+        raise InputError("The model was trained on all domains, so no table has its number; drop --as-table.")
     names = tuple(domain.name for domain in data.domains)
     same = names == model.stored.domains and data.classes == model.classes
     if not same or (config.data_digest and data.digest() != config.data_digest):
+        wanted = f"The run was trained on {config.dataset} ({', '.join(model.stored.domains)})"
         raise InputError(
-            f"The run was trained on {config.dataset} with the domains {', '.join(model.stored.domains)}, and "
-            f"{data.name} ({', '.join(names)}) differs; a table's number needs the files of the run."
+            f"{wanted}; got {data.name} ({', '.join(names)}), and a table needs the data of the run."
         )
     parts = splits(data, config.trial_seed)
     chosen = [(data.domains[k], parts[k].inside) for k in config.test_domains]

@@ -99,11 +99,8 @@ def _difference(model: Model, run: _Run, images: Tensor) -> float:
         expected, got = model.logits(images[:size]), run(images[:size])
         far = float((expected - got).abs().max()) if expected.shape == got.shape else math.inf
         if not far <= TOLERANCE * max(1.0, float(expected.abs().max())):
-            raise FileError(
-                f"The exported model differs from the original by {far:.2g} in a batch of {size}, more than "
-                f"{TOLERANCE:g}; {model.config.algorithm} on {model.config.backbone} cannot be exported so: "
-                "try another form."
-            )
+            what = f"The exported model differs from the original by {far:.2g} in a batch of {size}"
+            raise FileError(f"{what}, more than {TOLERANCE:g}; try another form.")
         largest = max(largest, far)
     return largest
 
@@ -136,10 +133,8 @@ def _onnx(model: Model, path: Path) -> _Run:
             )
     except Exception as error:  # the exporter raises what it likes
         first = (str(error).strip().splitlines() or [""])[0][:160]
-        raise InputError(
-            f"{model.config.algorithm} on {model.config.backbone} cannot be written as onnx "
-            f"({type(error).__name__}: {first.rstrip('.')}); try another form."
-        ) from error
+        reason = f"{type(error).__name__}: {first.rstrip('.')}"
+        raise InputError(f"The model cannot be written as onnx ({reason}); try another form.") from error
     program.model.metadata_props["genie_dg"] = json.dumps(description(model))
     program.save(str(path), external_data=False)
     session = optional_package("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])

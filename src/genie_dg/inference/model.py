@@ -127,25 +127,6 @@ class Model:
         logits: Tensor = self.module(images.to(self.device).contiguous(memory_format=self.layout))
         return logits.cpu()
 
-    def logits_and_features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, with what the last linear layer sees; a model without such a layer has its logits only.
-
-        Not for several threads at a time: the layers are watched while they compute.
-        """
-        seen: list[Tensor] = []
-
-        def watch(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            seen.append(inputs[0].detach().cpu())
-
-        heads = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
-        hooks = [m.register_forward_hook(watch) for m in heads if m.out_features == len(self.classes)]
-        try:
-            logits = self.logits(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return logits, seen[-1] if seen else logits
-
     def batches(
         self, items: Iterable[_Item], read: Callable[[_Item], Picture], batch_size: int = EVALUATION_BATCH
     ) -> Iterator[AnsweredBatch[_Item]]:

@@ -49,8 +49,7 @@ def sample_of(picture: Picture, channels: int, size: int, pictures: bool) -> Ten
         grey = image.convert("L").resize((size, size), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(grey)[None])
     raise DataError(
-        f"The model sees images of {channels} channels, which no picture has; give tensors of shape "
-        f"[{channels}, {size}, {size}]."
+        f"The model sees {channels} channels, which no picture has; give [{channels}, {size}, {size}]."
     )
 
 

@@ -85,6 +85,7 @@ def _of(name: str) -> Callable[..., Any]:
 
 _MLFLOW = "the MLflow server that MLFLOW_TRACKING_URI names"
 _WANDB = "Weights & Biases, or its files with WANDB_MODE=offline"
+_BOARD_TRACKER = _of("tensorboard:TensorBoardTracker")
 _BOARD = "TensorBoard's files, in the folder tensorboard of each run"
 
 TRACKERS: Registry[TrackerRow] = Registry(
@@ -92,13 +93,7 @@ TRACKERS: Registry[TrackerRow] = Registry(
     [
         TrackerRow("mlflow", _of("mlflow:MlflowTracker"), _MLFLOW, "mlflow", problem=_of("mlflow:problem")),
         TrackerRow("wandb", _of("wandb:WandbTracker"), _WANDB, "wandb", keeps_files=_of("wandb:keeps_files")),
-        TrackerRow(
-            "tensorboard",
-            _of("tensorboard:TensorBoardTracker"),
-            _BOARD,
-            "tensorboard",
-            keeps_files=lambda: True,
-        ),
+        TrackerRow("tensorboard", _BOARD_TRACKER, _BOARD, "tensorboard", keeps_files=lambda: True),
     ],
     TrackerRow,
     "genie_dg.trackers",
@@ -110,9 +105,7 @@ def check_trackers(names: Iterable[str]) -> list[TrackerRow]:
     rows = [TRACKERS[name] for name in dict.fromkeys(names)]
     for row in rows:
         if row.module and importlib.util.find_spec(row.module) is None:
-            raise MissingPackage(
-                f"--track {row.name} needs {row.module}, not installed here; install it and try again."
-            )
+            raise MissingPackage(f"--track {row.name} needs {row.module}; run pip install {row.module}.")
         if problem := row.problem():
             raise InputError(problem)
     return rows
