@@ -22,16 +22,7 @@ from genie_dg.runs.folder import MODEL, RECORDS, read_records
 from genie_dg.runs.record import Record
 from genie_dg.runs.tensors import load_tensors
 
-BASE = RunConfig(
-    "digits",
-    (2,),
-    optimizer="adam",
-    backbone="mlp",
-    batch_size=16,
-    steps=30,
-    checkpoint_every=29,
-    data_digest="",
-)
+BASE = RunConfig("digits", (2,), optimizer="adam", backbone="mlp", batch_size=16, steps=30, checkpoint_every=29)
 
 
 @pytest.fixture(scope="module")

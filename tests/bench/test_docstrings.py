@@ -1,4 +1,4 @@
-"""The examples in docstrings, and the names of what is watched."""
+"""The examples in docstrings."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ import torch
 from genie_dg.bench import tracking
 from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.tracker import TRACKERS, TrackedRun, Tracker, TrackerRow
-from genie_dg.check import InputError
 from genie_dg.files import Busy, FileWarning
 from genie_dg.runs.folder import alone
 from genie_dg.runs.outcome import Ending
@@ -114,18 +113,3 @@ def test_a_run_that_another_process_trains_is_not_touched(memory: Memory, tmp_pa
     with alone(job.folder), pytest.raises(Busy):
         run_job(job, OPENED)
     assert memory == Memory()
-
-
-def test_a_run_that_is_stopped_says_so(memory: Memory, tmp_path: Path) -> None:
-    def stop(done: int, record: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_job(job_in(tmp_path, "memory"), OPENED, stop)
-    assert memory.states == ["stopped"]
-
-
-def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"There is no tracker 'wandbb'; the choice is .*did you mean 'wandb'"):
-        run_job(job_in(tmp_path, "wandbb"), OPENED)
-    assert not (tmp_path / CONFIG.run_id).exists()

@@ -94,17 +94,6 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_records_after_the_last_checkpoint_are_made_again(digits: DomainSet, tmp_path: Path) -> None:
-    """Killed between writing a record and saving the checkpoint."""
-    with pytest.raises(Stop):
-        train(assemble(BASE, digits), tmp_path / "parts", stop_after(3))
-    with (tmp_path / "parts" / "records.jsonl").open("a") as file:
-        file.write('{"step": 4, "loss"')
-    records = train(assemble(BASE, digits), tmp_path / "parts")
-    assert records == train(assemble(BASE, digits), tmp_path / "whole")
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "sam", "genie"])
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_trains_and_goes_on(
@@ -132,12 +121,6 @@ def test_a_loss_that_is_not_a_number_stops_the_run(digits: DomainSet, tmp_path: 
         assert not (run / "done").exists()
 
 
-def test_a_folder_of_another_run_is_refused(digits: DomainSet, tmp_path: Path) -> None:
-    train(assemble(BASE, digits), tmp_path)
-    with pytest.raises(FileError, match="holds another run"):
-        train(assemble(replace(BASE, steps=10), digits), tmp_path)
-
-
 def flipped(path: Path, bit: int) -> None:
     """Change one bit of a file."""
     data = bytearray(path.read_bytes())
@@ -163,21 +146,6 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
         assert len(caught) == 1
         assert steps[0] == 2  # after the checkpoint of step 0
         assert files(run) == files(tmp_path / "whole")
-
-
-def test_two_damaged_checkpoints_cost_time_only(digits: DomainSet, tmp_path: Path) -> None:
-    train(assemble(BASE, digits), tmp_path / "whole")
-    with pytest.raises(Stop):
-        train(assemble(BASE, digits), tmp_path / "parts", stop_after(7))
-    (tmp_path / "parts" / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    flipped(tmp_path / "parts" / "checkpoint-before.pt", 9999)
-    with pytest.warns(FileWarning) as caught:
-        train(assemble(BASE, digits), tmp_path / "parts")
-    assert [str(one.message).rpartition(", so the run ")[2] for one in caught] == [
-        "goes on from the checkpoint before; its results are the same.",
-        "starts again from its first step; its results are the same.",
-    ]
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("damage", ["0.", "lost", "model"])

@@ -11,8 +11,7 @@ import torch
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.train import train
-from genie_dg.bench.watch import HEAT_GROUPS, Watcher, check_watches
-from genie_dg.check import InputError
+from genie_dg.bench.watch import HEAT_GROUPS, Watcher
 from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import WATCH
@@ -87,9 +86,3 @@ def test_a_run_that_goes_on_leaves_the_lines_of_an_undisturbed_one(moment: str, 
     parts = assemble(CONFIG, open_data("digits"))
     train(parts, folder, watcher=Watcher(parts, folder, ("updates", "osgr")))
     assert (folder / WATCH).read_bytes() == (tmp_path / "whole" / WATCH).read_bytes()
-
-
-def test_names_are_checked() -> None:
-    assert check_watches(("updates", "osgr")) == ("updates", "osgr")
-    with pytest.raises(InputError, match="got watch='ogsr'; expected updates or osgr; did you mean 'osgr'"):
-        check_watches(["ogsr"])

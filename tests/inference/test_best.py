@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -48,19 +49,15 @@ def sweep(
     """Each domain is left out, and with ``pairs`` each two; two draws."""
     left_out = [(k,) for k in range(3)] + (list(combinations(range(3), 2)) if pairs else [])
     configs = [
-        RunConfig(
-            data.name,
-            test,
-            algorithm,
-            "adam",
-            "cnn" if algorithm == "ARM" else "mlp",
+        replace(
+            RunConfig(data.name, test, algorithm, "adam", "cnn" if algorithm == "ARM" else "mlp"),
             optimizer_settings={"lr": lr},
-            batch_size=6,
-            steps=13,
-            checkpoint_every=4,
             trial_seed=trial,
             hparams_seed=draw,
             swad=swad,
+            batch_size=6,
+            steps=13,
+            checkpoint_every=4,
             oracle="best",
         )
         for algorithm in algorithms

@@ -92,13 +92,7 @@ def assemble(
     channels, size, pictures = checks.shape_of(data, config.image_size)
     device = torch.device(options.device or "cpu")
     loaders = _Loaders(config, data, sources, parts, options, progress)
-    checks.check_targets(config)
-    algorithm = build_algorithm(config, len(data.classes), (channels, size), len(sources), options.weights)
-    algorithm.label_smoothing = config.label_smoothing
-    if config.class_weights:
-        labels = [data.domains[k].labels[parts[k].inside] for k in sources]
-        algorithm.class_weights = balanced_weights(labels, len(data.classes))
-    algorithm.to(device)
+    algorithm = loaders.algorithm((channels, size)).to(device)
     if config.fast:
         algorithm.to(memory_format=torch.channels_last)
     optimizers = build_optimizers(config, algorithm)
@@ -151,6 +145,17 @@ class _Loaders:
     def recipe(self) -> Recipe:
         """DomainBed's augmentation, by the engine that the run names."""
         return Recipe(size=self.config.image_size, engine="opencv" if self.config.fast else "torch")
+
+    def algorithm(self, shape: tuple[int, int]) -> Algorithm:
+        """With its targets: label smoothing, and weights of classes."""
+        config, classes = self.config, len(self.data.classes)
+        checks.check_targets(config)
+        algorithm = build_algorithm(config, classes, shape, len(self.sources), self.options.weights)
+        algorithm.label_smoothing = config.label_smoothing
+        if config.class_weights:
+            labels = [self.data.domains[k].labels[self.parts[k].inside] for k in self.sources]
+            algorithm.class_weights = balanced_weights(labels, classes)
+        return algorithm
 
     def training(self) -> Training:
         """The batches of all training domains."""

@@ -114,10 +114,8 @@ def average_runs(
         with same_kernels(models[0].config.threads):
             report(*_average(models, data, options, choice), len(models))
     if not groups:
-        raise InputError(
-            f"{options.out} has no two finished runs on {data.name} that differ in their draw only; run a "
-            f"sweep with hparams = 2 or more first.{' '.join(['', *problems[:1]])}"
-        )
+        why = f"{options.out} has no two finished runs on {data.name} that differ in their draw only"
+        raise InputError(" ".join([f"{why}; run a sweep with hparams = 2 or more first.", *problems[:1]]))
     return problems
 
 

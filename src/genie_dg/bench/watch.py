@@ -90,9 +90,8 @@ def cut_lines(folder: Path, step: int) -> None:
 def _updates(recorder: UpdateRecorder, step: int) -> dict[str, Any]:
     measured = recorder.record(step)
     names = [name for name in ("gini", "top_1_percent", "norm") if name in measured]
-    return {f"update_{name}": measured[name] for name in names} | {
-        "heat": [float(f"{value:.3g}") for value in recorder.heatmap().values[-1]]
-    }
+    heat = [float(f"{value:.3g}") for value in recorder.heatmap().values[-1]]
+    return {**{f"update_{name}": measured[name] for name in names}, "heat": heat}
 
 
 def _osgr(parts: Parts) -> dict[str, float]:

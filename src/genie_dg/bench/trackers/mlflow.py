@@ -26,12 +26,8 @@ _ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISAB
 
 def problem() -> str:
     """Why MLflow cannot be used: nobody said where its server is."""
-    if os.environ.get("MLFLOW_TRACKING_URI", "").strip():
-        return ""
-    return (
-        "--track mlflow needs the address of a server; set MLFLOW_TRACKING_URI to it, for example to "
-        "http://localhost:5000, which mlflow server starts."
-    )
+    there = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
+    return "" if there else "--track mlflow needs the address of a server; set MLFLOW_TRACKING_URI to it."
 
 
 class MlflowTracker(Tracker):
