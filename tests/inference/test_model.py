@@ -18,7 +18,6 @@ from genie_dg.bench.checks import weights_digest
 from genie_dg.bench.keep import model_file
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import take_steps
-from genie_dg.check import InputError
 from genie_dg.data.domains import DataError, DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.files import FileError
@@ -142,17 +141,6 @@ def test_every_algorithm_is_built_again_from_its_file(name: str, tmp_path: Path)
     assert torch.equal(model.probabilities(samples), torch.softmax(expected, 1))
 
 
-def test_pictures_for_a_model_of_tensors_are_resized_and_grey(tmp_path: Path) -> None:
-    data = tensors()
-    _, model = model_of(RunConfig("tiny", (2,), optimizer="adam", steps=1), data, tmp_path, steps=False)
-    path = write(tmp_path / "a.png", 3)
-    with Image.open(path) as file:
-        grey = np.array(file.convert("RGB").convert("L").resize((8, 8), Image.Resampling.BILINEAR))
-    assert torch.equal(model.preprocess(path), torch.from_numpy(grey)[None] / 255)
-    floats = torch.rand(1, 8, 8)
-    assert torch.equal(model.preprocess(floats), floats)
-
-
 def test_published_weights_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of weights that the run started from is gone, and torch.hub has none: it is built anyway."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
@@ -176,10 +164,3 @@ def test_weights_that_do_not_fit_are_refused(picture_run: PictureRun, tmp_path: 
     replace(model_file(picture_run.parts, RECORD), config=other).save(tmp_path / "model.pt")
     with pytest.raises(FileError, match=r"do not fit ERM on mlp"):
         genie_dg.load_model(tmp_path / "model.pt")
-
-
-def test_a_batch_of_no_picture_is_refused(picture_run: PictureRun) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    with pytest.raises(InputError, match="batch_size=0"):
-        model.predict([], batch_size=0)
-    assert model.predict([]) == []

@@ -93,8 +93,7 @@ def balanced_weights(labels: Sequence[Labels], classes: int) -> Tensor:
     [0.6666666865348816, 0.0, 2.0]
     """
     counts = np.bincount(np.concatenate(list(labels)), minlength=classes)
-    there = counts > 0
-    weights = np.where(there, counts.sum() / (there.sum() * np.maximum(counts, 1)), 0.0)
+    weights = np.where(counts > 0, counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1)), 0.0)
     return torch.tensor(weights, dtype=torch.float32)
 
 
@@ -129,8 +128,7 @@ def usual_lr(config: RunConfig) -> float:
     """The default learning rate of the optimizer that takes the steps of a run."""
     space = OPTIMIZERS[config.optimizer].space
     if "base" in space:
-        base = config.optimizer_settings.get("base", space["base"].default)
-        space = OPTIMIZERS[str(base)].space
+        space = OPTIMIZERS[str(config.optimizer_settings.get("base", space["base"].default))].space
     return float(space["lr"].default)
 
 

@@ -127,15 +127,11 @@ def problem_of(records: Sequence[Record], config: RunConfig, data: DomainSet) ->
     first, last = (one.validation_loss or 0.0 for one in (records[0], records[-1]))
     raised = bool(losses) and losses[-1] > _LOSS_EXPLODED * abs(losses[0])
     if raised and (not learned or last > _LOSS_EXPLODED * first):
-        return (
-            f"The loss exploded: it was {losses[0]:.3g} at the start and is {losses[-1]:.3g} at the end; the "
-            f"learning rate of {config.optimizer} ({now}) is likely too high, so try --lr with a tenth of it, "
-            "--warmup or --clip 1."
-        ), True
+        what = f"The loss exploded: it was {losses[0]:.3g} at the start and is {losses[-1]:.3g} at the end"
+        return f"{what}; the learning rate ({now}) is likely too high, so try --lr with a tenth of it.", True
     if not learned:
-        return (
-            f"Nothing was learned: validation is {100 * best:.1f} % at best, and guessing the most frequent "
-            f"class gives {100 * guess:.1f} %; the likely cause is the learning rate of "
-            f"{config.optimizer} ({now}), so try --lr with ten times it or a tenth of it, or more --steps."
-        ), False
+        what = (
+            f"Nothing was learned: validation is {100 * best:.1f} % at best, guessing gives {100 * guess:.1f} %"
+        )
+        return f"{what}; try --lr with ten times its value ({now}) or a tenth of it, or more --steps.", False
     return "", False

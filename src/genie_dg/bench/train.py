@@ -178,8 +178,7 @@ def take_steps(
     """
     config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
     losses = losses or Losses(parts)
-    autocast = AUTOCAST[config.precision]
-    settings = StepSettings(autocast, scaler, world, usual_lr(config), config.clip)
+    settings = StepSettings(AUTOCAST[config.precision], scaler, world, usual_lr(config), config.clip)
     parts.algorithm.train()
     with ahead(parts.training, config.steps) as batches:
         for step in range(start, config.steps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = inputs_of_rows(paths, model.encoding)
         items, read = list(rows), rows.__getitem__
     if form == "csv":
-        _write(["picture", "rank", "class", "probability"])
+        csv.writer(sys.stdout, lineterminator="\n").writerow(["picture", "rank", "class", "probability"])
     broken = 0
     with progress_bar("predicting", len(items)) as advance:
         for batch in model.batches(items, read, arguments.batch_size):
@@ -64,16 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _say(path: Path | str, prediction: Prediction, form: str, count: int) -> None:
     top = prediction.top(count)
     if form == "csv":
-        for rank, (name, value) in enumerate(top, 1):
-            _write([str(path), rank, name, repr(value)])
+        csv.writer(sys.stdout, lineterminator="\n").writerows(
+            [path, rank, name, repr(value)] for rank, (name, value) in enumerate(top, 1)
+        )
     elif form == "json":
         classes = [{"class": name, "probability": value} for name, value in top]
         print(json.dumps({"picture": str(path), "classes": classes}))
     else:
         print(f"{path}  " + "  ".join(f"{name} {100 * value:.1f} %" for name, value in top))
-
-
-def _write(cells: list[object]) -> None:
-    import csv
-
-    csv.writer(sys.stdout, lineterminator="\n").writerow(cells)

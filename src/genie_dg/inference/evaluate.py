@@ -192,10 +192,10 @@ def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
     numbers = np.array([known.get(name, -1) for name in data.classes], dtype=np.int64)
     strange = [name for name in data.classes if name not in known]
     if len(strange) == len(data.classes):
-        raise InputError(
-            f"The model knows {_first_names(model.classes)}, and {data.name} has "
-            f"{_first_names(data.classes)}; classes are matched by name, so rename the folders."
+        names = (
+            f"The model knows {_first_names(model.classes)}, and {data.name} has {_first_names(data.classes)}"
         )
+        raise InputError(f"{names}; classes are matched by name, so rename the folders.")
     if not strange:
         return numbers, ()
     left = sum(int((numbers[domain.labels] < 0).sum()) for domain in data.domains)
