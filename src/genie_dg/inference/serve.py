@@ -68,7 +68,7 @@ class Server(ThreadingHTTPServer):
         """What the page shows of a picture."""
         picture = decode_bytes(data, "The picture", MOST_PIXELS)
         with self.one_at_a_time:
-            (prediction,) = self.model.predict(picture)
+            (prediction,) = self.model.predict([picture])
         return {"classes": [{"name": name, "probability": value} for name, value in prediction.top(10)]}
 
 
