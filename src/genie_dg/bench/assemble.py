@@ -84,9 +84,8 @@ def assemble(
     sources = checks.source_domains(config, data)
     checks.check_data(config, data)
     checks.check_identity(config, data, options)
-    row = ALGORITHMS[config.algorithm]
-    if len(sources) == 1 and row.one_source:
-        warnings.warn(row.one_source, DegenerateWarning, stacklevel=2)
+    if len(sources) == 1 and (problem := ALGORITHMS[config.algorithm].one_source):
+        warnings.warn(problem, DegenerateWarning, stacklevel=2)
     parts = splits(data, config.trial_seed)
     data, encoding = encoded(data, sources, parts)
     channels, size, pictures = checks.shape_of(data, config.image_size)
