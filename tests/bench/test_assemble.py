@@ -13,18 +13,8 @@ from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
 from genie_dg.bench.options import RunOptions
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.registry import open_data
-from genie_dg.runs.config import RunConfig
 
-BASE = RunConfig(
-    "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
-    batch_size=6, dropout=0.2, steps=9, checkpoint_every=4,
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def digits() -> DomainSet:
-    return open_data("digits")
+from .test_train import BASE
 
 
 def test_optimizers_and_algorithms_share_weights_and_batches(digits: DomainSet) -> None:
@@ -44,12 +34,6 @@ def test_optimizers_and_algorithms_share_weights_and_batches(digits: DomainSet) 
 def test_the_test_domain_is_never_trained_on(digits: DomainSet) -> None:
     parts: Parts = assemble(replace(BASE, test_domains=(0, 2)), digits)
     assert parts.sources == (1, 3, 4, 5)
-    assert [domain.name for domain in parts.training.domains] == [
-        "15 degrees",
-        "45 degrees",
-        "60 degrees",
-        "75 degrees",
-    ]
     for sampler, k in zip(parts.training.samplers, parts.sources, strict=True):
         held_back = set(parts.evaluations[k, "out"].positions.tolist())
         assert not held_back & set(sampler.positions.tolist())
@@ -76,7 +60,7 @@ def test_data_and_weights_are_part_of_the_identity(digits: DomainSet, tmp_path: 
     with pytest.raises(InputError, match="give it the files it was made for"):
         assemble(named, other)
     (tmp_path / "weights.pth").write_bytes(b"weights")
-    with pytest.raises(InputError, match="weights with digest none"):
+    with pytest.raises(InputError, match=r"weights .*with digest none"):
         assemble(BASE, digits, RunOptions(weights=str(tmp_path / "weights.pth")))
     with pytest.raises(InputError, match="cannot be read"):
         assemble(BASE, digits, RunOptions(weights=str(tmp_path / "nowhere.pth")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -13,14 +12,12 @@ from torch import Tensor, nn
 from genie_dg._types import StepContext
 from genie_dg.algorithms.erm import ERM
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench import build
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.build import balanced_weights
 from genie_dg.bench.checks import try_out
 from genie_dg.bench.step import batch_of
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
-from genie_dg.data.registry import open_data
 from genie_dg.data.splits import splits
 from genie_dg.models.classifier import build_network
 from genie_dg.runs.config import RunConfig
@@ -28,17 +25,6 @@ from genie_dg.runs.config import RunConfig
 CONFIG = RunConfig(
     "digits", (5,), optimizer="sgd", backbone="cnn", batch_size=4, label_smoothing=0.1, class_weights="balanced"
 )
-
-
-@pytest.fixture(scope="module")
-def digits() -> DomainSet:
-    return open_data("digits")
-
-
-def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(build)
-    assert tried > 0
-    assert failed == 0
 
 
 def twin(logits: Tensor, labels: Tensor, weights: list[float], smoothing: float) -> list[float]:

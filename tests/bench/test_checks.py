@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench import checks
 from genie_dg.bench.checks import try_out
 from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet
@@ -18,22 +16,14 @@ from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.runs.config import RunConfig
 
 
-@pytest.fixture(scope="module")
-def digits() -> DomainSet:
-    return open_data("digits")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"algorithm": "ARM", "backbone": "mlp"}, r"^ARM got a featurizer with a linear layer"),
-        ({"algorithm": "MixStyle", "backbone": "mlp"}, r"^MixStyle got an activation of shape"),
-        ({"algorithm": "MixStyle", "backbone": "mlp", "algorithm_settings": {"mixstyle_p": 0.0}}, "activation"),
         ({"algorithm": "SagNet", "algorithm_settings": {"sag_point": "layer1"}}, r"^got sag_point='layer1'"),
         ({"algorithm": "SagNet", "algorithm_settings": {"sag_w_adv": "x"}}, r"^got SagNet\.sag_w_adv='x'"),
         ({"algorithm": "PCGrad", "algorithm_settings": {"surgery": "pcgard"}}, r"did you mean 'pcgrad'\?$"),
         ({"algorithm": "DANN", "algorithm_settings": {"lr_d": -1.0}}, r"^got lr_d=-1\.0; expected a number"),
-        ({"algorithm": "CORAL", "batch_size": 1}, r"raise the batch size\.$"),
         ({"optimizer": "adam", "optimizer_settings": {"beta1": 1.5}}, r"^got beta1=1\.5; expected a number"),
         ({"optimizer": "genie", "optimizer_settings": {"beta": 1.0}}, r"^got beta=1\.0; expected a number"),
         (
@@ -62,35 +52,11 @@ def test_refused_before_anything_starts(digits: DomainSet, changes: dict[str, An
 
 @pytest.mark.parametrize("backbone", ["cnn", "mlp"])
 def test_what_can_run_is_not_refused(digits: DomainSet, backbone: str) -> None:
-    """Every algorithm and every optimizer, except the two that need convolutions."""
-    usable = [name for name in ALGORITHMS if backbone == "cnn" or name not in ("ARM", "MixStyle")]
+    """Every algorithm and every optimizer, except the one that needs convolutions."""
+    usable = [name for name in ALGORITHMS if backbone == "cnn" or name != "ARM"]
     configs = [RunConfig("digits", (0,), algorithm=name, backbone=backbone) for name in usable]
     configs += [RunConfig("digits", (0,), optimizer=name, backbone=backbone) for name in OPTIMIZERS]
     try_out(configs, {"digits": digits})
-
-
-def test_draws_share_one_network_and_one_first_loss(digits: DomainSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"_network": 0, "_try_loss": 0, "_try_algorithm": 0}
-
-    def count(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            counts[name] += 1
-            return work(*arguments)
-
-        return counted
-
-    for name in counts:
-        monkeypatch.setattr(checks, name, count(name, getattr(checks, name)))
-    draws = [{"irm_lambda": 1.0 + k, "irm_penalty_anneal_iters": k} for k in range(5)]
-    try_out(
-        [
-            RunConfig("digits", (k,), algorithm="IRM", algorithm_settings=one, optimizer_settings={"lr": 0.1})
-            for k in range(3)
-            for one in draws
-        ],
-        {"digits": digits},
-    )
-    assert counts == {"_network": 1, "_try_loss": 1, "_try_algorithm": 5}
 
 
 def test_domains_that_are_too_small_are_refused(digits: DomainSet) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 import signal
@@ -20,7 +19,6 @@ import torch
 from genie_dg.algorithms.algorithm import AlgorithmRow
 from genie_dg.algorithms.erm import ERM
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.bench import parallel
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.parallel import World
 from genie_dg.check import InputError
@@ -46,18 +44,9 @@ def run(out: Path, *more: str, processes: int = 1) -> tuple[list[dict[str, Any]]
     return records, torch.load(folder / "model.pt", weights_only=True)["algorithm"]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param(["--optimizer", "adam", "--set", "lr=1e-3"], marks=pytest.mark.slow),
-        [
-            *("--algorithm", "CORAL", "--optimizer", "sam", "--set", "base=genie", "--batch-size", "7"),
-            *("--dropout", "0.2", "--class-weights", "balanced"),
-        ],
-    ],
-)
-def test_two_processes_give_the_records_of_one(more: list[str], tmp_path: Path) -> None:
-    (alone, weights), (together, shared) = run(tmp_path / "a", *more), run(tmp_path / "b", *more, processes=2)
+def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
+    more = "--algorithm CORAL --optimizer sam --set base=genie --batch-size 7 --dropout 0.2"
+    (alone, weights), (together, shared) = (run(tmp_path / str(k), *more.split(), processes=k) for k in (1, 2))
     assert len(alone) == len(together) == 4
     for one, two in zip(alone, together, strict=True):
         assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
@@ -106,19 +95,11 @@ def until(happened: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen in two minutes")
 
 
-def test_docstring_examples() -> None:
-    failed, tried = doctest.testmod(parallel)
-    assert tried > 0
-    assert failed == 0
-
-
 def test_what_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ALGORITHMS, "_rows", dict(ALGORITHMS._rows))
     ALGORITHMS.register(AlgorithmRow("Own", ERM, "none", one_process="it counts its calls"))
     digits = open_data("digits")
-    with pytest.raises(
-        InputError, match=r"2 processes for Own, which needs one, because it counts its calls; "
-    ):
+    with pytest.raises(InputError, match=r"2 processes for Own, but it counts its calls; "):
         assemble(RunConfig("digits", (5,), algorithm="Own", backbone="mlp"), digits, world=World(0, 2))
-    with pytest.raises(InputError, match="got batch_size=3 for 4 processes; expected 4 samples of each domain"):
+    with pytest.raises(InputError, match="got batch_size=3 for 4 processes; expected 4 or more"):
         assemble(RunConfig("digits", (5,), backbone="mlp", batch_size=3), digits, world=World(0, 4))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from genie_dg.bench.parallel import World
-from genie_dg.bench.sharing import Shares, process_randomness, shared
-from genie_dg.check import InputError
-from genie_dg.models.classifier import build_network
+from genie_dg.bench.sharing import process_randomness
 
 CPU = torch.device("cpu")
 
@@ -44,21 +42,3 @@ def test_rows_are_all_samples_once_and_nearly_equal(size: int) -> None:
         rows = [range(samples)[World(rank, size).rows(samples)] for rank in range(size)]
         assert [k for part in rows for k in part] == list(range(samples))
         assert max(map(len, rows)) - min(map(len, rows)) <= 1
-
-
-def test_networks_share_inside_only_and_with_others_only() -> None:
-    model = nn.ModuleList([build_network("mlp", 2, 1, 4), build_network("mlp", 2, 1, 4)])
-    with shared(model, World(0, 1)):
-        assert [part.sharing for part in model] == [None, None]
-    with shared(model, World(1, 2), whole_gradients=True):
-        assert [part.sharing for part in model] == [Shares(World(1, 2), True)] * 2
-    assert [part.sharing for part in model] == [None, None]
-
-
-def test_a_pass_with_fewer_samples_than_processes_is_refused() -> None:
-    network = build_network("mlp", 2, 1, 4)
-    with (
-        shared(network, World(0, 3)),
-        pytest.raises(InputError, match=r"got 2 samples in a pass .* 3 processes"),
-    ):
-        network(torch.zeros(2, 1, 4, 4))

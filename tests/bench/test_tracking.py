@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,20 +12,11 @@ import torch
 from genie_dg.bench import tracking
 from genie_dg.bench.jobs import run_job
 from genie_dg.bench.trackers.tracker import TRACKERS, TrackedRun, Tracker, TrackerRow
-from genie_dg.check import InputError
 from genie_dg.files import Busy, FileWarning
 from genie_dg.runs.folder import alone
 from genie_dg.runs.outcome import Ending
 
-from .trackers.runs import (
-    CONFIG,
-    OPENED,
-    STEPS,
-    Point,
-    expected,
-    job_in,
-    train_in_two_attempts,
-)
+from .trackers.runs import CONFIG, OPENED, STEPS, Point, expected, job_in, train_in_two_attempts
 
 
 @dataclass
@@ -82,12 +73,6 @@ def test_a_run_in_two_attempts_has_every_point_once(memory: Memory, tmp_path: Pa
     assert all(isinstance(value, str | int | float) for value in told.values())
 
 
-def test_a_finished_run_is_not_sent(memory: Memory, tmp_path: Path) -> None:
-    run_job(job_in(tmp_path, ""), OPENED)
-    run_job(job_in(tmp_path, "memory"), OPENED)
-    assert memory == Memory()
-
-
 @pytest.mark.parametrize("away", ["open", "log", "end"])
 def test_a_tracker_that_fails_changes_nothing_and_is_told_once(
     away: str, memory: Memory, tmp_path: Path
@@ -128,29 +113,3 @@ def test_a_run_that_another_process_trains_is_not_touched(memory: Memory, tmp_pa
     with alone(job.folder), pytest.raises(Busy):
         run_job(job, OPENED)
     assert memory == Memory()
-
-
-def test_a_run_that_is_stopped_says_so(memory: Memory, tmp_path: Path) -> None:
-    def stop(done: int, record: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_job(job_in(tmp_path, "memory"), OPENED, stop)
-    assert memory.states == ["stopped"]
-
-
-def test_a_model_of_all_domains_is_tracked(memory: Memory, tmp_path: Path) -> None:
-    job = job_in(tmp_path, "memory")
-    run_job(replace(job, config=replace(CONFIG, test_domains=(), steps=1)), OPENED)
-    assert {name.split("/")[0] for name, _, _ in memory.points} == {
-        "loss",
-        "validation",
-        "validation_loss",
-        "seen",
-    }
-
-
-def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"There is no tracker 'wandbb'; the choice is .*did you mean 'wandb'"):
-        run_job(job_in(tmp_path, "wandbb"), OPENED)
-    assert not (tmp_path / CONFIG.run_id).exists()

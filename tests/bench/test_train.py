@@ -15,7 +15,7 @@ from msgspec import structs
 
 from genie_dg.bench.assemble import assemble
 from genie_dg.bench.options import RunOptions
-from genie_dg.bench.train import Losses, NotFinite, train
+from genie_dg.bench.train import NotFinite, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.files import Busy, FileError, FileWarning
@@ -30,11 +30,6 @@ BASE = RunConfig(
     "digits", (5,), optimizer="adam", backbone="mlp", optimizer_settings={"lr": 1e-3},
     batch_size=6, dropout=0.2, steps=9, checkpoint_every=4,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def digits() -> DomainSet:
-    return open_data("digits")
 
 
 class Stop(Exception):
@@ -82,8 +77,8 @@ def test_records_are_made_at_the_first_step_every_so_often_and_at_the_last(
     assert meta["domains"][5] == "75 degrees"
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "genie", "sam", "adahessian"])
-@pytest.mark.parametrize("algorithm", ["ERM", "DANN", "GroupDRO"])
+@pytest.mark.parametrize("optimizer", ["adam", "genie", "adahessian"])
+@pytest.mark.parametrize("algorithm", ["ERM", "DANN"])
 @pytest.mark.parametrize("stopped", [[3], [5, 8], [9]])
 def test_a_stopped_run_goes_on_bit_for_bit(
     optimizer: str, algorithm: str, stopped: list[int], digits: DomainSet, tmp_path: Path
@@ -97,42 +92,6 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
     whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-
-
-def test_records_after_the_last_checkpoint_are_made_again(digits: DomainSet, tmp_path: Path) -> None:
-    """Killed between writing a record and saving the checkpoint."""
-    with pytest.raises(Stop):
-        train(assemble(BASE, digits), tmp_path / "parts", stop_after(3))
-    with (tmp_path / "parts" / "records.jsonl").open("a") as file:
-        file.write('{"step": 4, "loss"')
-    records = train(assemble(BASE, digits), tmp_path / "parts")
-    assert records == train(assemble(BASE, digits), tmp_path / "whole")
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
-
-
-def test_a_finished_run_is_read_and_not_trained_again(digits: DomainSet, tmp_path: Path) -> None:
-    records = train(assemble(BASE, digits), tmp_path)
-
-    def never(done: int, record: object) -> None:
-        raise AssertionError("a step was taken")
-
-    assert train(assemble(BASE, digits), tmp_path, never) == records
-
-
-def test_swad_is_saved_beside_the_run_and_goes_on(digits: DomainSet, tmp_path: Path) -> None:
-    config = replace(BASE, swad=True, steps=21, checkpoint_every=2)
-    train(assemble(config, digits), tmp_path / "whole")
-    with pytest.raises(Stop):
-        train(assemble(config, digits), tmp_path / "parts", stop_after(13))
-    train(assemble(config, digits), tmp_path / "parts")
-    record = json.loads((tmp_path / "whole" / "swad.json").read_text())
-    assert record["swad"] is True
-    assert files(tmp_path / "parts")["swad.json"] == files(tmp_path / "whole")["swad.json"]
-    averaged = torch.load(tmp_path / "whole" / "swad.pt", weights_only=True)["algorithm"]
-    other = torch.load(tmp_path / "parts" / "swad.pt", weights_only=True)["algorithm"]
-    last = weights(tmp_path / "whole")
-    assert all(torch.equal(averaged[name], other[name]) for name in averaged)
-    assert any(not torch.equal(averaged[name], last[name]) for name in averaged)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sam", "genie"])
@@ -154,36 +113,12 @@ def test_a_loss_that_is_not_a_number_stops_the_run(digits: DomainSet, tmp_path: 
     config = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30}, steps=50)
     for every in (50, 1):  # with the record of the lost weights, too
         run = tmp_path / str(every)
-        with pytest.raises(NotFinite, match="lower the learning rate of sgd") as caught:
+        with pytest.raises(
+            NotFinite, match=r"The loss of step . is .*lower the learning rate of sgd"
+        ) as caught:
             train(assemble(replace(config, checkpoint_every=every), digits), run)
         assert outcome_of(caught.value).ending is Ending.diverged
         assert not (run / "done").exists()
-
-
-def test_losses_of_a_device_are_read_together_and_the_first_bad_step_is_named(digits: DomainSet) -> None:
-    """Where reading is waiting nothing is read before a record; the numbers are the same, in the same order."""
-    parts = assemble(BASE, digits)
-    here, away = Losses(parts), Losses(replace(parts, device=torch.device("meta")))
-    values = torch.rand(5, generator=torch.Generator().manual_seed(0)).unbind()
-    for losses in (here, away):
-        for step, value in enumerate(values):
-            losses.add(step, value if step != 2 else None)
-        assert losses.read() == [float(value) for k, value in enumerate(values) if k != 2]
-        assert losses.read() == []
-    bad = torch.tensor(float("nan"))
-    with pytest.raises(NotFinite, match="The loss of step 6 is nan"):
-        here.add(6, bad)
-    away.add(5, values[0])
-    away.add(6, bad)
-    away.add(7, bad)
-    with pytest.raises(NotFinite, match="The loss of step 6 is nan; lower the learning rate of adam"):
-        away.read()
-
-
-def test_a_folder_of_another_run_is_refused(digits: DomainSet, tmp_path: Path) -> None:
-    train(assemble(BASE, digits), tmp_path)
-    with pytest.raises(FileError, match="holds another run"):
-        train(assemble(replace(BASE, steps=10), digits), tmp_path)
 
 
 def flipped(path: Path, bit: int) -> None:
@@ -211,21 +146,6 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
         assert len(caught) == 1
         assert steps[0] == 2  # after the checkpoint of step 0
         assert files(run) == files(tmp_path / "whole")
-
-
-def test_two_damaged_checkpoints_cost_time_only(digits: DomainSet, tmp_path: Path) -> None:
-    train(assemble(BASE, digits), tmp_path / "whole")
-    with pytest.raises(Stop):
-        train(assemble(BASE, digits), tmp_path / "parts", stop_after(7))
-    (tmp_path / "parts" / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    flipped(tmp_path / "parts" / "checkpoint-before.pt", 9999)
-    with pytest.warns(FileWarning) as caught:
-        train(assemble(BASE, digits), tmp_path / "parts")
-    assert [str(one.message).rpartition(", so the run ")[2] for one in caught] == [
-        "goes on from the checkpoint before; its results are the same.",
-        "starts again from its first step; its results are the same.",
-    ]
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("damage", ["0.", "lost", "model"])
@@ -293,14 +213,12 @@ def test_fast_runs_have_an_identity_of_their_own_and_repeat_to_the_bit(tmp_path:
     exact = replace(BASE, dataset=data.name, test_domains=(0,), backbone="cnn", image_size=32, batch_size=4)
     fast = replace(exact, fast=True)
     assert fast.run_id != exact.run_id
-    runs = {
-        name: train(assemble(c, data), tmp_path / name) for name, c in (("a", fast), ("b", fast), ("c", exact))
-    }
-    assert runs["a"] == runs["b"]
+    records = train(assemble(fast, data), tmp_path / "a")
+    train(assemble(exact, data), tmp_path / "b")
     with pytest.raises(Stop):
-        train(assemble(fast, data), tmp_path / "d", stop_after(6))
-    assert train(assemble(fast, data), tmp_path / "d") == runs["a"]
-    first, again, other, resumed = (weights(tmp_path / name) for name in "abcd")
-    assert all(torch.equal(first[key], again[key]) and torch.equal(first[key], resumed[key]) for key in first)
+        train(assemble(fast, data), tmp_path / "c", stop_after(6))
+    assert train(assemble(fast, data), tmp_path / "c") == records
+    first, other, resumed = (weights(tmp_path / name) for name in "abc")
+    assert all(torch.equal(first[key], resumed[key]) for key in first)
     assert any(not torch.equal(first[key], other[key]) for key in first)  # another engine, other roundings
     assert all((first[key] - other[key]).abs().max() < 0.1 for key in first)

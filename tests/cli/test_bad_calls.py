@@ -32,7 +32,7 @@ VALID = {
     "shell": "bash",
     "model": "{root}/runs",
     "pictures": "{root}/pictures",
-    "to": "torchscript",
+    "to": "safetensors",
     "out": "{root}/packed",
 }
 """A good value of every positional argument and every required option, by name."""

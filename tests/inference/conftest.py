@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 import pytest
 import torch
 
+import genie_dg
 from genie_dg.bench.assemble import Parts, assemble
 from genie_dg.bench.train import train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.image_folders import open_folder
+from genie_dg.inference.serve import Server
 from genie_dg.runs.config import RunConfig
 from tests.data.pictures import folder as write_folder
 
@@ -56,3 +60,15 @@ def picture_run(tmp_path_factory: pytest.TempPathFactory) -> PictureRun:
         data_digest=data.digest(),
     )
     return PictureRun(base / "runs", root, data, config, trained(config, data, base / "runs"))
+
+
+@pytest.fixture(scope="module")
+def server(picture_run: PictureRun) -> Iterator[Server]:
+    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
+    server = Server(model, 0)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-import genie_dg
-from genie_dg.inference.serve import Examples, Server
+from genie_dg.inference.serve import Server
 from tests.chromium import browser
 from tests.data.pictures import write
-
-from .conftest import PictureRun
 
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[webdriver.Chrome]:
     yield from browser()
-
-
-@pytest.fixture(scope="module")
-def server(picture_run: PictureRun) -> Iterator[Server]:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    server = Server(model, 0, Examples(model, picture_run.data))
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def wait(driver: webdriver.Chrome, script: str) -> None:
@@ -61,26 +45,7 @@ def test_a_picture_is_dropped_and_the_classes_appear(
         "return Array.from(document.querySelectorAll('.bar'), b => b.firstChild.offsetWidth / b.offsetWidth)"
     )
     assert widths == pytest.approx(expected.probabilities, abs=0.02)
-    wait(
-        driver,
-        "Array.from(document.querySelectorAll('#nearest img')).filter(i => i.naturalWidth > 0).length === 6",
-    )
-    assert len(texts(driver, "#nearest .where")) == 6
     assert driver.get_log("browser") == []
-
-
-def test_a_real_drop_works_as_well(driver: webdriver.Chrome, server: Server, tmp_path: Path) -> None:
-    driver.get(server.address)
-    data = list(write(tmp_path / "a.png", 5).read_bytes())
-    driver.execute_script(
-        "const file = new File([new Uint8Array(arguments[0])], 'dropped.png', {type: 'image/png'});"
-        "const data = new DataTransfer(); data.items.add(file);"
-        "document.getElementById('drop').dispatchEvent("
-        "new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}))",
-        data,
-    )
-    wait(driver, "document.querySelectorAll('#classes li').length === 2")
-    assert "dropped.png" in driver.find_element(By.ID, "hint").text
 
 
 def test_a_broken_picture_gets_a_sentence_and_the_next_one_is_fine(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DataError, TableDomain
 from genie_dg.data.image_folders import DataWarning, open_folder
-from genie_dg.inference.evaluate import _open_rows, evaluate, evaluate_as_table, open_labelled
+from genie_dg.inference.evaluate import evaluate, evaluate_as_table, open_labelled
 from genie_dg.inference.model import Model
 
 from .conftest import PictureRun
@@ -60,7 +62,7 @@ def test_the_surest_mistakes_come_first(model: Model, picture_run: PictureRun) -
     sure = [float(one.confidence[at]) for one, at in mistakes]
     assert sure == sorted(sure, reverse=True)
     assert all(one.labels[at] != one.predicted[at] for one, at in mistakes)
-    every = [c for one in answered.answers for c in one.confidence[~one.right]]
+    every = [c for one in answered.answers for c in one.confidence[one.labels != one.predicted]]
     assert sure[0] == max(every)
 
 
@@ -77,10 +79,10 @@ def test_other_data_are_not_the_data_of_the_table(
     changed = tmp_path / "art"
     shutil.copytree(picture_run.root, changed)
     (changed / "pen" / "cat" / "005.png").rename(changed / "pen" / "cat" / "006.png")
-    with pytest.raises(InputError, match="digest"):
+    with pytest.raises(InputError, match="needs the data of the run"):
         evaluate_as_table(model, open_folder(changed))
     (changed / "pen").rename(changed / "pencil")
-    with pytest.raises(InputError, match="has ink, oil, pencil"):
+    with pytest.raises(InputError, match="ink, oil, pencil"):
         evaluate_as_table(model, open_folder(changed))
 
 
@@ -133,14 +135,15 @@ def test_a_broken_picture_is_told_and_left_out(model: Model, picture_run: Pictur
 def test_labelled_rows_keep_to_the_columns_of_the_model(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("site,outcome,sex,age,new\nb,well,f,1,2\na,sick,m,3,4\n")
-    data = _open_rows(path, ENCODING, Columns(domain="site"))
+    stub: Any = SimpleNamespace(encoding=ENCODING)
+    data = open_labelled(str(path), stub, None, Columns(domain="site"))
     assert [domain.name for domain in data.domains] == ["a", "b"]
     assert isinstance(data.domains[0], TableDomain)
     assert (data.domains[0].columns.numbers, data.domains[0].columns.words) == (("age",), ("sex",))
     with pytest.raises(DataError, match="--domain-column 'ward'"):
-        _open_rows(path, ENCODING, Columns())
+        open_labelled(str(path), stub, None, Columns())
     path.write_text("ward,outcome,age\nb,well,1\n")
     with pytest.raises(DataError, match="has no column 'sex', which the model was trained with"):
-        _open_rows(path, ENCODING, Columns())
-    with pytest.raises(InputError, match="is not there"):
-        _open_rows(tmp_path / "gone.csv", ENCODING, Columns())
+        open_labelled(str(path), stub, None, Columns())
+    with pytest.raises(DataError, match="cannot be read as a table"):
+        open_labelled(str(tmp_path / "gone.csv"), stub, None, Columns())

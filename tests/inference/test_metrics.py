@@ -57,10 +57,3 @@ def test_the_calibration_error_is_that_of_the_twin(samples: list[tuple[float, bo
     assert metrics.calibration_error(listed) == pytest.approx(
         slow.calibration_error(confidence, right, bins), abs=1e-12
     )
-
-
-def test_an_edge_belongs_to_the_bin_below() -> None:
-    listed = metrics.confidence_bins(np.array([0.0, 0.25, 0.5, 1.0]), np.array([True, True, False, True]), 4)
-    assert [one.count for one in listed] == [2, 1, 0, 1]
-    assert listed[0].accuracy == 1.0
-    assert listed[2].accuracy is None

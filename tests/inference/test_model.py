@@ -18,7 +18,6 @@ from genie_dg.bench.checks import weights_digest
 from genie_dg.bench.keep import model_file
 from genie_dg.bench.options import RunOptions
 from genie_dg.bench.train import take_steps
-from genie_dg.check import InputError
 from genie_dg.data.domains import DataError, DomainSet, FileDomain, TensorDomain
 from genie_dg.data.loaders import Evaluation
 from genie_dg.files import FileError
@@ -83,23 +82,6 @@ def test_every_form_of_a_picture_is_the_same_picture(picture_run: PictureRun, st
     assert torch.equal(model.module(model.preprocess(path)[None]).softmax(1), expected)
 
 
-def test_grey_pictures_are_rgb_to_a_model_of_pictures(picture_run: PictureRun) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    grey = np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
-    expected = model.preprocess(np.stack([grey] * 3, 2))
-    assert torch.equal(model.preprocess(grey), expected)
-    assert torch.equal(model.preprocess(grey[:, :, None]), expected)
-    assert torch.equal(model.preprocess(torch.from_numpy(grey)[None]), expected)
-
-
-def test_a_broken_picture_is_refused_with_its_name(picture_run: PictureRun, tmp_path: Path) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    good, bad = write(tmp_path / "good.png", 1), tmp_path / "bad.png"
-    bad.write_bytes(good.read_bytes()[:90])
-    with pytest.raises(DataError, match=r"bad\.png cannot be decoded"):
-        model.predict([good, bad])
-
-
 def test_batches_go_on_without_broken_pictures(picture_run: PictureRun, tmp_path: Path) -> None:
     model = genie_dg.load_model(picture_run.folder / "model-4.pt")
     good = [write(tmp_path / f"{k}.png", k) for k in range(5)]
@@ -159,34 +141,6 @@ def test_every_algorithm_is_built_again_from_its_file(name: str, tmp_path: Path)
     assert torch.equal(model.probabilities(samples), torch.softmax(expected, 1))
 
 
-def test_channels_last_as_in_training(tmp_path: Path) -> None:
-    data = tensors(3, 16)
-    config = RunConfig("tiny", (2,), optimizer="adam", batch_size=4, steps=2, checkpoint_every=2, fast=True)
-    parts, model = model_of(config, data, tmp_path)
-    images = next(iter(Evaluation(data.domains[2])))[0].contiguous(memory_format=torch.channels_last)
-    with torch.no_grad():
-        expected = parts.algorithm.eval().predict(images)
-    assert torch.equal(model.probabilities(list(data.domains[2].images)), torch.softmax(expected, 1))  # type: ignore[attr-defined]
-
-
-def test_pictures_for_a_model_of_tensors_are_resized_and_grey(tmp_path: Path) -> None:
-    data = tensors()
-    _, model = model_of(RunConfig("tiny", (2,), optimizer="adam", steps=1), data, tmp_path, steps=False)
-    path = write(tmp_path / "a.png", 3)
-    with Image.open(path) as file:
-        grey = np.array(file.convert("RGB").convert("L").resize((8, 8), Image.Resampling.BILINEAR))
-    assert torch.equal(model.preprocess(path), torch.from_numpy(grey)[None] / 255)
-    floats = torch.rand(1, 8, 8)
-    assert torch.equal(model.preprocess(floats), floats)
-
-
-def test_a_model_of_two_channels_takes_no_pictures(tmp_path: Path) -> None:
-    data = tensors(2)
-    _, model = model_of(RunConfig("tiny", (2,), optimizer="adam", steps=1), data, tmp_path, steps=False)
-    with pytest.raises(DataError, match=r"2 channels, which no picture has"):
-        model.predict(write(tmp_path / "a.png", 3))
-
-
 def test_published_weights_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of weights that the run started from is gone, and torch.hub has none: it is built anyway."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
@@ -205,32 +159,8 @@ def test_published_weights_are_not_asked_for(tmp_path: Path, monkeypatch: pytest
     assert model.config == config
 
 
-def test_loading_draws_nothing_from_the_global_stream(picture_run: PictureRun) -> None:
-    before = torch.get_rng_state()
-    genie_dg.load_model(picture_run.folder / "model-4.pt")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_features_are_what_the_head_sees(picture_run: PictureRun) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    images = torch.rand(3, 3, 32, 32)
-    logits, features = model.logits_and_features(images)
-    algorithm = model.module.algorithm
-    with torch.no_grad():
-        assert torch.equal(features, algorithm.network.features(images))
-    assert torch.equal(logits, model.logits(images))
-    assert all(not module._forward_hooks for module in model.module.modules())
-
-
 def test_weights_that_do_not_fit_are_refused(picture_run: PictureRun, tmp_path: Path) -> None:
     other = replace(picture_run.config, backbone="mlp")
     replace(model_file(picture_run.parts, RECORD), config=other).save(tmp_path / "model.pt")
     with pytest.raises(FileError, match=r"do not fit ERM on mlp"):
         genie_dg.load_model(tmp_path / "model.pt")
-
-
-def test_a_batch_of_no_picture_is_refused(picture_run: PictureRun) -> None:
-    model = genie_dg.load_model(picture_run.folder / "model-4.pt")
-    with pytest.raises(InputError, match="batch_size=0"):
-        model.predict([], batch_size=0)
-    assert model.predict([]) == []

@@ -37,14 +37,6 @@ def test_folders_patterns_and_files(tree: Path) -> None:
     assert len(names([f"{tree}/b.png", str(tree)], tree)) == 4
 
 
-def test_a_name_that_is_not_there_stays_to_be_told(tree: Path) -> None:
-    assert names([f"{tree}/missing.png", f"{tree}/*.gif"], tree) == ["missing.png"]
-
-
-def test_a_file_that_was_named_counts_whatever_it_is_called(tree: Path) -> None:
-    assert names([f"{tree}/notes.txt"], tree) == ["notes.txt"]
-
-
 def test_thumbnails(tree: Path) -> None:
     assert max(thumbnail(tree / "b.png", 20).size) == 20
     assert thumbnail(tree / "b.png", 100).size == (52, 40)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -23,16 +24,8 @@ from genie_dg.data.splits import DomainSplit, InOrder, Sampler, splits
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.runs.config import RunConfig
 
+from . import checks
 from .build import balanced_weights, build_algorithm, build_optimizers, seed_of
-from .checks import (
-    check_data,
-    check_identity,
-    check_precision,
-    check_targets,
-    check_world,
-    shape_of,
-    source_domains,
-)
 from .options import RunOptions
 from .parallel import ALONE, World
 
@@ -66,6 +59,10 @@ class Parts:
     world: World = ALONE
     encoding: Encoding | None = None  # of a table
 
+    def meta(self) -> dict[str, Any]:
+        """What a run's folder says of where it was trained."""
+        return {"domains": list(self.domains), "torch": torch.__version__, "device": str(self.device)}
+
 
 def assemble(
     config: RunConfig,
@@ -83,21 +80,22 @@ def assemble(
         progress: called with (what, pictures done) while pictures are decoded into the cache.
         world: the processes that share the run.
     """
-    check_world(config, world)
-    sources = source_domains(config, data)
-    check_data(config, data)
-    check_identity(config, data, options)
-    row = ALGORITHMS[config.algorithm]
-    if len(sources) == 1 and row.one_source:
-        warnings.warn(row.one_source, DegenerateWarning, stacklevel=2)
+    checks.check_world(config, world)
+    sources = checks.source_domains(config, data)
+    checks.check_data(config, data)
+    checks.check_identity(config, data, options)
+    if len(sources) == 1 and (problem := ALGORITHMS[config.algorithm].one_source):
+        warnings.warn(problem, DegenerateWarning, stacklevel=2)
     parts = splits(data, config.trial_seed)
     data, encoding = encoded(data, sources, parts)
-    channels, size, pictures = shape_of(data, config.image_size)
+    channels, size, pictures = checks.shape_of(data, config.image_size)
     device = torch.device(options.device or "cpu")
     loaders = _Loaders(config, data, sources, parts, options, progress)
-    algorithm = _on_device(_algorithm(loaders, (channels, size)), config, device)
+    algorithm = loaders.algorithm((channels, size)).to(device)
+    if config.fast:
+        algorithm.to(memory_format=torch.channels_last)
     optimizers = build_optimizers(config, algorithm)
-    check_precision(config, optimizers[MAIN])
+    checks.check_precision(config, optimizers[MAIN])
     return Parts(
         config=config,
         domains=tuple(domain.name for domain in data.domains),
@@ -115,26 +113,6 @@ def assemble(
         world=world,
         encoding=encoding,
     )
-
-
-def _on_device(algorithm: Algorithm, config: RunConfig, device: torch.device) -> Algorithm:
-    algorithm.to(device)
-    if config.fast:
-        algorithm.to(memory_format=torch.channels_last)
-    return algorithm
-
-
-def _algorithm(loaders: _Loaders, shape: tuple[int, int]) -> Algorithm:
-    """The algorithm of a run with its targets: label smoothing, and weights of classes."""
-    config, data, sources = loaders.config, loaders.data, loaders.sources
-    weights = loaders.options.weights
-    algorithm = build_algorithm(config, len(data.classes), shape, len(sources), weights)
-    check_targets(config)
-    algorithm.label_smoothing = config.label_smoothing
-    if config.class_weights:
-        labels = [data.domains[k].labels[loaders.parts[k].inside] for k in sources]
-        algorithm.class_weights = balanced_weights(labels, len(data.classes))
-    return algorithm
 
 
 @dataclass(frozen=True)
@@ -166,6 +144,17 @@ class _Loaders:
     def recipe(self) -> Recipe:
         """DomainBed's augmentation, by the engine that the run names."""
         return Recipe(size=self.config.image_size, engine="opencv" if self.config.fast else "torch")
+
+    def algorithm(self, shape: tuple[int, int]) -> Algorithm:
+        """With its targets: label smoothing, and weights of classes."""
+        config, classes = self.config, len(self.data.classes)
+        checks.check_targets(config)
+        algorithm = build_algorithm(config, classes, shape, len(self.sources), self.options.weights)
+        algorithm.label_smoothing = config.label_smoothing
+        if config.class_weights:
+            labels = [self.data.domains[k].labels[self.parts[k].inside] for k in self.sources]
+            algorithm.class_weights = balanced_weights(labels, classes)
+        return algorithm
 
     def training(self) -> Training:
         """The batches of all training domains."""

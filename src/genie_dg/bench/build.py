@@ -65,17 +65,11 @@ def build_algorithm(
     channels, size = shape
     with refusals(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of("weights", config))
-        network = build_network(
-            config.backbone,
-            classes,
-            channels + ALGORITHMS[config.algorithm].extra_channels,
-            size,
-            pretrained=config.pretrained,
-            weights=Path(weights) if weights else None,
-            dropout=config.dropout,
-            freeze_statistics=config.freeze_statistics,
-            freeze=config.freeze,
-        )
+        names = ("pretrained", "dropout", "freeze_statistics", "freeze")
+        settings = {name: getattr(config, name) for name in names}
+        file = Path(weights) if weights else None
+        channels += ALGORITHMS[config.algorithm].extra_channels
+        network = build_network(config.backbone, classes, channels, size, weights=file, **settings)
         return algorithm_on(network, config, sources)
 
 
@@ -99,8 +93,7 @@ def balanced_weights(labels: Sequence[Labels], classes: int) -> Tensor:
     [0.6666666865348816, 0.0, 2.0]
     """
     counts = np.bincount(np.concatenate(list(labels)), minlength=classes)
-    there = counts > 0
-    weights = np.where(there, counts.sum() / (there.sum() * np.maximum(counts, 1)), 0.0)
+    weights = np.where(counts > 0, counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1)), 0.0)
     return torch.tensor(weights, dtype=torch.float32)
 
 
@@ -135,8 +128,7 @@ def usual_lr(config: RunConfig) -> float:
     """The default learning rate of the optimizer that takes the steps of a run."""
     space = OPTIMIZERS[config.optimizer].space
     if "base" in space:
-        base = config.optimizer_settings.get("base", space["base"].default)
-        space = OPTIMIZERS[str(base)].space
+        space = OPTIMIZERS[str(config.optimizer_settings.get("base", space["base"].default))].space
     return float(space["lr"].default)
 
 

@@ -2,14 +2,13 @@
 
 `assemble` checks one run with its data. `try_out` builds every kind of run of a sweep once, without its data
 and without its memory: networks and algorithms on torch's meta device, whose tensors have shapes and no
-numbers, and the first loss is asked for there; optimizers on a parameter of one number.
+numbers; optimizers on a parameter of one number.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from genie_dg._types import DomainBatch, Group, Network, StepContext
-from genie_dg.algorithms.algorithm import Algorithm
+from genie_dg._types import Group, Network
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.check import GenieError, InputError
+from genie_dg.check import InputError
 from genie_dg.data.domains import DomainSet, TableDomain
 from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.models.classifier import build_network
@@ -32,9 +30,6 @@ from genie_dg.runs.seal import digest_of
 from .build import algorithm_on, refusals
 from .options import RunOptions
 from .parallel import World
-
-LEAST_SAMPLES = 8
-"""Samples of a domain that are enough for any algorithm; `try_out` computes with no more."""
 
 
 def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
@@ -61,18 +56,14 @@ def weights_digest(weights: str) -> str:
 
 def check_identity(config: RunConfig, data: DomainSet, options: RunOptions) -> None:
     """A configuration that names its data and weights by their contents is used with these alone."""
-    digest = data.digest() if config.data_digest else ""
-    if digest != config.data_digest:
-        raise InputError(
-            f"This run was made for {config.dataset} with digest {config.data_digest}, and what is here has "
-            f"{digest}; give it the files it was made for, or start a new run."
-        )
-    digest = weights_digest(options.weights)
-    if digest != config.weights_digest:
-        raise InputError(
-            f"This run was made for weights with digest {config.weights_digest or 'none'}, and what is here "
-            f"has {digest or 'none'}; name the right file with --weights, or start a new run."
-        )
+    here = data.digest() if config.data_digest else ""
+    for what, digest, wanted in (
+        (config.dataset, here, config.data_digest),
+        ("weights (--weights)", weights_digest(options.weights), config.weights_digest),
+    ):
+        if digest != wanted:
+            made = f"This run was made for {what} with digest {wanted or 'none'}, got {digest or 'none'}"
+            raise InputError(f"{made}; give it the files it was made for, or start a new run.")
 
 
 def check_precision(config: RunConfig, main: Optimizer) -> None:
@@ -80,48 +71,29 @@ def check_precision(config: RunConfig, main: Optimizer) -> None:
     if config.precision != "float16":
         return
     algorithm, optimizer = ALGORITHMS[config.algorithm], OPTIMIZERS[config.optimizer]
-    reason = ""
-    if algorithm.inner_gradients:
-        reason = f"{algorithm.name} computes gradients of its own, from losses that are not scaled"
-    elif optimizer.create_graph:
-        reason = f"{optimizer.name} differentiates the gradient, and the scaling stays in the second derivative"
-    elif optimizer.needs_closure and not isinstance(main, Passes):
-        reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
-    if reason:
-        raise InputError(f"got precision=float16, but {reason}; choose bfloat16 or float32.")
+    closure = optimizer.needs_closure and not isinstance(main, Passes)
+    if algorithm.inner_gradients or optimizer.create_graph or closure:
+        name = algorithm.name if algorithm.inner_gradients else optimizer.name
+        raise InputError(f"got precision=float16, which {name} cannot use; choose bfloat16 or float32.")
 
 
 def check_world(config: RunConfig, world: World) -> None:
     """Refuse what several processes cannot share without changing the result."""
-    if world.size == 1:
-        return
-    row = ALGORITHMS[config.algorithm]
-    if row.one_process:
-        raise InputError(
-            f"got {world.size} processes for {row.name}, which needs one, because {row.one_process}; train it "
-            "without torchrun."
-        )
-    if config.batch_size < world.size:
-        raise InputError(
-            f"got batch_size={config.batch_size} for {world.size} processes; expected {world.size} samples of "
-            "each domain or more, one for each process."
-        )
+    n, row = world.size, ALGORITHMS[config.algorithm]
+    if n > 1 and row.one_process:
+        raise InputError(f"got {n} processes for {row.name}, but {row.one_process}; train it without torchrun.")
+    if config.batch_size < n:
+        raise InputError(f"got batch_size={config.batch_size} for {n} processes; expected {n} or more.")
 
 
 def check_data(config: RunConfig, data: DomainSet) -> None:
     """Every domain needs a sample to hold back, and rows of a table a network that takes them."""
     for domain in data.domains:
         if len(domain) < 5:
-            raise InputError(
-                f"The domain {domain.name} of {data.name} has {len(domain)} samples; a fifth is held back to "
-                "validate, so a domain needs 5 or more."
-            )
+            raise InputError(f"The domain {domain.name} has {len(domain)} samples; it needs 5 or more.")
     if data.is_table and not find_backbone(config.backbone).flat:
         able = " or ".join(row.name for row in BACKBONES.values() if row.flat)
-        raise InputError(
-            f"got backbone={config.backbone} for {data.name}, a table of numbers; expected a network that "
-            f"takes rows, {able}."
-        )
+        raise InputError(f"got backbone={config.backbone} for a table; expected a network for rows, {able}.")
 
 
 def check_targets(config: RunConfig) -> None:
@@ -131,8 +103,7 @@ def check_targets(config: RunConfig) -> None:
     asked = " and ".join(f"{name}={value}" for name, value in used.items() if value)
     if asked and row.plain_loss:
         raise InputError(
-            f"got {asked} for {row.name}, which can have neither label smoothing nor class weights, because "
-            f"{row.plain_loss}; leave them out, or choose another algorithm."
+            f"got {asked} for {row.name}, which can have neither: {row.plain_loss}; leave them out."
         )
 
 
@@ -165,57 +136,31 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
             check_precision(config, _tiny_optimizer(config.optimizer, config.optimizer_settings))
         extra = ALGORITHMS[config.algorithm].extra_channels
         network = f"{extra} {_key(config, 'dataset', 'backbone', 'image_size', 'freeze')}"
-        samples = min(config.batch_size, LEAST_SAMPLES)
-        step = f"{network} {sources} {samples} {config.algorithm}"
-        kind = f"{step} {_key(config, 'algorithm_settings')}"
+        kind = f"{network} {sources} {_key(config, 'algorithm', 'algorithm_settings')}"
         if kind not in tried:
             check_data(config, data)
             channels, size, _ = shape_of(data, config.image_size)
-            with _shapes_alone():
+            shape = len(data.classes), channels + extra, size
+            with refusals(), torch.device("meta"):
                 if network not in networks:
-                    networks[network] = _network(config, len(data.classes), (channels + extra, size))
-                algorithm = _try_algorithm(networks[network], config, sources)
-                if step not in tried:
-                    _try_loss(algorithm, sources, (samples, channels, size))
-        tried |= {optimizer, step, kind}
+                    networks[network] = build_network(config.backbone, *shape, freeze=config.freeze)
+                _try_algorithm(networks[network], config, sources)
+        tried |= {optimizer, kind}
 
 
 def _key(config: RunConfig, *names: str) -> str:
     return json.dumps([getattr(config, name) for name in names], sort_keys=True)
 
 
-@contextmanager
-def _shapes_alone() -> Iterator[None]:
-    """Tensors without numbers; code that must see numbers ends the trial here and is left to the run."""
+def _try_algorithm(network: Network, config: RunConfig, sources: int) -> None:
+    """Build the algorithm of a run and the optimizers that it fixes; it may need numbers, which meta lacks."""
     try:
-        with torch.device("meta"):
-            yield
-    except GenieError:
-        raise
+        roles = algorithm_on(network, config, sources).roles().values()
     except RuntimeError:
         return
-
-
-def _network(config: RunConfig, classes: int, shape: tuple[int, int]) -> Network:
-    with refusals():
-        return build_network(config.backbone, classes, *shape, freeze=config.freeze)
-
-
-def _try_algorithm(network: Network, config: RunConfig, sources: int) -> Algorithm:
-    """The algorithm of a run; the optimizers that it fixes are built, too."""
-    algorithm = algorithm_on(network, config, sources)
-    for role in algorithm.roles().values():
+    for role in roles:
         if role.optimizer is not None:
             _tiny_optimizer(role.optimizer, role.settings)
-    return algorithm
-
-
-def _try_loss(algorithm: Algorithm, sources: int, shape: tuple[int, int, int]) -> None:
-    """Compute the first loss of a run."""
-    images = tuple(torch.empty(*shape, shape[-1]) for _ in range(sources))
-    labels = tuple(torch.empty(shape[0], dtype=torch.int64) for _ in images)
-    with torch.device("cpu"):  # where algorithms draw their random numbers
-        next(algorithm.objectives(DomainBatch(images, labels), StepContext(0))).loss()
 
 
 def _tiny_optimizer(name: str, settings: Mapping[str, Any]) -> Optimizer:

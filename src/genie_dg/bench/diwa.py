@@ -38,6 +38,8 @@ from .options import RunOptions
 CHOICES = ("uniform", "greedy")
 """All runs, or only those that do not lower the validation accuracy of the mean."""
 
+_Report = Callable[[RunConfig, Record | None, int, int], None]
+
 
 def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of every floating tensor that all states have in the same shape; the rest is the first one's.
@@ -47,17 +49,16 @@ def mean_weights(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     >>> mean["w"].item(), mean["n"].item()
     (1.5, 3)
     """
-    first = dict(states[0])
-    for name, tensor in first.items():
-        others = [state.get(name) for state in states]
-        same = [t for t in others if t is not None and t.shape == tensor.shape]
-        if tensor.is_floating_point() and len(same) == len(states):
-            first[name] = torch.stack([t.double() for t in same]).mean(0).to(tensor.dtype)
-    return first
+    averaged = dict(states[0])
+    for name, first in averaged.items():
+        same = [s[name].double() for s in states if name in s and s[name].shape == first.shape]
+        if first.is_floating_point() and len(same) == len(states):
+            averaged[name] = torch.stack(same).mean(0).to(first.dtype)
+    return averaged
 
 
-def _finished_runs(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[tuple[RunConfig, Path]]:
-    """The runs of a folder on a data set that are complete, trained, and still have their weights."""
+def _finished_models(folder: Path, data: DomainSet, problems: list[str]) -> Iterator[ModelFile]:
+    """The models of the runs of a folder on a data set that are complete, trained, and kept their weights."""
     for path in map(Path, run_folders(str(folder))):
         if not is_done(path):
             continue
@@ -66,35 +67,36 @@ def _finished_runs(folder: Path, data: DomainSet, problems: list[str]) -> Iterat
             if config.dataset != data.name or config.average_of:
                 continue
             check_seal(path)
+            model = ModelFile.load(path / MODEL)
+            model.evaluation()
+            if model.config != config:
+                raise DamagedFile(f"{path / MODEL} is of the run {model.config.run_id}")
         except (FileError, ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
-            problems.append(f"{path} cannot be read ({str(error).rstrip('.')}); it is left out.")
-            continue
-        if not (path / MODEL).exists():
-            problems.append(f"{path} has no {MODEL}; it is left out.")
-            continue
-        yield config, path
+            problems.append(f"{path} cannot be used ({str(error).rstrip('.')}); it is left out.")
+        else:
+            yield model
 
 
-def groups_of_draws(runs: Iterable[tuple[RunConfig, Path]]) -> list[dict[Path, RunConfig]]:
-    """Runs that differ in their draw only."""
-    by_kind: dict[str, dict[Path, RunConfig]] = {}
-    for config, path in runs:
-        by_kind.setdefault(canonical(_without_draw(config)), {})[path] = config
-    return [some for some in by_kind.values() if len(some) > 1]
+def groups_of_draws(models: Iterable[ModelFile]) -> list[list[ModelFile]]:
+    """Runs that differ in their draw only; the best by validation first, ties to the smaller draw."""
+    by_kind: dict[str, list[ModelFile]] = {}
+    for model in sorted(models, key=_rank):
+        by_kind.setdefault(canonical(_without_draw(model.config)), []).append(model)
+    return [group for group in by_kind.values() if len(group) > 1]
+
+
+def _rank(model: ModelFile) -> tuple[float, int]:
+    return -model.evaluation().validation(model.config.test_domains), model.config.hparams_seed
 
 
 def _without_draw(config: RunConfig) -> RunConfig:
     """The configuration without what a draw decides."""
-    return replace(
-        config, algorithm_settings={}, optimizer_settings={}, batch_size=1, dropout=0.0, hparams_seed=0
-    )
+    plain = replace(config, algorithm_settings={}, optimizer_settings={}, batch_size=1)
+    return replace(plain, dropout=0.0, hparams_seed=0)
 
 
 def average_runs(
-    data: DomainSet,
-    options: RunOptions,
-    choice: str = "uniform",
-    report: Callable[[RunConfig, Record | None, int, int], None] = lambda *_: None,
+    data: DomainSet, options: RunOptions, choice: str = "uniform", report: _Report = lambda *_: None
 ) -> list[str]:
     """Average every group of runs of a data set; returns a sentence for each run that could not be used.
 
@@ -107,35 +109,14 @@ def average_runs(
     """
     one_of("choice", choice, CHOICES)
     problems: list[str] = []
-    averaged = 0
-    for runs in groups_of_draws(_finished_runs(Path(options.out), data, problems)):
-        models = _models(runs, problems)
-        if len(models) > 1:
-            with same_kernels(models[0].config.threads):
-                report(*_average(models, data, options, choice), len(models))
-            averaged += 1
-    if not averaged:
-        raise InputError(
-            f"{options.out} has no two finished runs on {data.name} that differ in their draw only; run a "
-            f"sweep with hparams = 2 or more first.{' '.join(['', *problems[:1]])}"
-        )
+    groups = groups_of_draws(_finished_models(Path(options.out), data, problems))
+    for models in groups:
+        with same_kernels(models[0].config.threads):
+            report(*_average(models, data, options, choice), len(models))
+    if not groups:
+        why = f"{options.out} has no two finished runs on {data.name} that differ in their draw only"
+        raise InputError(" ".join([f"{why}; run a sweep with hparams = 2 or more first.", *problems[:1]]))
     return problems
-
-
-def _models(runs: Mapping[Path, RunConfig], problems: list[str]) -> list[ModelFile]:
-    """What runs kept, the best by validation first, ties to the smaller draw, without damaged files."""
-    models = []
-    for path, config in runs.items():
-        try:
-            model = ModelFile.load(path / MODEL)
-            if model.config != config:
-                raise DamagedFile(f"{path / MODEL} is of the run {model.config.run_id}")
-            validation = model.evaluation().validation(config.test_domains)
-        except (DamagedFile, InputError) as error:
-            problems.append(f"{str(error).rstrip('.')}; the run is left out.")
-        else:
-            models.append((-validation, config.hparams_seed, model))
-    return [model for _, _, model in sorted(models, key=lambda one: one[:2])]
 
 
 def _average(
@@ -154,8 +135,7 @@ def _average(
         weights = mean_weights([states[k] for k in kept])
         parts.algorithm.load_state_dict(weights)
         record = make_record(parts, config.steps - 1, [])
-        meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
-        begin(folder, config, {**meta, "choice": choice})
+        begin(folder, config, {**parts.meta(), "choice": choice})
         cut_records(folder, [record])
         replace(model_file(parts, record), algorithm=weights, config=config, averaged=True).save(folder / MODEL)
         seal(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,6 @@ from .parallel import ALONE, World
 
 _LOSS_EXPLODED = 10.0
 """How many times the loss at its start a loss is that has exploded."""
-_CHANCE_MARGIN = 2.0
-"""Standard errors above chance from which on something was learned."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +48,17 @@ def score(algorithm: Algorithm, batches: Iterable[LabelledBatch], world: World =
     was = algorithm.training
     algorithm.eval()
     right, total, loss = 0, 0, 0.0
-    for logits, labels in _answers(algorithm, world.mine(batches)):
+    answers = []  # a device is asked for all before it is waited for
+    for images, labels in world.mine(batches):
+        with torch.inference_mode():
+            answers.append((algorithm.predict(images), labels))
+    for logits, labels in answers:
         right += int((logits.argmax(1) == labels).sum())
         loss += float(cross_entropy(logits.cpu().double(), labels.cpu(), reduction="sum"))
         total += len(labels)
     algorithm.train(was)
     all_right, all_loss, count = world.sum(right, loss, total)
     return SplitScore(all_right / count, all_loss / count)
-
-
-def _answers(algorithm: Algorithm, batches: Iterable[LabelledBatch]) -> Iterator[LabelledBatch]:
-    """Logits and labels of every batch, one batch late: a device is asked for more before it is waited for."""
-    last: LabelledBatch | None = None
-    for images, labels in batches:
-        with torch.inference_mode():
-            logits = algorithm.predict(images)
-        if last is not None:
-            yield last
-        last = logits, labels
-    if last is not None:
-        yield last
 
 
 def make_record(parts: Parts, step: int, losses: Sequence[float]) -> Record:
@@ -117,25 +106,12 @@ def chance(config: RunConfig, data: DomainSet) -> tuple[float, int]:
     return float(counts.mean(0).max()), sum(len(some) for some in labels)
 
 
-def _has_exploded(records: Sequence[Record], learned: bool) -> bool:
-    """Whether the last loss is more than ten times the first.
-
-    Penalties that set in late raise the training loss of some algorithms, so the validation loss must have
-    risen as much, or nothing have been learned.
-    """
-    losses = [record.loss for record in records if record.loss is not None]
-    raised = bool(losses) and losses[-1] > _LOSS_EXPLODED * abs(losses[0])
-    first, last = records[0].validation_loss, records[-1].validation_loss
-    return raised and (
-        not learned or (first is not None and last is not None and last > _LOSS_EXPLODED * first)
-    )
-
-
 def problem_of(records: Sequence[Record], config: RunConfig, data: DomainSet) -> tuple[str, bool]:
     """A sentence about a run that went wrong, empty when it did not, and whether its loss exploded.
 
     Something was learned if the best validation accuracy is above chance by more than two binomial standard
-    errors.
+    errors. The loss exploded if the last one is more than ten times the first. Penalties that set in late raise
+    it, too, so the validation loss must have risen as much, or nothing have been learned.
 
     Args:
         records: of the run.
@@ -144,20 +120,18 @@ def problem_of(records: Sequence[Record], config: RunConfig, data: DomainSet) ->
     """
     guess, samples = chance(config, data)
     best = max(record.validation(config.test_domains) for record in records)
-    learned = best > guess + _CHANCE_MARGIN * math.sqrt(guess * (1 - guess) / samples)
+    learned = best > guess + 2 * math.sqrt(guess * (1 - guess) / samples)
     lr = config.optimizer_settings.get("lr")
     now = "its default" if lr is None else f"{lr:g}"
-    if _has_exploded(records, learned):
-        losses = [record.loss for record in records if record.loss is not None]
-        return (
-            f"The loss exploded: it was {losses[0]:.3g} at the start and is {losses[-1]:.3g} at the end; the "
-            f"learning rate of {config.optimizer} ({now}) is likely too high, so try --lr with a tenth of it, "
-            "--warmup or --clip 1."
-        ), True
+    losses = [record.loss for record in records if record.loss is not None]
+    first, last = (one.validation_loss or 0.0 for one in (records[0], records[-1]))
+    raised = bool(losses) and losses[-1] > _LOSS_EXPLODED * abs(losses[0])
+    if raised and (not learned or last > _LOSS_EXPLODED * first):
+        what = f"The loss exploded: it was {losses[0]:.3g} at the start and is {losses[-1]:.3g} at the end"
+        return f"{what}; the learning rate ({now}) is likely too high, so try --lr with a tenth of it.", True
     if not learned:
-        return (
-            f"Nothing was learned: validation is {100 * best:.1f} % at best, and guessing the most frequent "
-            f"class gives {100 * guess:.1f} %; the likely cause is the learning rate of "
-            f"{config.optimizer} ({now}), so try --lr with ten times it or a tenth of it, or more --steps."
-        ), False
+        what = (
+            f"Nothing was learned: validation is {100 * best:.1f} % at best, guessing gives {100 * guess:.1f} %"
+        )
+        return f"{what}; try --lr with ten times its value ({now}) or a tenth of it, or more --steps.", False
     return "", False

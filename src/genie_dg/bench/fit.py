@@ -51,9 +51,8 @@ class Fit:
     def jobs(self) -> tuple[Job, ...]:
         """Domain by domain, so that an early look compares candidates on the same ground."""
         runs = replace(self.options, out=str(Path(self.options.out) / "runs"), keep="none")
-        return tuple(
-            Job(config, self.source, runs) for same in zip(*self.configs, strict=True) for config in same
-        )
+        by_domain = zip(*self.configs, strict=True)
+        return tuple(Job(config, self.source, runs) for same in by_domain for config in same)
 
     def final(self, config: Any) -> Job:
         """The winner, trained on all domains.
@@ -78,18 +77,12 @@ def plan_fit(
         settings: fields of `RunConfig` that the candidates share.
     """
     if len(data.domains) < 2:
-        raise InputError(
-            f"{data.name} has one domain, and what to expect on another one cannot be said from it; use "
-            "genie-dg train, or sort the pictures into folders <domain>/<class>/<picture>."
-        )
-    digest, places = data.digest(), range(len(data.domains))
-    rows = [
-        tuple(
-            RunConfig(data.name, (k,), **candidate(text, settings), data_digest=digest, **settings)
-            for k in places
-        )
-        for text in candidates
-    ]
+        raise InputError(f"{data.name} has one domain, fit needs two or more; use genie-dg train.")
+    rows: list[tuple[RunConfig, ...]] = []
+    digest = data.digest()
+    for text in candidates:
+        fields = {**settings, **candidate(text, settings), "data_digest": digest}
+        rows.append(tuple(RunConfig(data.name, (k,), **fields) for k in range(len(data.domains))))
     if len({row[0].run_id for row in rows}) < len(rows):
         raise InputError(f"Two of the candidates are the same ({', '.join(candidates)}); name each once.")
     try_out([row[0] for row in rows], {data.name: data})
@@ -106,8 +99,7 @@ def candidate(text: str, settings: dict[str, Any]) -> dict[str, Any]:
     algorithm = settings.get("algorithm", "ERM")
     _, optimizer, _ = full_names(algorithm, name, settings.get("backbone", "cnn"))
     words = [f"optimizer.{word.strip()}" for word in rest.split(",") if word.strip()]
-    _, of_optimizer = sort_settings(words, algorithm, optimizer)
-    return {"optimizer": optimizer, "optimizer_settings": of_optimizer}
+    return {"optimizer": optimizer, "optimizer_settings": sort_settings(words, algorithm, optimizer)[1]}
 
 
 def suiting_size(data: DomainSet, most: int = PICTURE_SIZES[-1]) -> int:

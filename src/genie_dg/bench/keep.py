@@ -28,15 +28,10 @@ from .assemble import Parts
 def model_file(parts: Parts, record: Record) -> ModelFile:
     """The weights of a run as they are now, with what must be known to use them."""
     normalised = is_normalised(parts.training.domains[0], parts.channels)
+    names = ("config", "classes", "domains", "sources", "channels", "size", "pictures")
     return ModelFile(
         algorithm=parts.algorithm.state_dict(),
-        config=parts.config,
-        classes=parts.classes,
-        domains=parts.domains,
-        sources=parts.sources,
-        channels=parts.channels,
-        size=parts.size,
-        pictures=parts.pictures,
+        **{name: getattr(parts, name) for name in names},
         mean=IMAGENET_MEAN if normalised else None,
         std=IMAGENET_STD if normalised else None,
         record=record.to_json(),
@@ -83,18 +78,14 @@ class Kept:
 
         A file may hold a record from after the checkpoint, which the run will make again.
         """
-        wanted = {
-            name: int(step)
-            for name, step in state["kept"].items()
-            if self.keep == "all" or (self.keep == "best" and name == MODEL)
-        }
+        names = {"all": list(state["kept"]), "best": [MODEL]}.get(self.keep, [])
+        wanted = {name: int(step) for name, step in state["kept"].items() if name in names}
         for name, step in wanted.items():
-            if name != MODEL and not intact(self.folder / name):
-                raise DamagedFile(f"{self.folder / name} is damaged or gone")
-            if name == MODEL:
-                file_step = int(ModelFile.load(self.folder / name).record.get("step", -1))
-                if file_step != step and file_step < int(state["step"]):
-                    raise DamagedFile(f"{self.folder / name} holds step {file_step}, not step {step}")
+            path = self.folder / name
+            whole = name == MODEL or intact(path)
+            here = int(ModelFile.load(path).record.get("step", -1)) if name == MODEL else step
+            if not whole or (here != step and here < int(state["step"])):
+                raise DamagedFile(f"{path} is damaged, gone or not of step {step}")
         return wanted
 
     def finish(self, record: Record) -> None:

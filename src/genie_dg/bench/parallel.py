@@ -124,11 +124,8 @@ def _others(world: World) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).splitlines()[0][:200]
-        raise LostProcess(
-            f"Process {world.rank} of {world.size} lost another one of its run ({reason}); "
-            "start the run again, and it goes on from its last checkpoint."
-        ) from error
+        lost = f"Process {world.rank} of {world.size} lost another one of its run"
+        raise LostProcess(f"{lost}; start the run again, and it goes on from its last checkpoint.") from error
 
 
 @contextmanager
@@ -138,12 +135,10 @@ def joined(device: str) -> Iterator[World]:
     if size == 1:
         yield World()
         return
-    if device.startswith("cuda"):
-        if device == "cuda":
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("cpu:gloo,cuda:nccl")  # numbers of records are summed on the CPU
-    else:
-        dist.init_process_group("gloo")
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    # numbers of records are summed on the CPU
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
     try:
         yield World(dist.get_rank(), size)
     finally:

@@ -105,8 +105,7 @@ class Shares(Sharing):
     def features(self, featurizer: nn.Module, images: Tensor) -> Tensor:
         if len(images) < self.world.size:
             raise InputError(
-                f"got {len(images)} samples in a pass through the network for {self.world.size} processes; "
-                "each needs one, so raise the batch size or start fewer processes."
+                f"got {len(images)} samples for {self.world.size} processes; raise the batch size."
             )
         rows = self._rows(images)
         with process_randomness(self.world.rank, images.device), joint_statistics(featurizer, self.world):

@@ -91,12 +91,10 @@ def start_afresh(optimizer: Optimizer, restart: Restart, default_lr: float = ADA
     >>> optimizer.param_groups[0]["lr"], len(optimizer.state)
     (1e-06, 0)
     """
-    state = optimizer.state_dict()
-    optimizer.load_state_dict({**state, "state": {}})
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": {}})
     if restart.lr is not None:
-        lr = restart.lr if default_lr == ADAM_LR else restart.lr * default_lr / ADAM_LR
         for group in optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = restart.lr if default_lr == ADAM_LR else restart.lr * default_lr / ADAM_LR
 
 
 def step_objective(

@@ -7,10 +7,9 @@ later, since a run's records are in its folder.
 
 from __future__ import annotations
 
-import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,9 +36,7 @@ def parameters_of(parts: Parts) -> dict[str, str | int | float | bool]:
     for name, value in asdict(parts.config).items():
         values |= {f"{name}.{key}": x for key, x in value.items()} if isinstance(value, dict) else {name: value}
     values["test_domains"] = ", ".join(parts.domains[k] for k in parts.config.test_domains)
-    values["average_of"] = ", ".join(parts.config.average_of)
     values |= {"version.genie_dg": __version__, "version.torch": str(torch.__version__)}
-    values |= {"version.python": platform.python_version(), "device": str(parts.device)}
     return {name: x if isinstance(x, str | int | float) else str(x) for name, x in values.items()}
 
 
@@ -68,16 +65,10 @@ class _Guarded:
         self._tracker: Tracker | None = None
         self._open_from, self._warned = 0.0, False
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Send the points of a record, unless the tracker failed a moment ago."""
-        if time.monotonic() >= self._open_from:
-            self._try(lambda tracker: tracker.log(step, values))
-
-    def end(self, ending: Ending) -> None:
-        """Say how the run ended."""
-        self._try(lambda tracker: tracker.end(ending))
-
-    def _try(self, work: Callable[[Tracker], object]) -> None:
+    def attempt(self, work: Callable[[Tracker], object], patient: bool = True) -> None:
+        """Work with the tracker; ``patient`` leaves one alone that failed a moment ago."""
+        if patient and time.monotonic() < self._open_from:
+            return
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a library's own, of no use to whoever trains
@@ -89,20 +80,18 @@ class _Guarded:
             if not self._warned:
                 self._warned = True
                 reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
-                warnings.warn(
-                    f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: "
-                    f"{reason[:300]}); the run goes on without it, and it is tried again a minute later.",
-                    FileWarning,
-                    stacklevel=4,
+                what = (
+                    f"{self._row.name} does not track {self._run.name} ({type(error).__name__}: {reason[:300]})"
                 )
+                then = "the run goes on without it, and it is tried again a minute later"
+                warnings.warn(f"{what}; {then}.", FileWarning, stacklevel=3)
+
+
+_Train = Callable[[Report | None], list[Record]]
 
 
 def train_tracked(
-    parts: Parts,
-    folder: Path,
-    options: RunOptions,
-    train: Callable[[Report | None], list[Record]],
-    report: Report | None = None,
+    parts: Parts, folder: Path, options: RunOptions, train: _Train, report: Report | None = None
 ) -> list[Record]:
     """Train with a report that also tracks, and say how it ended; returns what ``train`` returns.
 
@@ -124,8 +113,8 @@ def train_tracked(
     def tracked(done: int, record: Record | None) -> None:
         if record is not None:
             points = points_of(record, parts.domains, parts.config.test_domains)
-            for tracker in trackers:
-                tracker.log(record.step, points)
+            for guarded in trackers:
+                guarded.attempt(lambda tracker: tracker.log(record.step, points))
         if report is not None:
             report(done, record)
 
@@ -139,5 +128,5 @@ def train_tracked(
         ending = outcome_of(error).ending
         raise
     finally:
-        for tracker in trackers:
-            tracker.end(ending)
+        for guarded in trackers:
+            guarded.attempt(lambda tracker: tracker.end(ending), patient=False)

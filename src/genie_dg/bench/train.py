@@ -24,16 +24,7 @@ from genie_dg.check import one_of
 from genie_dg.data.loaders import ahead
 from genie_dg.files import FileError, append_line, write_json
 from genie_dg.optim.swad import SWAD
-from genie_dg.runs.folder import (
-    AVERAGE,
-    AVERAGE_MODEL,
-    TIMINGS,
-    RecordLog,
-    alone,
-    begin,
-    is_done,
-    read_records,
-)
+from genie_dg.runs.folder import AVERAGE, AVERAGE_MODEL, TIMINGS, RecordLog, alone, begin, is_done, read_records
 from genie_dg.runs.outcome import Ending
 from genie_dg.runs.record import Record
 from genie_dg.runs.seal import check_seal, seal
@@ -85,16 +76,12 @@ def train(
     config, world = parts.config, parts.world
     with alone(folder) if world.first else nullcontext(), same_kernels(config.threads):
         world.wait()
-        state = TrainingState(
-            parts,
-            folder,
-            Kept(parts, folder, one_of("keep", keep, KEEP)),
-            averaging=SWAD(parts.algorithm) if config.swad else None,
-            scaler=GradScaler(parts.device.type) if config.precision == "float16" else None,
-        )
+        averaging = SWAD(parts.algorithm) if config.swad else None
+        scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
+        kept = Kept(parts, folder, one_of("keep", keep, KEEP))
+        state = TrainingState(parts, folder, kept, averaging, scaler)
         if world.first:
-            meta = {"domains": list(parts.domains), "torch": torch.__version__, "device": str(parts.device)}
-            begin(folder, config, meta)
+            begin(folder, config, parts.meta())
         world.wait()
         if is_done(folder):
             check_seal(folder)
@@ -191,8 +178,7 @@ def take_steps(
     """
     config, world, seed = parts.config, parts.world, seed_of("steps", parts.config)
     losses = losses or Losses(parts)
-    autocast = AUTOCAST[config.precision]
-    settings = StepSettings(autocast, scaler, world, usual_lr(config), config.clip)
+    settings = StepSettings(AUTOCAST[config.precision], scaler, world, usual_lr(config), config.clip)
     parts.algorithm.train()
     with ahead(parts.training, config.steps) as batches:
         for step in range(start, config.steps):
@@ -211,24 +197,20 @@ class Losses:
     """The training losses since the last record.
 
     To read a number from a device is to wait for it, so they are read together when a record is made, and one
-    that is not finite is refused then, by the number of its step. On the CPU there is nothing to wait for, and
-    it is refused at once. Several processes have the same losses, and take their mean when a record is made.
+    that is not finite is refused then, by the number of its step. Several processes
+    have the same losses, and take their mean then.
     """
 
     def __init__(self, parts: Parts) -> None:
         self._config, self._world = parts.config, parts.world
-        self._at_once = parts.device.type == "cpu" and parts.world.size == 1
         self._steps: list[int] = []
         self._losses: list[Tensor] = []
 
     def add(self, step: int, loss: Tensor | None) -> None:
         """The loss of a step; ``None`` where the step had none."""
-        if loss is None:
-            return
-        if self._at_once:
-            self._check(step, float(loss))
-        self._steps.append(step)
-        self._losses.append(loss)
+        if loss is not None:
+            self._steps.append(step)
+            self._losses.append(loss)
 
     def read(self) -> list[float]:
         """The losses that were added since they were last read, as they came."""
@@ -238,13 +220,8 @@ class Losses:
         if self._world.size > 1:
             values = [value / self._world.size for value in self._world.sum(*values)]
         for step, value in zip(self._steps, values, strict=True):
-            self._check(step, value)
+            if not math.isfinite(value):
+                name = self._config.optimizer
+                raise NotFinite(f"The loss of step {step} is {value}; lower the learning rate of {name}.")
         self._steps, self._losses = [], []
         return values
-
-    def _check(self, step: int, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise NotFinite(
-                f"The loss of step {step} is {loss}; lower the learning rate of {self._config.optimizer} "
-                f"(settings {dict(self._config.optimizer_settings)}), or try another draw."
-            )

@@ -38,8 +38,8 @@ from .assemble import Parts
 WATCHES = ("updates", "osgr")
 HEAT_GROUPS = 40
 """Groups of parameters whose mean movement is written down."""
-_POOL, _PAIRS = 64, 4
-"""Samples of each training domain at most, and pairs of batches that they are dealt into."""
+_PAIRS = 4
+"""Pairs of batches that the samples are dealt into."""
 
 
 def check_watches(names: Sequence[str]) -> tuple[str, ...]:
@@ -90,13 +90,12 @@ def cut_lines(folder: Path, step: int) -> None:
 def _updates(recorder: UpdateRecorder, step: int) -> dict[str, Any]:
     measured = recorder.record(step)
     names = [name for name in ("gini", "top_1_percent", "norm") if name in measured]
-    return {f"update_{name}": measured[name] for name in names} | {
-        "heat": [float(f"{value:.3g}") for value in recorder.heatmap().values[-1]]
-    }
+    heat = [float(f"{value:.3g}") for value in recorder.heatmap().values[-1]]
+    return {**{f"update_{name}": measured[name] for name in names}, "heat": heat}
 
 
 def _osgr(parts: Parts) -> dict[str, float]:
-    pairs = [_held_back(parts, k) for k in parts.sources]
+    pairs = [next(iter(parts.evaluations[k, "out"])) for k in parts.sources]  # one batch of each
     pool = torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
     n = min(parts.config.batch_size * len(parts.sources), len(pool[1]) // (2 * _PAIRS))
     network, optimizer = parts.algorithm.network, parts.optimizers[MAIN]
@@ -105,18 +104,6 @@ def _osgr(parts: Parts) -> dict[str, float]:
         measured = measure_osgr(network, optimizer, _loss, pool, n, create_graph=parts.create_graph)
     values = {name: measured.as_floats()[name] for name in ("osgr", "osgr_low", "osgr_high")}
     return {name: x for name, x in values.items() if math.isfinite(x)} | {"osgr_n": n}
-
-
-def _held_back(parts: Parts, domain: int) -> tuple[Tensor, Tensor]:
-    """The first samples of a domain's part that does not train."""
-    images, labels, count = [], [], 0
-    for x, y in parts.evaluations[domain, "out"]:
-        images.append(x[: _POOL - count])
-        labels.append(y[: _POOL - count])
-        count += len(labels[-1])
-        if count == _POOL:
-            break
-    return torch.cat(images), torch.cat(labels)
 
 
 def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -22,12 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data", type=path_text, help="the set of the runs: a name, or the path of your own folder"
     )
-    parser.add_argument(
-        "--choice",
-        default="uniform",
-        type=some_text,
-        help="uniform: all runs; greedy: those that do not lower validation accuracy (default: %(default)s)",
-    )
+    text = "uniform: all runs; greedy: those that do not lower validation accuracy (default: %(default)s)"
+    parser.add_argument("--choice", default="uniform", type=some_text, help=text)
     add_flags(parser, "diwa")
 
 

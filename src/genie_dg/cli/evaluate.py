@@ -13,7 +13,7 @@ from genie_dg.arguments import path, path_text, whole
 from genie_dg.bench.options import add_flags, columns_from
 from genie_dg.check import InputError, folder, writable_file
 
-from ._shared import add_model, progress_bar, read_labelled, read_model, require, write
+from ._shared import add_model, progress_bar, read_labelled, read_model, require, tell_problems, write
 
 if TYPE_CHECKING:
     from genie_dg.inference.evaluate import Evaluated
@@ -25,20 +25,14 @@ _MISTAKES, _SIDE = 24, 160
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the pictures, and what is written."""
     add_model(parser)
-    parser.add_argument(
-        "data",
-        type=path_text,
-        help="a folder <domain>/<class>/<picture> or <class>/<picture>, a list, a table, or the name of a set",
+    text = "a folder <domain>/<class>/<picture> or <class>/<picture>, a list, a table, or the name of a set"
+    parser.add_argument("data", type=path_text, help=text)
+    text = "for published sets, the folder that holds them"
+    parser.add_argument("--root", type=path_text, metavar="FOLDER", help=text)
+    text = (
+        "only what the table counts, the 80 %% parts of the run's test domains: the accuracy equals the table's"
     )
-    parser.add_argument(
-        "--root", type=path_text, metavar="FOLDER", help="for published sets, the folder that holds them"
-    )
-    parser.add_argument(
-        "--as-table",
-        action="store_true",
-        help="only what the table counts: the 80 %% parts of the run's test domains, in the run's split; the "
-        "accuracy then equals the table's",
-    )
+    parser.add_argument("--as-table", action="store_true", help=text)
     parser.add_argument("--batch-size", type=whole(), default=64, help="at a time (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="all numbers as JSON, from 0 to 1")
     parser.add_argument("--page", type=path, metavar="FILE", help="also write a page that opens offline")
@@ -49,7 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict, count, print; pictures that cannot be read go to stderr, and the exit code is then 1."""
     if arguments.page is not None:
         require("The page", "report", {"jinja2": "jinja2", "matplotlib": "matplotlib"})
-    if arguments.page is not None:
         writable_file("--page", arguments.page)
     if arguments.root is not None:
         folder(Path(arguments.root), "give --root the folder that holds the data sets")
@@ -64,11 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
             evaluated = evaluate_as_table(model, data, advance)
         else:
             evaluated = evaluate(model, data, arguments.batch_size, advance)
-    for sentence in (
-        *(f"Note: {note}" for note in evaluated.notes),
-        *(f"genie-dg: {p}" for p in evaluated.problems),
-    ):
-        print(sentence, file=sys.stderr)
+    for note in evaluated.notes:
+        print(f"Note: {note}", file=sys.stderr)
+    tell_problems(evaluated.problems)
     numbers = evaluated.to_json()
     print(json.dumps(numbers, indent=1) if arguments.json else "\n".join(_summary(numbers)))
     if arguments.page is not None:
@@ -80,14 +71,10 @@ def _summary(numbers: dict[str, Any]) -> list[str]:
     """The numbers to read, in percent."""
     from genie_dg.results.render import markdown_table, percent
 
-    domains = [
-        [one["name"], percent(one["accuracy"]), percent(one["macro_f1"]), str(one["pictures"])]
-        for one in numbers["domains"]
-    ]
-    classes = [
-        [one["name"], *(percent(one[key]) for key in ("accuracy", "precision", "f1")), str(one["pictures"])]
-        for one in numbers["classes"]
-    ]
+    def rows(what: str, *keys: str) -> list[list[str]]:
+        return [[one["name"], *(percent(one[k]) for k in keys), str(one["pictures"])] for one in numbers[what]]
+
+    domains, classes = rows("domains", "accuracy", "macro_f1"), rows("classes", "accuracy", "precision", "f1")
     which = " (the 80 % parts of the test domains)" if numbers["part"] == "table" else ""
     return [
         f"{numbers['data']}{which}: {percent(numbers['accuracy'], 2)} % of {numbers['pictures']} are right; "

@@ -30,7 +30,7 @@ VERBS = {
     "diwa": "average the weights of finished runs that differ in their draw, and evaluate the mean",
     "env": "print the versions, devices and tools that matter to genie-dg",
     "evaluate": "how right a model is on labelled pictures: by domain and class, confusion, calibration",
-    "export": "write a model as ONNX, TorchScript or safetensors, checked against the original",
+    "export": "write a model as ONNX or safetensors, checked against the original",
     "fit": "make a model from a folder of pictures, with what to expect of it on a domain nobody has seen",
     "import": "read DomainBed's result folders as runs",
     "list": "list algorithms, optimizers, backbones and data sets",

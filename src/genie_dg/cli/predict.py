@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -22,13 +23,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the pictures, and how the answers are written."""
     add_model(parser)
-    parser.add_argument(
-        "pictures",
-        nargs="+",
-        type=path_text,
-        metavar="PICTURES",
-        help="files, folders (all pictures below), patterns ('*.png'); for a model of a table, tables",
-    )
+    text = "files, folders (all pictures below), patterns ('*.png'); for a model of a table, tables"
+    parser.add_argument("pictures", nargs="+", type=path_text, metavar="PICTURES", help=text)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="as CSV: picture, rank, class, probability")
     form.add_argument("--json", action="store_true", help="as one JSON object a line")
@@ -42,9 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     paths = picture_files(arguments.pictures)
     if not paths:
-        raise InputError(
-            f"There is no picture in {', '.join(arguments.pictures)}; name files, folders or patterns."
-        )
+        raise InputError(f"There is no picture in {', '.join(arguments.pictures)}; name others.")
     model = read_model(arguments)
     form = "csv" if arguments.csv else "json" if arguments.json else "text"
     items: Sequence[Path | str] = paths
@@ -55,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = inputs_of_rows(paths, model.encoding)
         items, read = list(rows), rows.__getitem__
     if form == "csv":
-        _write(["picture", "rank", "class", "probability"])
+        csv.writer(sys.stdout, lineterminator="\n").writerow(["picture", "rank", "class", "probability"])
     broken = 0
     with progress_bar("predicting", len(items)) as advance:
         for batch in model.batches(items, read, arguments.batch_size):
@@ -71,16 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _say(path: Path | str, prediction: Prediction, form: str, count: int) -> None:
     top = prediction.top(count)
     if form == "csv":
-        for rank, (name, value) in enumerate(top, 1):
-            _write([str(path), rank, name, repr(value)])
+        csv.writer(sys.stdout, lineterminator="\n").writerows(
+            [path, rank, name, repr(value)] for rank, (name, value) in enumerate(top, 1)
+        )
     elif form == "json":
         classes = [{"class": name, "probability": value} for name, value in top]
         print(json.dumps({"picture": str(path), "classes": classes}))
     else:
         print(f"{path}  " + "  ".join(f"{name} {100 * value:.1f} %" for name, value in top))
-
-
-def _write(cells: list[object]) -> None:
-    import csv
-
-    csv.writer(sys.stdout, lineterminator="\n").writerow(cells)

@@ -26,22 +26,16 @@ def read_model_file(path: Path) -> ModelFile:
     if not path.is_file():
         raise InputError(f"{path} is not a file; name a model file, such as model.pt in the folder of a run.")
     try:
-        stored = (
-            ModelFile.from_state(path, _safetensors(path))
-            if path.suffix == SAFETENSORS
-            else ModelFile.load(path)
-        )
+        safe = path.suffix == SAFETENSORS
+        stored = ModelFile.from_state(path, _safetensors(path)) if safe else ModelFile.load(path)
         if not stored.complete:
             raise FileError(f"{path} was written by a version of genie-dg that did not name the classes")
         stored.evaluation()
     except FileError as error:
-        raise FileError(
-            f"{str(error).rstrip('.')}; name another model file, or train the run again."
-        ) from error
+        raise FileError(f"{str(error).rstrip('.')}; name another model file.") from error
     except (InputError, ValueError, TypeError) as error:
-        raise FileError(
-            f"{path} is not a whole model file ({str(error).rstrip('.')}); write it again."
-        ) from error
+        reason = str(error).rstrip(".")
+        raise FileError(f"{path} is not a whole model file ({reason}); write it again.") from error
     return stored
 
 
@@ -69,6 +63,4 @@ def optional_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f'This needs {name}, not installed here; run pip install "genie-dg[export]" and try again.'
-        ) from error
+        raise MissingPackage(f'This needs {name}; run pip install "genie-dg[export]".') from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -69,18 +68,12 @@ def _best(case: Case, choice: SelectedRun, method: str, averaged: dict[str, bool
     best = BestModel(case.dataset, choice.row, names, case.trial, method, note=choice.missing)
     if choice.missing:
         return best
-    best = replace(
-        best,
-        run=choice.run,
-        step=choice.step,
-        averaged=averaged[choice.run],
-        validation=choice.value,
-        test=choice.scores,
-        folder=choice.folder,
-    )
-    file = file_of_record(Path(choice.folder), best.step, best.averaged)
-    note = "" if file else _not_kept(Path(choice.folder), best)
-    return replace(best, file=str(file or ""), note=note)
+    folder, step, is_average = Path(choice.folder), choice.step, averaged[choice.run]
+    file = file_of_record(folder, step, is_average)
+    what = "the weights of SWAD's average" if is_average else f"the weights of step {step}"
+    note = "" if file else f"{what} were not kept in {folder}; train the run again with --keep all"
+    best = replace(best, run=choice.run, step=step, averaged=is_average, folder=choice.folder)
+    return replace(best, validation=choice.value, test=choice.scores, file=str(file or ""), note=note)
 
 
 def file_of_record(folder: Path, step: int, averaged: bool = False) -> Path | None:
@@ -90,23 +83,10 @@ def file_of_record(folder: Path, step: int, averaged: bool = False) -> Path | No
     own, usual = folder / model_of(step), folder / MODEL
     if own.is_file():
         return own
-    return usual if _kept_step(usual) == step else None
-
-
-def _kept_step(path: Path) -> int | None:
-    """The step of the record whose weights a file holds; ``None`` when it is not a model file of today."""
     try:
-        return read_model_file(path).evaluation().step
+        return usual if read_model_file(usual).evaluation().step == step else None
     except (InputError, FileError):
         return None
-
-
-def _not_kept(folder: Path, best: BestModel) -> str:
-    """Why there is no file, and what to do."""
-    kept = _kept_step(folder / MODEL)
-    what = "the weights of SWAD's average" if best.averaged else f"the weights of step {best.step}"
-    has = "no model file" if kept is None else f"those of step {kept} only"
-    return f"{what} were not kept ({folder} has {has}); train the run again with --keep all"
 
 
 def chosen_file(folder: Path) -> Path:
@@ -118,12 +98,8 @@ def chosen_file(folder: Path) -> Path:
         raise InputError(f"{folder} holds no run{why}; name a model file, a run's folder or a folder of runs.")
     models = best_models(frame)
     if len(models) > 1:
-        shown = [f"{m.row} without {', '.join(m.test_domains)}, trial {m.trial}" for m in models]
-        more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-        raise InputError(
-            f"{folder} holds {len(models)} models ({'; '.join(shown[:3])}{more}); name the file of one, which "
-            "genie-dg best lists."
-        )
+        several = f"{folder} holds {len(models)} models ({_named(models[0])}, and others)"
+        raise InputError(f"{several}; name the file of one, which genie-dg best lists.")
     (best,) = models
     if not best.file:
         raise InputError(f"{folder} has no model to use: {best.note or 'no run'}.")
@@ -133,18 +109,14 @@ def chosen_file(folder: Path) -> Path:
 def render_best(models: list[BestModel], form: str) -> str:
     """As a table to read (``md``), or as JSON with accuracies from 0 to 1; it ends with a line break."""
     if form == "json":
-        return json.dumps([_plain(model) for model in models], indent=1) + "\n"
+        tests = [dict(zip(model.test_domains, model.test, strict=False)) for model in models]
+        plain = [{**asdict(model), "test": test} for model, test in zip(models, tests, strict=True)]
+        return json.dumps(plain, indent=1) + "\n"
     header = ["data", "row", "test domain", "trial", "run", "step", "validation", "test", "file"]
     lines = [_line(model) for model in models]
     notes = [f"{_named(model)}: {model.note}." for model in models if model.note]
     title = f"Selected by {models[0].selection}; accuracies in percent."
     return "\n\n".join([title, markdown_table(header, lines), *notes]) + "\n"
-
-
-def _plain(model: BestModel) -> dict[str, Any]:
-    values = asdict(model)
-    values["test"] = dict(zip(model.test_domains, model.test, strict=False))
-    return values
 
 
 def _line(model: BestModel) -> list[str]:

@@ -18,17 +18,7 @@ import torch
 from genie_dg.bench.assemble import EVALUATION_BATCH
 from genie_dg.check import InputError
 from genie_dg.data.columns import Columns
-from genie_dg.data.domains import (
-    Advance,
-    DataError,
-    Domain,
-    DomainSet,
-    FileDomain,
-    Labels,
-    TableDomain,
-    silent,
-)
-from genie_dg.data.encoding import Encoding
+from genie_dg.data.domains import Advance, DataError, Domain, DomainSet, FileDomain, Labels, TableDomain, silent
 from genie_dg.data.image_folders import OneDomainWarning, folders_in, pictures_in
 from genie_dg.data.registry import is_table, open_data, refuse_columns, row_of
 from genie_dg.data.splits import splits
@@ -57,10 +47,6 @@ class Answers:
     predicted: Labels
     confidence: metrics.Floats
 
-    @property
-    def right(self) -> Any:
-        return self.labels == self.predicted
-
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -83,20 +69,16 @@ class Evaluated:
 
     def to_json(self) -> dict[str, Any]:
         """All numbers as plain data; accuracies are from 0 to 1."""
-        classes, model = self.model.classes, self.model
-        labels, predicted, confidence = (
-            np.concatenate([getattr(one, name) for one in self.answers])
-            for name in ("labels", "predicted", "confidence")
+        model, domains = self.model, [self._domain(one) for one in self.answers]
+        labels, predicted = (
+            np.concatenate([getattr(a, x) for a in self.answers]) for x in ("labels", "predicted")
         )
-        table = metrics.confusion_counts(labels, predicted, len(classes))
+        confidence = np.concatenate([one.confidence for one in self.answers])
+        table = metrics.confusion_counts(labels, predicted, len(model.classes))
         bins = metrics.confidence_bins(confidence, labels == predicted)
-        domains = [self._domain(one) for one in self.answers]
-        columns = {
-            "pictures": table.sum(1).tolist(),
-            "accuracy": metrics.recalls(table),
-            "precision": metrics.precisions(table),
-            "f1": metrics.f1_scores(table),
-        }
+        names = ("name", "pictures", "accuracy", "precision", "f1")
+        columns = model.classes, table.sum(1).tolist(), metrics.recalls(table), metrics.precisions(table)
+        by_class = zip(*columns, metrics.f1_scores(table), strict=True)
         return {
             "model": {"file": str(model.path), "run": model.config.run_id, "step": model.record.step},
             "data": self.data.name,
@@ -108,10 +90,7 @@ class Evaluated:
             "calibration_error": metrics.calibration_error(bins),
             "worst_domain": min(domains, key=lambda one: one["accuracy"])["name"],
             "domains": domains,
-            "classes": [
-                {"name": name, **{key: values[k] for key, values in columns.items()}}
-                for k, name in enumerate(classes)
-            ],
+            "classes": [dict(zip(names, row, strict=True)) for row in by_class],
             "confusion": table.tolist(),
             "reliability": [asdict(one) for one in bins],
             "notes": list(self.notes),
@@ -134,7 +113,7 @@ class Evaluated:
 
     def mistakes(self, most: int) -> list[tuple[Answers, int]]:
         """The wrong answers of which the model was surest: (answers of the domain, place in them)."""
-        wrong = [(one, int(at)) for one in self.answers for at in np.flatnonzero(~one.right)]
+        wrong = [(one, int(at)) for one in self.answers for at in np.flatnonzero(one.labels != one.predicted)]
         return sorted(wrong, key=lambda pair: -pair[0].confidence[pair[1]])[:most]
 
 
@@ -151,7 +130,8 @@ def open_labelled(
     """
     path = Path(what)
     if model.encoding is not None:
-        return _open_rows(path, model.encoding, columns)
+        domain, label = columns.domain or model.encoding.domain, columns.label or model.encoding.label
+        return open_table(path, Columns(domain, label), like=model.encoding.columns)
     if row_of(what) is not None or not path.is_dir() or is_table(path, columns):
         data = open_data(what, root, columns)
         if data.is_table:
@@ -169,18 +149,8 @@ def open_labelled(
     if not classes:
         raise DataError(f"{path} holds no picture below a class folder; sort them as <class>/<picture>.")
     labels = np.repeat(np.arange(len(classes)), [len(pictures[name]) for name in classes]).astype(np.int64)
-    domain = FileDomain(path.resolve().name, path, [p for name in classes for p in pictures[name]], labels)
-    return DomainSet(path.resolve().name, tuple(classes), (domain,))
-
-
-def _open_rows(path: Path, encoding: Encoding, columns: Columns) -> DomainSet:
-    """A labelled table; the columns of features that the model needs must be there, others are left alone."""
-    if not path.exists():
-        raise InputError(
-            f"{path} is not there; the model was trained on a table, so name a CSV or parquet file."
-        )
-    domain, label = columns.domain or encoding.domain, columns.label or encoding.label
-    return open_table(path, Columns(domain, label), like=encoding.columns)
+    only = FileDomain(path.resolve().name, path, [p for name in classes for p in pictures[name]], labels)
+    return DomainSet(path.resolve().name, tuple(classes), (only,))
 
 
 def evaluate(
@@ -200,20 +170,13 @@ def evaluate_as_table(model: Model, data: DomainSet, progress: Advance = silent)
     """The answers that the table's number counts: the 80 % parts of the run's test domains, in its batches."""
     config = model.config
     if not config.test_domains:
-        raise InputError(
-            "The model was trained on all domains, so no table has its number; evaluate it on pictures that it "
-            "has not seen, without --as-table."
-        )
+        raise InputError("The model was trained on all domains, so no table has its number; drop --as-table.")
     names = tuple(domain.name for domain in data.domains)
-    if names != model.stored.domains or data.classes != model.classes:
+    same = names == model.stored.domains and data.classes == model.classes
+    if not same or (config.data_digest and data.digest() != config.data_digest):
+        wanted = f"The run was trained on {config.dataset} ({', '.join(model.stored.domains)})"
         raise InputError(
-            f"The run was trained on {config.dataset} with the domains {', '.join(model.stored.domains)}, and "
-            f"{data.name} has {', '.join(names)}; a table's number needs the data of the run."
-        )
-    if config.data_digest and data.digest() != config.data_digest:
-        raise InputError(
-            f"The run was made for {config.dataset} with digest {config.data_digest}, and what is here has "
-            f"{data.digest()}; a table's number needs the files of the run."
+            f"{wanted}; got {data.name} ({', '.join(names)}), and a table needs the data of the run."
         )
     parts = splits(data, config.trial_seed)
     chosen = [(data.domains[k], parts[k].inside) for k in config.test_domains]
@@ -229,10 +192,10 @@ def _matched(model: Model, data: DomainSet) -> tuple[Labels, tuple[str, ...]]:
     numbers = np.array([known.get(name, -1) for name in data.classes], dtype=np.int64)
     strange = [name for name in data.classes if name not in known]
     if len(strange) == len(data.classes):
-        raise InputError(
-            f"The model knows {_first_names(model.classes)}, and {data.name} has "
-            f"{_first_names(data.classes)}; classes are matched by name, so rename the folders."
+        names = (
+            f"The model knows {_first_names(model.classes)}, and {data.name} has {_first_names(data.classes)}"
         )
+        raise InputError(f"{names}; classes are matched by name, so rename the folders.")
     if not strange:
         return numbers, ()
     left = sum(int((numbers[domain.labels] < 0).sum()) for domain in data.domains)
@@ -256,27 +219,20 @@ def _answers(
     return answers, problems
 
 
-def _reader(model: Model, domain: Domain) -> Callable[[int], Picture]:
-    """How the samples of a domain are read for a model: rows of a table as it encodes them."""
-    if model.encoding is None or not isinstance(domain, TableDomain):
-        return domain.read
-    inputs = model.encoding.inputs(domain)
-    return lambda index: inputs[index]
-
-
 def answer(
     model: Model, domain: Domain, positions: Labels, batch_size: int, progress: Callable[[int], object] = silent
 ) -> tuple[Answers, list[str]]:
     """The answers on some samples of a domain, whose own labels they keep, and what cannot be read."""
+    read: Callable[[int], Picture] = domain.read
+    if model.encoding is not None and isinstance(domain, TableDomain):
+        read = model.encoding.inputs(domain).__getitem__
     kept: list[int] = []
     predicted, confidence, problems = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], []
-    for batch in model.batches(positions.tolist(), _reader(model, domain), batch_size):
+    for batch in model.batches(positions.tolist(), read, batch_size):
         kept += batch.items
         predicted.append(batch.logits.argmax(1).numpy())
         confidence.append(torch.softmax(batch.logits.double(), 1).amax(1).numpy())
         problems += [sentence for _, sentence in batch.problems]
         progress(len(batch.items) + len(batch.problems))
-    places = np.array(kept, dtype=np.int64)
-    return Answers(
-        domain, places, domain.labels[places], np.concatenate(predicted), np.concatenate(confidence)
-    ), problems
+    places, guessed = np.array(kept, dtype=np.int64), np.concatenate(predicted)
+    return Answers(domain, places, domain.labels[places], guessed, np.concatenate(confidence)), problems

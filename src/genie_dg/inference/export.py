@@ -1,6 +1,6 @@
 """A model in a form that other programs run, compared with the original before it is called done.
 
-All three forms hold, besides the weights, what a user of them must know: the names of the classes, the size of
+Both forms hold, besides the weights, what a user of them must know: the names of the classes, the size of
 the images and how they are normalised. The input is what ``Model.preprocess`` makes, in a batch of any size;
 the output is logits.
 """
@@ -8,10 +8,10 @@ the output is logits.
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,21 @@ from torch import Tensor
 from genie_dg.check import InputError, folder, one_of
 from genie_dg.files import FileError
 
-from ._file import SAFETENSORS, optional_package, read_model_file, write_safetensors
+from ._file import optional_package, read_model_file, write_safetensors
 from .model import Model
 from .pictures import Picture
 
 TOLERANCE = 1e-4
 """The largest difference of a logit, relative to the largest logit where that is above 1."""
-_RANDOM_PICTURES = 8
-"""Random pictures that an export is checked on when none are given."""
-_BATCH_SIZES = (1, 3)
-"""Batches of these sizes are compared besides the whole one: the batch must stay free."""
+
+_PICTURES = (
+    "pictures resized to size x size (bilinear), divided by 255, minus mean, divided by std; where mean is "
+    "null, divided by 255 only"
+)
+_ROWS = (
+    "rows of a table; first the numbers, each minus its mean, divided by its std (0 where missing or where "
+    "std is 0), then for each column of words one input for each level, 1 for the row's own"
+)
 
 _Run = Callable[[Tensor], Tensor]
 
@@ -45,14 +50,12 @@ class Exported:
         difference: the largest difference of a logit from the original's.
         pictures: how many were compared.
         real: whether they were given, or drawn at random.
-        batch_matters: the model adapts to the batch that it predicts, as MTL and ARM do.
     """
 
     path: Path
     difference: float
     pictures: int
     real: bool
-    batch_matters: bool
 
 
 def export(model: Model, to: str, path: Path, pictures: Sequence[Picture] = ()) -> Exported:
@@ -69,22 +72,20 @@ def export(model: Model, to: str, path: Path, pictures: Sequence[Picture] = ()) 
     images = _images(model, pictures)
     part = path.with_name(f"{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
-        run = EXPORT_FORMS[to].write(model, part)
+        run = EXPORT_FORMS[to](model, part)
         difference = _difference(model, run, images)
         part.replace(path)
     except OSError as error:
         raise FileError(f"{path} cannot be written ({error.strerror}); name another file.") from error
     finally:
         part.unlink(missing_ok=True)
-    alone = torch.cat([model.logits(images[k : k + 1]) for k in range(len(images))])
-    batch_matters = not _close(alone, model.logits(images))
-    return Exported(path, difference, len(images), bool(pictures), batch_matters)
+    return Exported(path, difference, len(images), bool(pictures))
 
 
 def _images(model: Model, pictures: Sequence[Picture]) -> Tensor:
     if pictures:
         return model.normalised(torch.stack([model.sample(picture) for picture in pictures]))
-    shape = _RANDOM_PICTURES, model.stored.channels, model.stored.size, model.stored.size
+    shape = 8, model.stored.channels, model.stored.size, model.stored.size
     generator = torch.Generator().manual_seed(0)
     if model.stored.table is not None:
         return torch.randn(shape, generator=generator)
@@ -94,90 +95,50 @@ def _images(model: Model, pictures: Sequence[Picture]) -> Tensor:
 def _difference(model: Model, run: _Run, images: Tensor) -> float:
     """The largest difference over batches of several sizes; too large a one is refused."""
     largest = 0.0
-    for size in {len(images), *(size for size in _BATCH_SIZES if size <= len(images))}:
+    for size in (1, 3, len(images)):  # the batch must stay free
         expected, got = model.logits(images[:size]), run(images[:size])
-        if expected.shape != got.shape or not _close(expected, got):
-            far = "another shape" if expected.shape != got.shape else f"{(expected - got).abs().max():.2g}"
-            raise FileError(
-                f"The exported model differs from the original by {far} in a batch of {size}, more than "
-                f"{TOLERANCE:g}; {model.config.algorithm} on {model.config.backbone} cannot be exported so: "
-                "try another form."
-            )
-        largest = max(largest, float((expected - got).abs().max()))
+        far = float((expected - got).abs().max()) if expected.shape == got.shape else math.inf
+        if not far <= TOLERANCE * max(1.0, float(expected.abs().max())):
+            what = f"The exported model differs from the original by {far:.2g} in a batch of {size}"
+            raise FileError(f"{what}, more than {TOLERANCE:g}; try another form.")
+        largest = max(largest, far)
     return largest
-
-
-def _close(expected: Tensor, got: Tensor) -> bool:
-    scale = max(1.0, float(expected.abs().max()))
-    return float((expected - got).abs().max()) <= TOLERANCE * scale
 
 
 def description(model: Model) -> dict[str, Any]:
     """What a user of an exported file must know, as plain data."""
     stored = model.stored
-    pictures = (
-        "pictures resized to size x size (bilinear), divided by 255, minus mean, divided by std; where mean is "
-        "null, divided by 255 only"
-    )
-    rows = (
-        "rows of a table; first the numbers, each minus its mean, divided by its std (0 where missing or where "
-        "std is 0), then for each column of words one input for each level, 1 for the row's own"
-    )
-    about = {} if stored.table is None else {"table": stored.table}
-    return {
-        "classes": list(stored.classes),
-        "channels": stored.channels,
-        "size": stored.size,
-        "mean": stored.mean,
-        "std": stored.std,
-        "input": f"float32 [batch, channels, size, size]: {pictures if stored.table is None else rows}",
-        "output": "logits [batch, classes]",
-        "run": stored.config.run_id,
-        "step": model.record.step,
-        **about,
-    }
-
-
-def _example(model: Model) -> Tensor:
-    size = model.stored.size
-    return torch.zeros(2, model.stored.channels, size, size)  # 2: a batch of 1 would be taken as fixed
+    about: dict[str, Any] = {}
+    kind = _PICTURES
+    if stored.table is not None:
+        kind, about = _ROWS, {"table": stored.table}
+    about |= {name: getattr(stored, name) for name in ("classes", "channels", "size", "mean", "std")}
+    about |= {"input": f"float32 [batch, channels, size, size]: {kind}", "output": "logits [batch, classes]"}
+    return {**about, "run": stored.config.run_id, "step": model.record.step}
 
 
 def _onnx(model: Model, path: Path) -> _Run:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         optional_package(package)
-    with warnings.catch_warnings(), _refusal(model, "onnx"):
-        warnings.simplefilter("ignore")  # the exporter warns of its own internals
-        program: Any = torch.onnx.export(
-            model.module,
-            (_example(model),),
-            dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            input_names=["images"],
-            output_names=["logits"],
-            verbose=False,
-        )
-        program.model.metadata_props["genie_dg"] = json.dumps(description(model))
-        program.save(str(path), external_data=False)
+    example = torch.zeros(
+        2, model.stored.channels, model.stored.size, model.stored.size
+    )  # 1 would become fixed
+    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"]}
+    shapes = ({0: torch.export.Dim("batch")},)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter warns of its own internals
+            program: Any = torch.onnx.export(
+                model.module, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False, **names
+            )
+    except Exception as error:  # the exporter raises what it likes
+        first = (str(error).strip().splitlines() or [""])[0][:160]
+        reason = f"{type(error).__name__}: {first.rstrip('.')}"
+        raise InputError(f"The model cannot be written as onnx ({reason}); try another form.") from error
+    program.model.metadata_props["genie_dg"] = json.dumps(description(model))
+    program.save(str(path), external_data=False)
     session = optional_package("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
-
-
-def _torchscript(model: Model, path: Path) -> _Run:
-    extra = {"genie_dg.json": json.dumps(description(model))}
-    with warnings.catch_warnings(), torch.no_grad(), _refusal(model, "torchscript"):
-        warnings.simplefilter("ignore")  # deprecated, and still what many C++ programs load
-        trace: Any = torch.jit.trace  # untyped
-        script = trace(model.module, _example(model), check_trace=False)
-        torch.jit.save(script, str(path), _extra_files=extra)
-        loaded: Any = torch.jit.load(str(path))  # type: ignore[no-untyped-call]
-
-    def run(images: Tensor) -> Tensor:
-        with torch.no_grad():
-            logits: Tensor = loaded(images)
-        return logits
-
-    return run
 
 
 def _safetensors(model: Model, path: Path) -> _Run:
@@ -185,32 +146,5 @@ def _safetensors(model: Model, path: Path) -> _Run:
     return Model(read_model_file(path), path).logits
 
 
-@contextmanager
-def _refusal(model: Model, form: str) -> Iterator[None]:
-    """What an exporter cannot do, as one sentence."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0][:160]
-        raise InputError(
-            f"{model.config.algorithm} on {model.config.backbone} cannot be written as {form} "
-            f"({type(error).__name__}: {first.rstrip('.')}); try another form."
-        ) from error
-
-
-@dataclass(frozen=True)
-class Form:
-    """One form: how it is written and run, and how its files end."""
-
-    write: Callable[[Model, Path], _Run]
-    ending: str
-
-
-EXPORT_FORMS = {
-    "onnx": Form(_onnx, ".onnx"),
-    "torchscript": Form(_torchscript, ".torchscript.pt"),
-    "safetensors": Form(_safetensors, SAFETENSORS),
-}
-"""The forms by name."""
+EXPORT_FORMS: dict[str, Callable[[Model, Path], _Run]] = {"onnx": _onnx, "safetensors": _safetensors}
+"""The forms by name, which is also how their files end; each writes a file and returns how it is run."""

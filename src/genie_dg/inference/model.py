@@ -8,7 +8,7 @@ add in another order. MTL and ARM adapt to the batch that they predict by design
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -119,33 +119,13 @@ class Model:
 
     def sample(self, picture: Picture) -> Tensor:
         """One picture before it is normalised."""
-        stored = self.stored
-        return sample_of(picture, stored.channels, stored.size, stored.pictures)
+        return sample_of(picture, self.stored.channels, self.stored.size, self.stored.pictures)
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """Logits of a batch of normalised images, on the CPU."""
         logits: Tensor = self.module(images.to(self.device).contiguous(memory_format=self.layout))
         return logits.cpu()
-
-    def logits_and_features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, with what the last linear layer sees; a model without such a layer has its logits only.
-
-        Not for several threads at a time: the layers are watched while they compute.
-        """
-        seen: list[Tensor] = []
-
-        def watch(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            seen.append(inputs[0].detach().cpu())
-
-        heads = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
-        hooks = [m.register_forward_hook(watch) for m in heads if m.out_features == len(self.classes)]
-        try:
-            logits = self.logits(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return logits, seen[-1] if seen else logits
 
     def batches(
         self, items: Iterable[_Item], read: Callable[[_Item], Picture], batch_size: int = EVALUATION_BATCH
@@ -183,12 +163,12 @@ class Model:
             yield self._batch(good, problems)
 
     def _batch(
-        self, good: Sequence[tuple[_Item, Tensor]], problems: Sequence[tuple[_Item, str]]
+        self, good: list[tuple[_Item, Tensor]], problems: list[tuple[_Item, str]]
     ) -> AnsweredBatch[_Item]:
-        if not good:
-            return AnsweredBatch([], torch.empty(0, len(self.classes)), list(problems))
-        images = self.normalised(torch.stack([sample for _, sample in good]))
-        return AnsweredBatch([item for item, _ in good], self.logits(images), list(problems))
+        logits = torch.empty(0, len(self.classes))
+        if good:
+            logits = self.logits(self.normalised(torch.stack([sample for _, sample in good])))
+        return AnsweredBatch([item for item, _ in good], logits, problems)
 
     def probabilities(self, pictures: Iterable[Picture], batch_size: int = EVALUATION_BATCH) -> Tensor:
         """The probability of each class for each picture, ``[n, classes]``; a broken picture is refused."""
@@ -207,11 +187,8 @@ class Model:
     def ranked(self, logits: Tensor) -> list[Prediction]:
         """Logits as predictions; of equal classes the first one leads, as in ``argmax``."""
         order = torch.argsort(logits, dim=1, descending=True, stable=True)
-        sorted_ = torch.softmax(logits, 1).gather(1, order)
-        return [
-            Prediction(tuple(self.classes[k] for k in row), tuple(values))
-            for row, values in zip(order.tolist(), sorted_.tolist(), strict=True)
-        ]
+        rows = zip(order.tolist(), torch.softmax(logits, 1).gather(1, order).tolist(), strict=True)
+        return [Prediction(tuple(self.classes[k] for k in row), tuple(values)) for row, values in rows]
 
     def _all_logits(self, pictures: Iterable[Picture], batch_size: int) -> Tensor:
         if isinstance(pictures, (str, Path, Image.Image)):
@@ -225,8 +202,7 @@ class Model:
 
     def describe(self) -> str:
         """What the model is, where it was trained and how right it was, in a few lines."""
-        config, stored, record = self.config, self.stored, self.record
-        names = stored.domains
+        config, stored, record, names = self.config, self.stored, self.record, self.stored.domains
         weights = f"run {config.run_id}, {'averaged weights' if stored.averaged else f'step {record.step}'}"
         form = "RGB pictures" if stored.pictures else f"tensors of {stored.channels} channels"
         seen = f"{form} of {stored.size} x {stored.size} pixels"
@@ -237,15 +213,11 @@ class Model:
         left_out = ", ".join(names[k] for k in config.test_domains)
         tested = f", left out {100 * record.test(config.test_domains):.1f} %" if left_out else ""
         shown = ", ".join(self.classes[:12]) + (", ..." if len(self.classes) > 12 else "")
-        return "\n".join(
-            [
-                f"{config.algorithm} with {config.optimizer}, {config.backbone}; {weights}",
-                f"{config.dataset}: trained on {', '.join(names[k] for k in stored.sources)}; left out "
-                f"{left_out or 'none'}",
-                f"{len(self.classes)} classes: {shown}",
-                f"sees {seen}",
-                f"{validated}{tested}",
-            ]
+        sources = ", ".join(names[k] for k in stored.sources)
+        return (
+            f"{config.algorithm} with {config.optimizer}, {config.backbone}; {weights}\n"
+            f"{config.dataset}: trained on {sources}; left out {left_out or 'none'}\n"
+            f"{len(self.classes)} classes: {shown}\nsees {seen}\n{validated}{tested}"
         )
 
 

@@ -49,8 +49,7 @@ def sample_of(picture: Picture, channels: int, size: int, pictures: bool) -> Ten
         grey = image.convert("L").resize((size, size), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(grey)[None])
     raise DataError(
-        f"The model sees images of {channels} channels, which no picture has; give tensors of shape "
-        f"[{channels}, {size}, {size}]."
+        f"The model sees {channels} channels, which no picture has; give [{channels}, {size}, {size}]."
     )
 
 
@@ -71,9 +70,7 @@ def image_of(picture: Picture) -> Image.Image:
             return Image.fromarray(np.ascontiguousarray(picture))
         if picture.ndim == 3 and picture.shape[2] == 1:
             return Image.fromarray(np.ascontiguousarray(picture[:, :, 0]))
-    kind = short(given)
-    if isinstance(given, (np.ndarray, Tensor)):
-        kind = f"{type(given).__name__} of {given.dtype} and shape {list(given.shape)}"
+    kind = f"{given.dtype} {list(given.shape)}" if isinstance(given, np.ndarray | Tensor) else short(given)
     raise DataError(
         f"Got {kind} as a picture; expected a path, a Pillow image, a uint8 array [height, width] or [height, "
         "width, 3 or 4], or a uint8 tensor [1 or 3, height, width]."
@@ -125,6 +122,6 @@ def inputs_of_rows(files: Sequence[str | Path], encoding: Encoding) -> dict[str,
     inputs = {}
     for file in files:
         table = read_rows(file, encoding.columns)
-        seen = encoding.inputs(table)
-        inputs.update({f"{file}:{row}": seen[k] for k, row in enumerate(table.rows)})
+        rows = zip(table.rows, encoding.inputs(table), strict=True)
+        inputs.update({f"{file}:{row}": seen for row, seen in rows})
     return inputs

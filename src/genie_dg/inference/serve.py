@@ -1,123 +1,46 @@
-"""A web page on this machine: drop a picture, see the classes and the nearest training pictures.
+"""A web page on this machine: drop a picture, see the classes.
 
 The server listens on 127.0.0.1 only and answers requests that name this machine as their host, so no other page
 in the browser can read what it says. It opens no file that a request names: the page's own three files have
-fixed names and training pictures are asked for by number.
+fixed names.
 """
 
 from __future__ import annotations
 
-import io
 import json
+import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from threading import Lock
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
-
 from genie_dg import __version__
 from genie_dg.check import InputError
-from genie_dg.data.domains import Advance, DataError, Domain, DomainSet, decode_bytes, silent
+from genie_dg.data.domains import DataError, decode_bytes
 
 from .model import Model
-from .pictures import thumbnail
 
 HOST = "127.0.0.1"
 MOST_PICTURE_BYTES = 20 * 2**20
 """Of a picture that is sent."""
 MOST_PIXELS = 40_000_000
-_SIDE = 160
-"""Of the training pictures on the page, in pixels."""
-_SHOWN = 10
-"""Classes that are shown at most."""
 _STATIC = {"/": ("page.html", "text/html"), "/page.js": ("page.js", "text/javascript")}
 _STATIC |= {"/page.css": ("page.css", "text/css")}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
 )
 _POLICY += "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-
-MOST_EXAMPLES = 2000
-"""Pictures in an index; of a larger set as many are taken, evenly."""
-_INDEX_BATCH = 32
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A training picture: its place in the index, whose it is, and the cosine of its features."""
-
-    place: int
-    domain: str
-    label: str
-    cosine: float
-
-
-class Examples:
-    """An index of pictures, by the features of a model.
-
-    Args:
-        model: whose features.
-        data: the pictures.
-        most: how many are taken at most.
-        progress: called with the number of pictures done.
-    """
-
-    def __init__(
-        self, model: Model, data: DomainSet, most: int = MOST_EXAMPLES, progress: Advance = silent
-    ) -> None:
-        every = [(domain, k) for domain in data.domains for k in range(len(domain))]
-        chosen = np.unique(np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int))
-        self.classes, self.total = data.classes, len(every)
-        self.samples: list[tuple[Domain, int]] = []
-        self.problems: list[str] = []
-        rows = []
-        for start in range(0, len(chosen), _INDEX_BATCH):
-            some = [every[k] for k in chosen[start : start + _INDEX_BATCH]]
-            samples = [sample for one in some if (sample := self._sample(model, *one)) is not None]
-            if samples:
-                rows.append(model.logits_and_features(model.normalised(torch.stack(samples)))[1])
-            progress(len(some))
-        if not rows:
-            raise DataError(f"No picture of {data.name} can be read ({self.problems[0]}); name other examples.")
-        self.features = normalize(torch.cat(rows).flatten(1))
-
-    def _sample(self, model: Model, domain: Domain, index: int) -> Tensor | None:
-        try:
-            sample = model.sample(domain.read(index))
-        except DataError as problem:
-            self.problems.append(str(problem))
-            return None
-        self.samples.append((domain, index))
-        return sample
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def nearest(self, features: Tensor, count: int = 6) -> list[Neighbour]:
-        """The pictures whose features have the largest cosine with those of one picture, the nearest first."""
-        cosines = self.features @ normalize(features.flatten(), dim=0)
-        order = torch.argsort(cosines, descending=True, stable=True)[:count].tolist()
-        return [self._neighbour(place, float(cosines[place])) for place in order]
-
-    def _neighbour(self, place: int, cosine: float) -> Neighbour:
-        domain, index = self.samples[place]
-        return Neighbour(place, domain.name, self.classes[int(domain.labels[index])], cosine)
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _POLICY,
+}
 
 
 class _Refusal(Exception):
-    """A request that is answered with a sentence: status and text."""
-
-    def __init__(self, status: HTTPStatus, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+    """A request that is answered with a status and a sentence."""
 
 
 class Server(ThreadingHTTPServer):
@@ -126,13 +49,12 @@ class Server(ThreadingHTTPServer):
     Args:
         model: what predicts.
         port: to listen on; 0 for any that is free.
-        examples: an index of training pictures, where the page is to show the nearest ones.
     """
 
     daemon_threads = False  # server_close waits for answers: Python would end in the middle of torch
 
-    def __init__(self, model: Model, port: int, examples: Examples | None = None) -> None:
-        self.model, self.examples, self.one_at_a_time = model, examples, Lock()
+    def __init__(self, model: Model, port: int) -> None:
+        self.model, self.one_at_a_time = model, Lock()
         try:
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as error:
@@ -146,12 +68,8 @@ class Server(ThreadingHTTPServer):
         """What the page shows of a picture."""
         picture = decode_bytes(data, "The picture", MOST_PIXELS)
         with self.one_at_a_time:
-            images = self.model.normalised(self.model.sample(picture)[None])
-            logits, features = self.model.logits_and_features(images)
-        (prediction,) = self.model.ranked(logits)
-        near = [] if self.examples is None else self.examples.nearest(features[0])
-        shown = [{"name": name, "probability": value} for name, value in prediction.top(_SHOWN)]
-        return {"classes": shown, "nearest": [asdict(one) for one in near]}
+            (prediction,) = self.model.predict([picture])
+        return {"classes": [{"name": name, "probability": value} for name, value in prediction.top(10)]}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -170,19 +88,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, work: Callable[[], None]) -> None:
         try:
-            if self.headers.get("Host", "") not in self._hosts():
+            port = self.server.server_port
+            if self.headers.get("Host", "") not in (f"{HOST}:{port}", f"localhost:{port}"):
                 raise _Refusal(HTTPStatus.FORBIDDEN, f"This server answers on {self.server.address} only.")
             work()
         except _Refusal as refusal:
             self.close_connection = True  # what the client still sends is not read
-            self._json({"problem": str(refusal)}, refusal.status)
+            status, sentence = refusal.args
+            self._json({"problem": sentence}, status)
         except DataError as problem:
             self._json({"problem": str(problem)}, HTTPStatus.UNPROCESSABLE_ENTITY)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the reader has gone
-
-    def _hosts(self) -> set[str]:
-        return {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
 
     def _get(self) -> None:
         if self.path in _STATIC:
@@ -190,36 +107,17 @@ class Handler(BaseHTTPRequestHandler):
             page = files("genie_dg.inference").joinpath("web", name).read_bytes()
             self._send(page, f"{kind}; charset=utf-8")
         elif self.path == "/model":
-            examples = self.server.examples
-            count = 0 if examples is None else len(examples)
-            self._json({"lines": self.server.model.describe().splitlines(), "examples": count})
-        elif self.path.startswith("/example/"):
-            self._send(self._example(self.path.removeprefix("/example/")), "image/jpeg")
+            self._json({"lines": self.server.model.describe().splitlines()})
         else:
-            raise _Refusal(
-                HTTPStatus.NOT_FOUND, f"There is nothing at this address; open {self.server.address}."
-            )
-
-    def _example(self, number: str) -> bytes:
-        samples = [] if self.server.examples is None else self.server.examples.samples
-        if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number) < len(samples)):
-            raise _Refusal(HTTPStatus.NOT_FOUND, "There is no example of this number.")
-        domain, index = samples[int(number)]
-        file = io.BytesIO()
-        thumbnail(domain.read(index), _SIDE).save(file, "JPEG", quality=85)
-        return file.getvalue()
+            raise _Refusal(HTTPStatus.NOT_FOUND, f"There is nothing here; open {self.server.address}.")
 
     def _post(self) -> None:
         if self.path != "/predict":
             raise _Refusal(HTTPStatus.NOT_FOUND, "Pictures are sent to /predict.")
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise _Refusal(HTTPStatus.LENGTH_REQUIRED, "The length of the picture was not given.")
-        if len(length) > 12 or int(length) > MOST_PICTURE_BYTES:
-            raise _Refusal(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The picture is larger than {MOST_PICTURE_BYTES // 2**20} MB; make it smaller.",
-            )
+        if not re.fullmatch("[0-9]{1,12}", length) or int(length) > MOST_PICTURE_BYTES:
+            sentence = f"A picture must give its length, at most {MOST_PICTURE_BYTES // 2**20} MB."
+            raise _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
         self._json(self.server.predict(self.rfile.read(int(length))))
 
     def _json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
@@ -227,11 +125,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", _POLICY)
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Cache-Control", "no-store")
+        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

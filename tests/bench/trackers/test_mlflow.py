@@ -15,9 +15,6 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.trackers.mlflow import allowed
-from genie_dg.cli.main import main
-
 from .runs import Point, expected, job_in, train_in_two_attempts
 
 for module in ("mlflow", "flask", "flask_cors", "sqlalchemy", "alembic", "gunicorn"):
@@ -102,20 +99,3 @@ def test_the_server_has_every_point_of_a_run_in_two_attempts_once(
     assert {"version.genie_dg", "version.torch"} <= set(run.data.params)
     assert run.data.tags["genie_dg.sweep"] == "some-sweep"
     assert capfd.readouterr().out == ""
-
-
-@pytest.mark.parametrize("name", ["loss", "unseen/75 degrees/out", "seen/a+b: *c*/out", "seen/日本/in"])
-def test_names_of_curves_are_those_that_mlflow_takes(name: str) -> None:
-    from mlflow.utils.validation import _validate_metric_name
-
-    _validate_metric_name(allowed(name))
-
-
-def test_without_an_address_nothing_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    out = tmp_path / "runs"
-    assert main(["train", "digits", "--test-domain", "0", "--track", "mlflow", "-o", str(out)]) == 2
-    assert "set MLFLOW_TRACKING_URI to it" in capsys.readouterr().err
-    assert not out.exists()

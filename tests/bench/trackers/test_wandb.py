@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.trackers.wandb import keeps_files
-
 from .runs import Point, expected, job_in, train_in_two_attempts
 
 pytest.importorskip("wandb", reason="W&B is not installed: the extra wandb brings it")
@@ -61,12 +59,3 @@ def test_a_run_in_two_attempts_has_every_point_once(tmp_path: Path) -> None:
     assert "version.torch" in settings
     codes = [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"]
     assert codes == [1, 0]
-
-
-def test_files_stay_in_the_folder_of_the_run_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert keeps_files()
-    monkeypatch.setenv("WANDB_DIR", "elsewhere")
-    assert not keeps_files()
-    monkeypatch.delenv("WANDB_DIR")
-    monkeypatch.setenv("WANDB_MODE", "online")
-    assert not keeps_files()

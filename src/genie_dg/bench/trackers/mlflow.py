@@ -19,64 +19,41 @@ from .tracker import TrackedRun, Tracker
 _RUN, _SWEEP = "genie_dg.run", "genie_dg.sweep"
 _STATUS = {Ending.finished: "FINISHED", Ending.stopped: "KILLED"}
 """For the server, which calls all others FAILED."""
-_LONGEST = 500
-"""Characters of a parameter's value, which every version of the server takes."""
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+_ENVIRONMENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """A run does not wait minutes for a server that is away, as MLflow does by itself."""
-_QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+_ENVIRONMENT |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 def problem() -> str:
     """Why MLflow cannot be used: nobody said where its server is."""
-    if os.environ.get("MLFLOW_TRACKING_URI", "").strip():
-        return ""
-    return (
-        "--track mlflow needs the address of a server; set MLFLOW_TRACKING_URI to it, for example to "
-        "http://localhost:5000, which mlflow server starts."
-    )
+    there = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
+    return "" if there else "--track mlflow needs the address of a server; set MLFLOW_TRACKING_URI to it."
 
 
 class MlflowTracker(Tracker):
     """A run of an MLflow experiment."""
 
     def __init__(self, run: TrackedRun) -> None:
-        for name, value in {**_PATIENCE, **_QUIET}.items():
+        for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        from mlflow.tracking import MlflowClient
-
-        self._client = MlflowClient()
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.group or "genie-dg")
-        known = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{run.name}'", max_results=1)
-        tags = {_RUN: run.name, _SWEEP: run.group}
-        self._run = known[0] if known else self._client.create_run(experiment, tags=tags, run_name=run.name)
-        self._id = self._run.info.run_id
-        if self._run.info.status != "RUNNING":
-            self._client.update_run(self._id, status="RUNNING")
-        history = self._client.get_metric_history(self._id, "validation_loss")  # of every record
-        self._last = max((point.step for point in history), default=-1)
-        self._send_parameters(run.parameters)
-
-    def _experiment(self, name: str) -> str:
-        """Its id; two processes may make it at once."""
-        from mlflow.exceptions import MlflowException
-
-        if known := self._client.get_experiment_by_name(name):
-            return str(known.experiment_id)
-        try:
-            return str(self._client.create_experiment(name))
-        except MlflowException:
-            if known := self._client.get_experiment_by_name(name):
-                return str(known.experiment_id)
-            raise
-
-    def _send_parameters(self, parameters: Mapping[str, object]) -> None:
-        """Send those that are not there: MLflow lets nobody change one."""
+        import mlflow
         from mlflow.entities import Param
 
-        missing = {key: value for key, value in parameters.items() if allowed(key) not in self._run.data.params}
-        if missing:
-            params = [Param(allowed(key), str(value)[:_LONGEST]) for key, value in missing.items()]
+        self._client = mlflow.MlflowClient()
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.group or "genie-dg"
+        experiment = mlflow.set_experiment(name).experiment_id  # two processes may make it at once
+        known = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{run.name}'", max_results=1)
+        if known:
+            self._id = known[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+        else:
+            tags = {_RUN: run.name, _SWEEP: run.group}
+            self._id = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+            # 500 characters, which every version of the server takes
+            params = [Param(allowed(key), str(value)[:500]) for key, value in run.parameters.items()]
             self._client.log_batch(self._id, params=params)
+        history = self._client.get_metric_history(self._id, "validation_loss")  # of every record
+        self._last = max((point.step for point in history), default=-1)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

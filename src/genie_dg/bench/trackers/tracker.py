@@ -62,7 +62,6 @@ class TrackerRow:
         open: begins a run in the tracker, or opens the one that this run has there.
         summary: one line for listings.
         module: what must be importable; empty for nothing.
-        install: what ``pip install`` is given for that.
         problem: says in a sentence why the tracker cannot be used as it is set up; empty when it can.
         keeps_files: whether it leaves files in the run's folder, which are not sent back from a cluster.
     """
@@ -71,47 +70,30 @@ class TrackerRow:
     open: Callable[[TrackedRun], Tracker]
     summary: str
     module: str = ""
-    install: str = ""
     problem: Callable[[], str] = lambda: ""
     keeps_files: Callable[[], bool] = lambda: False
 
 
-def _of(module: str, function: str) -> Callable[..., Any]:
-    """A function of a module of this package that is imported when it is called, and not before."""
+def _of(name: str) -> Callable[..., Any]:
+    """A function ``module:name`` of this package, imported when it is called."""
 
     def call(*arguments: Any) -> Any:
-        return pkgutil.resolve_name(f"{__package__}.{module}:{function}")(*arguments)
+        return pkgutil.resolve_name(f"{__package__}.{name}")(*arguments)
 
     return call
 
 
+_MLFLOW = "the MLflow server that MLFLOW_TRACKING_URI names"
+_WANDB = "Weights & Biases, or its files with WANDB_MODE=offline"
+_BOARD_TRACKER = _of("tensorboard:TensorBoardTracker")
+_BOARD = "TensorBoard's files, in the folder tensorboard of each run"
+
 TRACKERS: Registry[TrackerRow] = Registry(
     "tracker",
     [
-        TrackerRow(
-            "mlflow",
-            _of("mlflow", "MlflowTracker"),
-            "the MLflow server that MLFLOW_TRACKING_URI names",
-            "mlflow",
-            "genie-dg[mlflow]",
-            problem=_of("mlflow", "problem"),
-        ),
-        TrackerRow(
-            "wandb",
-            _of("wandb", "WandbTracker"),
-            "Weights & Biases, or its files with WANDB_MODE=offline",
-            "wandb",
-            "genie-dg[wandb]",
-            keeps_files=_of("wandb", "keeps_files"),
-        ),
-        TrackerRow(
-            "tensorboard",
-            _of("tensorboard", "TensorBoardTracker"),
-            "TensorBoard's files, in the folder tensorboard of each run",
-            "tensorboard",
-            "genie-dg[tensorboard]",
-            keeps_files=lambda: True,
-        ),
+        TrackerRow("mlflow", _of("mlflow:MlflowTracker"), _MLFLOW, "mlflow", problem=_of("mlflow:problem")),
+        TrackerRow("wandb", _of("wandb:WandbTracker"), _WANDB, "wandb", keeps_files=_of("wandb:keeps_files")),
+        TrackerRow("tensorboard", _BOARD_TRACKER, _BOARD, "tensorboard", keeps_files=lambda: True),
     ],
     TrackerRow,
     "genie_dg.trackers",
@@ -123,10 +105,7 @@ def check_trackers(names: Iterable[str]) -> list[TrackerRow]:
     rows = [TRACKERS[name] for name in dict.fromkeys(names)]
     for row in rows:
         if row.module and importlib.util.find_spec(row.module) is None:
-            raise MissingPackage(
-                f"--track {row.name} needs {row.module}, not installed here; "
-                f'run pip install "{row.install or row.module}" and try again.'
-            )
+            raise MissingPackage(f"--track {row.name} needs {row.module}; run pip install {row.module}.")
         if problem := row.problem():
             raise InputError(problem)
     return rows

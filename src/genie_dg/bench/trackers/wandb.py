@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from genie_dg.runs.outcome import Ending
 
 from .tracker import TrackedRun, Tracker
 
-_OFFLINE = ("offline", "dryrun")
-_LOGIN_TIMEOUT = 60
-"""Seconds that a question for a key waits for an answer."""
+_SETTINGS: dict[str, Any] = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+_SETTINGS |= {"login_timeout": 60, "x_disable_stats": True, "x_disable_machine_info": True}
 
 
 def is_offline() -> bool:
     """Whether W&B was told to write files and to send nothing."""
-    return os.environ.get("WANDB_MODE", "") in _OFFLINE
+    return os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
 
 
 def keeps_files() -> bool:
@@ -44,15 +44,7 @@ class WandbTracker(Tracker):
             dir=os.environ.get("WANDB_DIR") or run.folder,
             resume=None if is_offline() else "allow",
             reinit="create_new",
-            settings=wandb.Settings(
-                silent=True,
-                console="off",
-                disable_git=True,
-                disable_code=True,
-                login_timeout=_LOGIN_TIMEOUT,
-                x_disable_stats=True,
-                x_disable_machine_info=True,
-            ),
+            settings=wandb.Settings(**_SETTINGS),
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

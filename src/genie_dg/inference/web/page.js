@@ -14,7 +14,6 @@
     byId("problem").hidden = !problem;
     byId("problem").textContent = problem;
     byId("classes").replaceChildren();
-    byId("near").hidden = true;
   }
 
   function show(answer) {
@@ -27,16 +26,6 @@
       line.append(element("span", "value", (100 * one.probability).toFixed(1) + " %"), bar);
       byId("classes").append(line);
     });
-    byId("nearest").replaceChildren();
-    answer.nearest.forEach(function (one) {
-      var item = document.createElement("li"), picture = document.createElement("img");
-      picture.src = "/example/" + one.place;
-      picture.alt = one.label + ", " + one.domain;
-      item.append(picture, element("div", "name", one.label));
-      item.append(element("div", "where", one.domain + ", " + one.cosine.toFixed(3)));
-      byId("nearest").append(item);
-    });
-    byId("near").hidden = answer.nearest.length === 0;
   }
 
   function send(file) {
