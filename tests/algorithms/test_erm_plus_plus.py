@@ -16,11 +16,7 @@ from genie_dg.bench.step import StepSettings, take_step
 from .networks import Adam, SmallNetwork, batch, descend, same, small_network, steppers
 
 LR, LINEAR_LR, LINEAR_STEPS, START, STEPS = 0.02, 0.05, 3, 6, 10
-SETTINGS: dict[str, Any] = {
-    "linear_lr": LINEAR_LR,
-    "linear_steps": LINEAR_STEPS,
-    "sma_start_iter": START,
-}
+SETTINGS: dict[str, Any] = {"linear_lr": LINEAR_LR, "linear_steps": LINEAR_STEPS, "sma_start_iter": START}
 
 
 def normed() -> SmallNetwork:

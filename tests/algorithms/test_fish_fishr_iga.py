@@ -225,8 +225,7 @@ def test_fishr_keeps_its_precision_in_mixed_precision() -> None:
 
 def test_fishr_refuses_heads_that_it_cannot_see_through() -> None:
     with pytest.raises(
-        ValueError,
-        match=r"^Fishr got the head .* last layer is an nn\.Linear with 3 outputs\.$",
+        ValueError, match=r"^Fishr got the head .* last layer is an nn\.Linear with 3 outputs\.$"
     ):
         Fishr(with_head(nn.Conv1d(1, 1, 1)), 3)
     scaled = Fishr(with_head(nn.Sequential(nn.Linear(6, 3), nn.Tanh())), 3)

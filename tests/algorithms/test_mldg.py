@@ -57,12 +57,7 @@ def run(algorithm: MLDG, data: DomainBatch, steps: int, seed: int = 0) -> None:
 @pytest.mark.parametrize("first_order", [False, True])
 def test_four_steps_equal_the_twin(held: int, first_order: bool) -> None:
     algorithm = MLDG(
-        small_network(),
-        3,
-        mldg_beta=BETA,
-        n_meta_test=held,
-        mldg_inner_lr=INNER,
-        mldg_first_order=first_order,
+        small_network(), 3, mldg_beta=BETA, n_meta_test=held, mldg_inner_lr=INNER, mldg_first_order=first_order
     )
     run(algorithm, cut((6, 4, 2)), 4)
     twin = small_network()

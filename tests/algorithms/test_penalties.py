@@ -16,13 +16,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, StepContext
 from genie_dg.algorithms import groupdro, mixup
 from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.algorithms.alignment import (
-    CORAL,
-    MMD,
-    kernel_distance,
-    mean_over_pairs,
-    moment_distance,
-)
+from genie_dg.algorithms.alignment import CORAL, MMD, kernel_distance, mean_over_pairs, moment_distance
 from genie_dg.algorithms.risk_penalties import IRM, VREx
 from genie_dg.bench.step import take_step
 

@@ -206,10 +206,7 @@ ROW = AlgorithmRow(
         "mlp_depth": Setting(9, Choice((8, 9, 10)), "DomainBed"),
         "lr_": _LARGE_LR,
     },
-    by_set={
-        "large": {"lr": _LARGE_LR, "lr_": _LARGE_LR},
-        "small": {"lr": _SMALL_LR, "lr_": _SMALL_LR},
-    },
+    by_set={"large": {"lr": _LARGE_LR, "lr_": _LARGE_LR}, "small": {"lr": _SMALL_LR, "lr_": _SMALL_LR}},
     domainbed=Agreement(
         tolerance=1e-10,
         differs=(

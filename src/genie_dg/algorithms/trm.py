@@ -196,7 +196,7 @@ ROW = AlgorithmRow(
             "domains' risks has weights that are raised and do not sum to 1; here it has those that the loss "
             "was computed with, as the paper's objective has. With both put right there, the updates are the "
             "same.",
-        ),
+        )
     ),
     one_source="With one source domain TRM equals ERM: there is no other domain to transfer to.",
 )
