@@ -129,9 +129,9 @@ def test_both_sides_of_the_burn_in(sizes: tuple[int, ...]) -> None:
 def test_whole_updates_with_a_fresh_start_after_a_burn_in_that_is_not_whole() -> None:
     algorithm = EQRM(small_network(), 3, eqrm_quantile=0.8, eqrm_burnin_iters=2.4, eqrm_lr=0.002)
     follow(algorithm, lambda step: twin(0.8 if step >= 3 else None), {3: 0.002})
-    assert [step for step in range(6) if algorithm.restart(step) == Restart(0.002)] == [3]
+    assert [step for step in range(6) if algorithm.restarts.get(step) == Restart(0.002)] == [3]
     whole = EQRM(small_network(), 3, eqrm_burnin_iters=2, eqrm_lr=0.002)
-    assert [step for step in range(6) if whole.restart(step) == Restart(0.002)] == [2]
+    assert [step for step in range(6) if whole.restarts.get(step) == Restart(0.002)] == [2]
 
 
 def test_the_quantile_is_not_computed_in_half_precision() -> None:

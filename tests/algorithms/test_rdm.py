@@ -71,7 +71,7 @@ def test_whole_updates_with_a_fresh_start_at_another_learning_rate() -> None:
     )
     off, on = rdm_twin(0.0, 0.0), rdm_twin(7.0, 0.3)
     follow(algorithm, lambda step: on if step >= 3 else off, {3: 0.002})
-    assert [step for step in range(6) if algorithm.restart(step) == Restart(0.002)] == [3]
+    assert [step for step in range(6) if algorithm.restarts.get(step) == Restart(0.002)] == [3]
 
 
 def test_one_domain_matches_itself() -> None:

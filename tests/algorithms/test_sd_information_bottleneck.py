@@ -117,10 +117,10 @@ def test_whole_updates() -> None:
 
 def test_fresh_starts_are_where_a_weight_changes() -> None:
     both = ib.IBIRM(small_network(), 2, irm_penalty_anneal_iters=2, ib_penalty_anneal_iters=4)
-    assert [step for step in range(8) if both.restart(step) == Restart()] == [2, 4]
+    assert [step for step in range(8) if both.restarts.get(step) == Restart()] == [2, 4]
     one = ib.IBERM(small_network(), 2, ib_penalty_anneal_iters=5)
-    assert [step for step in range(8) if one.restart(step) == Restart()] == [5]
-    assert sd.SD(small_network(), 2).restart(0) is None
+    assert [step for step in range(8) if one.restarts.get(step) == Restart()] == [5]
+    assert not sd.SD(small_network(), 2).restarts
 
 
 def test_equal_features_have_no_variance_and_a_finite_gradient() -> None:

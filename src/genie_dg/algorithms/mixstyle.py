@@ -34,11 +34,6 @@ def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tenso
     return (x - mu) / sigma * mixed_sigma + mixed_mu
 
 
-def unchanged(x: Tensor) -> Tensor:
-    """Activations as they are."""
-    return x
-
-
 @final
 class MixStyle(Algorithm):
     r"""Cross-entropy on activations whose styles are mixed.
@@ -89,8 +84,8 @@ class MixStyle(Algorithm):
             coin = float(torch.rand((), generator=generator))
             weights = beta(self.alpha, (len(images),), generator).to(images.dtype).to(images.device)
             partner = torch.randperm(len(images), generator=generator).to(images.device)
-            edit = partial(mix, weights=weights, partner=partner) if coin < self.p else unchanged
-            edits[point] = on_map("MixStyle", point, edit)  # a point that has no map is refused at once
+            if coin < self.p:
+                edits[point] = on_map("MixStyle", point, partial(mix, weights=weights, partner=partner))
 
         def loss() -> Tensor:
             return self.classification_loss(self.network.head(self.network.features(images, edits)), labels)
