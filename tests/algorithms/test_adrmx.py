@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms.adrmx import ADRMX, ROW, contrastive, remix_pairs
+from genie_dg.algorithms.adrmx import ADRMX, contrastive, remix_pairs
 from genie_dg.bench.step import take_step
 
 from .networks import Adam, batch, descend, same, small_network, steppers
@@ -191,38 +191,3 @@ def test_a_batch_without_pairs_and_partners() -> None:
     for t in range(4):
         losses = take_step(algorithm, optimizers, data, StepContext(t))
         assert all(math.isfinite(value) for value in losses.values())
-
-
-def test_one_source_has_no_domain_losses() -> None:
-    algorithm, data = built(1), uneven(1)
-    (first,) = algorithm.objectives(data, StepContext(0))
-    assert first.loss().item() == 0
-    (second,) = algorithm.objectives(data, StepContext(1))
-    images, labels = data.all_images, data.all_labels
-    z = algorithm.network.features(images)
-    v = z - algorithm.domain_network.features(images)
-    cross = torch.nn.functional.cross_entropy
-    expected = cross(algorithm.head(z), labels) + cross(algorithm.final_head(v), labels)
-    expected = expected + SETTINGS["cnt_lambda"] * (contrastive(z, labels) + contrastive(v, labels))
-    torch.testing.assert_close(second.loss(), expected)
-    assert "one source" in ROW.one_source
-
-
-def test_roles_and_predictions() -> None:
-    algorithm = built()
-    stepped = [id(p) for role in algorithm.roles().values() for p in role.parameters]
-    unused = {id(p) for p in algorithm.network.head.parameters()}
-    assert set(stepped) == {id(p) for p in algorithm.parameters()} - unused
-    assert len(stepped) == len(set(stepped))
-    images = uneven().images[0]
-    expected = algorithm.head(algorithm.network.features(images))
-    assert torch.equal(algorithm.predict(images), expected)
-    assert [tuple(layer.weight.shape) for layer in algorithm.head if isinstance(layer, torch.nn.Linear)] == [
-        (3, 6), (1, 3), (4, 1),
-    ]  # fmt: skip
-
-
-def test_the_learning_rate_of_the_discriminator_follows_that_of_the_network() -> None:
-    for size in ("small", "large"):
-        assert ROW.by_set[size]["lr"] == ROW.by_set[size]["lr_"]
-    assert built(lr_=0.25).roles()["discriminator"].settings["lr"] == 0.25

@@ -107,17 +107,3 @@ def test_six_steps_equal_the_twin(row: Any, more: dict[str, Any]) -> None:
         got = algorithm.state_dict()
         assert set(got) == set(want)
         same(got.values(), [want[name] for name in got], rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("row", [DANN_ROW, CDANN_ROW], ids=lambda row: row.name)
-def test_one_source_is_erm_on_main_steps(row: Any) -> None:
-    algorithm = row.build(small_network(classes=4), 1, **SETTINGS, grad_penalty=1.0)
-    assert "ERM" in row.one_source
-    data = uneven(1)
-    (first,) = algorithm.objectives(data, StepContext(0))
-    (second,) = algorithm.objectives(data, StepContext(1))
-    erm = torch.nn.functional.cross_entropy(algorithm.predict(data.all_images), data.all_labels)
-    assert first.loss().item() == 0
-    torch.testing.assert_close(second.loss(), erm)
-    gradient = torch.autograd.grad(second.loss(), algorithm.network.head.weight)
-    torch.testing.assert_close(gradient, torch.autograd.grad(erm, algorithm.network.head.weight))

@@ -100,15 +100,6 @@ def test_five_steps_are_those_of_the_twin(surgery: str, domains: int) -> None:
         same(algorithm.network, slow)
 
 
-def test_the_order_is_random_and_matters() -> None:
-    network, data = small_network(), opposed()
-    gradients = [prescribed(PCGrad(network, 4), data, StepContext(t)) for t in range(3)]
-    again = prescribed(PCGrad(network, 4), data, StepContext(0))
-    assert torch.equal(gradients[0], again)
-    assert not torch.allclose(gradients[0], gradients[1])
-    assert not torch.allclose(gradients[1], gradients[2])
-
-
 def test_weights_from_inner_products_are_projections() -> None:
     draw = random.Random(0)
     for _ in range(50):
@@ -117,15 +108,6 @@ def test_weights_from_inner_products_are_projections() -> None:
         g = torch.tensor(rows, dtype=torch.float64)
         ours = projection_weights(g @ g.T, orders) @ g
         assert ours.tolist() == pytest.approx(pcgrad_twin(rows, orders), rel=1e-9, abs=1e-12)
-
-
-@EACH
-def test_equal_domains_do_not_conflict(surgery: str) -> None:
-    network, one = small_network(), batch(domains=1)
-    data = DomainBatch(one.images * 3, one.labels * 3)
-    gradient = prescribed(PCGrad(network, 3, surgery=surgery), data, StepContext(0))
-    plain = torch.tensor(flat_gradients(network, one)[0], dtype=torch.float64)
-    torch.testing.assert_close(gradient, plain, rtol=1e-12, atol=1e-15)
 
 
 def test_opposite_and_zero_gradients_give_numbers() -> None:

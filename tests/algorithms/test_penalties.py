@@ -82,11 +82,6 @@ def test_vrex_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step
     check(algorithm, cut(sizes), vrex_twin(weight), step)
 
 
-def test_no_first_steps_means_the_final_weight_at_once() -> None:
-    check(IRM(small_network(), 3, irm_penalty_anneal_iters=0), batch(), irm_twin(100.0))
-    check(VREx(small_network(), 3, vrex_penalty_anneal_iters=0), batch(), vrex_twin(10.0))
-
-
 def moment_twin(x: Tensor, y: Tensor) -> Tensor:
     """Entry by entry."""
     d = x.shape[1]
@@ -192,15 +187,6 @@ def new_weights(old: list[float], losses: list[float], eta: float) -> list[float
     return [q / sum(raw) for q in raw]
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-def test_groupdro_weighs_with_the_new_weights_and_does_not_differentiate_them(sizes: tuple[int, ...]) -> None:
-    algorithm, data = groupdro.GroupDRO(small_network(), len(sizes), groupdro_eta=5.0), cut(sizes)
-    old = [(k + 1) / sum(range(len(sizes) + 1)) for k in range(len(sizes))]
-    algorithm.q.copy_(torch.tensor(old))
-    weights = new_weights(algorithm.q.tolist(), [r.item() for r in domain_losses(algorithm.network, data)], 5.0)
-    check(algorithm, data, groupdro_twin(weights))
-
-
 def test_groupdro_follows_its_twin_for_steps() -> None:
     algorithm, copy = groupdro.GroupDRO(small_network(), 3, groupdro_eta=2.0), small_network()
     assert algorithm.q.tolist() == [1 / 3] * 3
@@ -276,11 +262,3 @@ def test_weights_of_mixup_have_the_beta_distribution(alpha: float) -> None:
     draws = beta(alpha, (4000,), torch.Generator().manual_seed(5))
     assert stats.kstest(draws, stats.beta(alpha, alpha).cdf).pvalue > 0.01
     assert stats.kstest(draws, stats.beta(1.5 * alpha, 1.5 * alpha).cdf).pvalue < 0.01
-
-
-def test_weights_of_mixup_at_the_ends() -> None:
-    tiny = beta(1e-6, (1000,), torch.Generator().manual_seed(0))
-    assert set(tiny.tolist()) == {0.0, 1.0}
-    assert 400 < tiny.sum() < 600
-    huge = beta(1e8, (1000,), torch.Generator().manual_seed(0))
-    torch.testing.assert_close(huge, torch.full_like(huge, 0.5), rtol=0, atol=1e-3)

@@ -111,11 +111,3 @@ def test_the_noise_fills_its_range(output: str, low: float) -> None:
         assert least <= values.min() < least + 0.02 * width
         assert most - 0.02 * width < values.max() <= most
         assert values.mean().item() == pytest.approx((least + most) / 2, abs=0.05 * width)
-
-
-def test_equal_features_are_no_trouble() -> None:
-    data = batch(2, size=3)
-    equal = type(data)(tuple(torch.zeros_like(x) for x in data.images), data.labels)
-    algorithm = built(2, urm_generator_output="relu")
-    for role, loss in take_step(algorithm, steppers(algorithm, LR), equal, StepContext(0)).items():
-        assert loss == loss, role

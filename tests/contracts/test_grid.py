@@ -198,7 +198,9 @@ def test_a_loss_can_be_asked_for_twice(
 def plain_values(algorithm: Algorithm) -> dict[str, Any]:
     """What an algorithm keeps besides tensors and modules, and the settings of its own optimizers."""
     kinds = (str, int, float, tuple)
-    kept = {k: v for k, v in vars(algorithm).items() if isinstance(v, kinds) or is_dataclass(v)}
+    kept = {
+        k: v for k, v in vars(algorithm).items() if isinstance(v, kinds) or is_dataclass(v) or k == "restarts"
+    }
     return {**kept, "roles": [(role.optimizer, dict(role.settings)) for role in algorithm.roles().values()]}
 
 

@@ -26,8 +26,8 @@ def image_channels(featurizer: nn.Module) -> int:
     first = next(layers, None)
     if not isinstance(first, nn.Conv2d) or first.in_channels < 2:
         raise InputError(
-            f"ARM got a network whose first layer is {first}; expected a Conv2d with the channels of the images "
-            "and one more for the context, so choose another network or another algorithm."
+            f"ARM got a network whose first layer is {first}; expected a Conv2d with the channels of the "
+            "images and one more for the context, so choose another network or another algorithm."
         )
     return first.in_channels - 1
 
