@@ -13,28 +13,17 @@ from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.adrmx import ADRMX, contrastive, remix_pairs
 from genie_dg.bench.step import take_step
 
-from .networks import Adam, batch, descend, same, small_network, steppers
+from .networks import Adam, batch, descend, labelled, same, small_network, steppers
 
 LR = 0.05
-SETTINGS: dict[str, Any] = {
-    "cnt_lambda": 0.7,
-    "dclf_lambda": 1.3,
-    "disc_lambda": 0.6,
-    "rmxd_lambda": 0.9,
-    "d_steps_per_g_step": 1,
-    "beta1": 0.3,
-    "mlp_width": 5,
-    "mlp_depth": 3,
-    "lr_": 0.02,
-}
+WEIGHTS = {"cnt_lambda": 0.7, "dclf_lambda": 1.3, "disc_lambda": 0.6, "rmxd_lambda": 0.9}
+ADVERSARY = {"d_steps_per_g_step": 1, "beta1": 0.3, "mlp_width": 5, "mlp_depth": 3, "lr_": 0.02}
+SETTINGS: dict[str, Any] = {**WEIGHTS, **ADVERSARY}
 
 
-def uneven(domains: int = 3, seed: int = 1) -> DomainBatch:
+def uneven(seed: int = 1) -> DomainBatch:
     """Four classes: one in all domains, one in two, one alone in its domain twice, one not at all."""
-    full = batch(domains, size=5, classes=4, seed=seed)
-    sizes = [5, 3, 4][:domains]
-    labels = [torch.tensor([0, 3, 3, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([1, 0, 1, 0])][:domains]
-    return DomainBatch(tuple(x[:n] for x, n in zip(full.images, sizes, strict=True)), tuple(labels))
+    return labelled([0, 3, 3, 0, 0], [0, 0, 1], [1, 0, 1, 0], seed=seed)
 
 
 def built(domains: int = 3, **more: Any) -> ADRMX:
@@ -146,20 +135,6 @@ def test_contrastive_against_its_twin() -> None:
     torch.testing.assert_close(contrastive(z, torch.tensor(y)), contrastive_twin(z, y), rtol=1e-12, atol=0)
     longer = contrastive(z * torch.arange(1.0, 10.0)[:, None], torch.tensor(y))
     torch.testing.assert_close(longer, contrastive(z, torch.tensor(y)))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_contrastive_where_nothing_can_be_compared(dtype: torch.dtype) -> None:
-    some = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
-    alone = contrastive(some, torch.tensor([0, 1, 2]))
-    assert alone.item() == 0
-    assert contrastive(some[:1], torch.tensor([0])).item() == 0
-    for features in (some * 0, some.detach().sign() * 0 + 1):  # of length 0; all equal
-        z = features.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(contrastive(z, torch.tensor([0, 0, 1])), z, create_graph=True)
-        assert slope.isfinite().all()
-        (second,) = torch.autograd.grad(slope.square().sum() + 0 * z.sum(), z)
-        assert second.isfinite().all()
 
 
 def test_contrastive_inside_autocast_is_single_precision() -> None:

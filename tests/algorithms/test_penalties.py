@@ -20,7 +20,7 @@ from genie_dg.algorithms.alignment import CORAL, MMD, kernel_distance, mean_over
 from genie_dg.algorithms.risk_penalties import IRM, VREx
 from genie_dg.bench.step import take_step
 
-from .networks import batch, cut, mean_loss, small_network
+from .networks import batch, cut, descend, mean_loss, small_network
 
 SIZES = [(6, 6, 6), (5, 2, 6), (6, 3), (4,)]
 Twin = Callable[[Network, DomainBatch], Tensor]
@@ -120,15 +120,9 @@ def aligned_twin(gamma: float, distance: Callable[[Tensor, Tensor], Tensor]) -> 
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-def test_coral(sizes: tuple[int, ...]) -> None:
-    algorithm = CORAL(small_network(), len(sizes), mmd_gamma=7.0)
-    check(algorithm, cut(sizes), aligned_twin(7.0, moment_twin))
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_mmd(sizes: tuple[int, ...]) -> None:
-    algorithm = MMD(small_network(), len(sizes), mmd_gamma=0.7)
-    check(algorithm, cut(sizes), aligned_twin(0.7, kernel_twin))
+def test_coral_and_mmd(sizes: tuple[int, ...]) -> None:
+    for kind, gamma, distance in ((CORAL, 7.0, moment_twin), (MMD, 0.7, kernel_twin)):
+        check(kind(small_network(), len(sizes), mmd_gamma=gamma), cut(sizes), aligned_twin(gamma, distance))
 
 
 def features(seed: int, n: int, d: int, scale: float) -> Tensor:
@@ -198,10 +192,7 @@ def test_groupdro_follows_its_twin_for_steps() -> None:
         losses = domain_losses(copy, data)
         weights = new_weights(weights, [r.item() for r in losses], 2.0)
         loss = groupdro_twin(weights)(copy, data)
-        gradients = torch.autograd.grad(loss, list(copy.parameters()))
-        with torch.no_grad():
-            for p, g in zip(copy.parameters(), gradients, strict=True):
-                p -= 0.5 * g
+        descend(loss, list(copy.parameters()), 0.5)
         torch.testing.assert_close(algorithm.q.tolist(), weights, rtol=1e-10, atol=0)
     torch.testing.assert_close(list(algorithm.network.parameters()), list(copy.parameters()))
 

@@ -89,14 +89,8 @@ def test_ib_erm_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], st
 def test_ib_irm_on_both_sides_of_both_changes_of_weight(
     sizes: tuple[int, ...], step: int, irm: float, weight: float
 ) -> None:
-    algorithm = ib.IBIRM(
-        small_network(),
-        len(sizes),
-        irm_lambda=20.0,
-        irm_penalty_anneal_iters=7,
-        ib_lambda=30.0,
-        ib_penalty_anneal_iters=4,
-    )
+    settings = {"irm_lambda": 20.0, "irm_penalty_anneal_iters": 7}
+    algorithm = ib.IBIRM(small_network(), len(sizes), **settings, ib_lambda=30.0, ib_penalty_anneal_iters=4)
     check(algorithm, cut(sizes), ib_irm_twin(irm, weight), step)
 
 

@@ -15,7 +15,7 @@ from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.selfreg import ROW, SelfReg
 from genie_dg.bench.step import take_step
 
-from .networks import SmallNetwork, batch, small_network
+from .networks import SmallNetwork, batch, descend, labelled, same, small_network
 
 
 def built(seed: int = 0, domains: int = 3) -> SelfReg:
@@ -68,18 +68,13 @@ def twin_loss(network: SmallNetwork, w: list[Tensor], data: DomainBatch, context
 
 def uneven() -> DomainBatch:
     """Class 2 occurs once."""
-    full = batch(3, size=4)
-    labels = (torch.tensor([0, 1, 0, 0]), torch.tensor([1, 0]), torch.tensor([1, 2, 0]))
-    return DomainBatch((full.images[0], full.images[1][:2], full.images[2][:3]), labels)
+    return labelled([0, 1, 0, 0], [1, 0], [1, 2, 0])
 
 
 @pytest.mark.parametrize("confident", [False, True], ids=["loss above 1", "loss below 1"])
 def test_steps_equal_the_twin(confident: bool) -> None:
     algorithm, data, rate = built(), uneven(), 0.05
-    if confident:
-        algorithm.network.head.bias.data += torch.tensor([1.0, 0.5, -0.5])
-    else:
-        algorithm.network.head.bias.data += torch.tensor([-1.0, -1.0, 2.0])
+    algorithm.network.head.bias.data += torch.tensor([1.0, 0.5, -0.5] if confident else [-1.0, -1.0, 2.0])
     network = copy.deepcopy(algorithm.network)
     assert isinstance(network, SmallNetwork)
     w = [p.detach().clone().requires_grad_() for p in algorithm.perturbation.parameters()]
@@ -89,10 +84,8 @@ def test_steps_equal_the_twin(confident: bool) -> None:
     for t in range(4):
         take_step(algorithm, {"main": optimizer}, data, StepContext(t, seed=2))
         loss, parameters = twin_loss(network, w, data, StepContext(t, seed=2)), [*network.parameters(), *w]
-        for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            p.data -= rate * g
-        for got, want in zip(algorithm.parameters(), parameters, strict=True):
-            torch.testing.assert_close(got.detach(), want.detach(), rtol=1e-10, atol=1e-12)
+        descend(loss, parameters, rate)
+        same(algorithm, parameters)
 
 
 def test_partners_are_of_the_same_class_and_change_with_the_step() -> None:
