@@ -12,7 +12,7 @@ from genie_dg._types import StepContext
 from genie_dg.algorithms.erm_plus_plus import ERMPlusPlus
 from genie_dg.bench.step import StepSettings, take_step
 
-from .networks import Adam, SmallNetwork, batch, descend, same, small_network, steppers
+from .networks import Adam, SmallNetwork, batch, descend, mean_loss, same, small_network, steppers
 
 LR, LINEAR_LR, LINEAR_STEPS, START, STEPS = 0.02, 0.05, 3, 6, 10
 SETTINGS: dict[str, Any] = {"linear_lr": LINEAR_LR, "linear_steps": LINEAR_STEPS, "sma_start_iter": START}
@@ -45,13 +45,7 @@ def test_ten_steps_are_those_of_the_twin(kind: Any, twin: Any) -> None:
     history = []
     for t in range(STEPS):
         data = batch(seed=t)
-        logits = [slow(x) for x in data.images]
-        samples = [
-            -torch.log_softmax(row, 0)[label]
-            for rows, labels in zip(logits, data.labels, strict=True)
-            for row, label in zip(rows, labels, strict=True)
-        ]
-        loss = torch.stack(samples).sum() / len(samples)
+        loss = mean_loss(slow(data.all_images), data.all_labels)
         (head if t < LINEAR_STEPS else all_of_it).step(loss)
         history.append([p.detach().clone() for p in slow.parameters()])
         losses = take_step(algorithm, optimizers, data, StepContext(t))

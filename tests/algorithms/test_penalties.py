@@ -1,9 +1,11 @@
-"""IRM, VREx, GroupDRO, Mixup, CORAL and MMD against slow float64 twins: values and gradients."""
+"""IRM, VREx, GroupDRO, Mixup, CORAL, MMD and CausIRL against slow float64 twins: values and gradients."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations, permutations
+from typing import Any
 
 import pytest
 import torch
@@ -13,14 +15,14 @@ from scipy import stats
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
-from genie_dg.algorithms import groupdro, mixup
+from genie_dg.algorithms import alignment, groupdro, mixup
 from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.algorithms.alignment import CORAL, MMD, kernel_distance, mean_over_pairs, moment_distance
+from genie_dg.algorithms.alignment import kernel_distance, mean_over_pairs, moment_distance
 from genie_dg.algorithms.risk_penalties import IRM, VREx
 from genie_dg.bench.step import take_step
 
-from .networks import batch, cut, descend, mean_loss, small_network
+from .networks import SmallNetwork, batch, cut, descend, mean_loss, same, small_network
 
 SIZES = [(6, 6, 6), (5, 2, 6), (6, 3), (4,)]
 Twin = Callable[[Network, DomainBatch], Tensor]
@@ -121,7 +123,7 @@ def aligned_twin(gamma: float, distance: Callable[[Tensor, Tensor], Tensor]) -> 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_coral_and_mmd(sizes: tuple[int, ...]) -> None:
-    for kind, gamma, distance in ((CORAL, 7.0, moment_twin), (MMD, 0.7, kernel_twin)):
+    for kind, gamma, distance in ((alignment.CORAL, 7.0, moment_twin), (alignment.MMD, 0.7, kernel_twin)):
         check(kind(small_network(), len(sizes), mmd_gamma=gamma), cut(sizes), aligned_twin(gamma, distance))
 
 
@@ -253,3 +255,53 @@ def test_weights_of_mixup_have_the_beta_distribution(alpha: float) -> None:
     draws = beta(alpha, (4000,), torch.Generator().manual_seed(5))
     assert stats.kstest(draws, stats.beta(alpha, alpha).cdf).pvalue > 0.01
     assert stats.kstest(draws, stats.beta(1.5 * alpha, 1.5 * alpha).cdf).pvalue < 0.01
+
+
+LR, GAMMA = 0.3, 0.7
+CAUSIRL = pytest.mark.parametrize("kind", [alignment.CausIRLCORAL, alignment.CausIRLMMD])
+
+
+def mixtures_twin(network: SmallNetwork, data: DomainBatch, context: StepContext, kind: Any) -> Tensor:
+    generator = context.generator()
+    first: list[Tensor] = []
+    second: list[Tensor] = []
+    loss = torch.zeros(())
+    for images, labels in zip(data.images, data.labels, strict=True):
+        place = int(torch.randint(len(labels), (), generator=generator))
+        z = network.features(images)
+        loss = loss + mean_loss(network.head(z), labels) / len(data)
+        first, second = [*first, *z[:place]], [*second, *z[place:]]
+    if len(first) < 2 or len(second) < 2:
+        return loss
+    distance = moment_twin if kind is alignment.CausIRLCORAL else kernel_twin
+    return loss + GAMMA * distance(torch.stack(first), torch.stack(second))
+
+
+@CAUSIRL
+@pytest.mark.parametrize("domains", [1, 3])
+def test_causirl_equals_its_two_mixtures(kind: Any, domains: int) -> None:
+    algorithm, network = kind(small_network(), domains, mmd_gamma=GAMMA), small_network()
+    data = cut((5, 3, 4)) if domains == 3 else batch(1, size=5)
+    optimizer, penalised = torch.optim.SGD(algorithm.parameters(), lr=LR), 0
+    for t in range(6):
+        context = StepContext(t, seed=3)
+        cuts = alignment.random_cuts(data.sizes, context.generator())
+        penalised += 2 <= sum(cuts) <= sum(data.sizes) - 2
+        take_step(algorithm, {"main": optimizer}, data, context)
+        descend(mixtures_twin(network, data, context, kind), list(network.parameters()), LR)
+        same(algorithm, network)
+    assert penalised > 2
+
+
+@CAUSIRL
+def test_a_mixture_of_one_sample_has_no_penalty(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, plain = batch(2, size=2), []
+    for cuts in ([0, 0], [1, 0], [1, 1], [0, 1]):
+        monkeypatch.setattr(alignment, "random_cuts", lambda sizes, generator, cuts=cuts: cuts)
+        losses = []
+        for gamma in (0.0, 1.0):
+            (objective,) = kind(small_network(), 2, mmd_gamma=gamma).objectives(data, StepContext(0))
+            losses.append(objective.loss().item())
+        assert all(math.isfinite(loss) for loss in losses)
+        plain.append(losses[0] == losses[1])
+    assert plain == [True, True, False, True]

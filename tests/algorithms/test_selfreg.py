@@ -15,7 +15,7 @@ from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.selfreg import ROW, SelfReg
 from genie_dg.bench.step import take_step
 
-from .networks import SmallNetwork, batch, descend, labelled, same, small_network
+from .networks import SmallNetwork, batch, descend, labelled, mean_loss, same, small_network
 
 
 def built(seed: int = 0, domains: int = 3) -> SelfReg:
@@ -62,7 +62,7 @@ def twin_loss(network: SmallNetwork, w: list[Tensor], data: DomainBatch, context
 
     alone = apart(f, lambda i: f[first[i]]) + 0.3 * apart(z, lambda i: c[first[i]])
     between = apart(f, lambda i: mixed(f, i)) + 0.3 * apart(z, lambda i: mixed(c, i))
-    right = sum((-torch.log_softmax(f[i], 0)[y[i]] for i in range(n)), torch.zeros(())) / n
+    right = mean_loss(f, data.all_labels)
     return right + min(right.item(), 1.0) * (lam * alone + (1 - lam) * between)
 
 

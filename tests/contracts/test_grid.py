@@ -25,6 +25,7 @@ from genie_dg.search_space import defaults
 
 from ..algorithms.networks import small_network
 
+Digits = list[tuple[Tensor, Tensor]]
 STEPS = 4
 RATES = {"genie": 0.3, "sgd": 0.05, "msvag": 0.05}
 """Learning rates that move float32 weights visibly in four steps; 1e-3 otherwise."""
@@ -33,7 +34,7 @@ SOONER = {"ERM++": {"linear_steps": 1, "sma_start_iter": 3}}
 
 
 @pytest.fixture(scope="module")
-def digits() -> list[tuple[Tensor, Tensor]]:
+def digits() -> Digits:
     return [(domain.images, domain.labels) for domain in rotated_digits()]
 
 
@@ -54,19 +55,14 @@ def cell(algorithm: str, optimizer: str, domains: int) -> tuple[Algorithm, dict[
     return built, build_optimizers(config_of(optimizer, algorithm), built)
 
 
-def batch_of(digits: list[tuple[Tensor, Tensor]], domains: int, step: int) -> DomainBatch:
+def batch_of(digits: Digits, domains: int, step: int) -> DomainBatch:
     rows = slice(8 * step, 8 * step + 8)
-    return DomainBatch(
-        tuple(digits[k][0][rows] for k in range(domains)), tuple(digits[k][1][rows] for k in range(domains))
-    )
+    images, labels = zip(*digits[:domains], strict=True)
+    return DomainBatch(tuple(x[rows] for x in images), tuple(y[rows] for y in labels))
 
 
 def run(
-    algorithm: Algorithm,
-    optimizers: dict[str, Optimizer],
-    digits: list[tuple[Tensor, Tensor]],
-    steps: range,
-    graph: bool,
+    algorithm: Algorithm, optimizers: dict[str, Optimizer], digits: Digits, steps: range, graph: bool
 ) -> list[float]:
     losses = []
     for step in steps:
@@ -111,7 +107,7 @@ def cells() -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize(("algorithm", "optimizer", "domains"), cells())
-def test_cell(algorithm: str, optimizer: str, domains: int, digits: list[tuple[Tensor, Tensor]]) -> None:
+def test_cell(algorithm: str, optimizer: str, domains: int, digits: Digits) -> None:
     """Finite losses, moving parameters, and a restart from a file that continues bit for bit."""
     graph = create_graph(config_of(optimizer, algorithm))
     first, stepping = cell(algorithm, optimizer, domains)
@@ -140,9 +136,7 @@ def test_cell(algorithm: str, optimizer: str, domains: int, digits: list[tuple[T
 
 @pytest.mark.parametrize("domains", [3, 1], ids=["several", "one"])
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
-def test_roles_are_stepped_as_declared(
-    algorithm: str, domains: int, digits: list[tuple[Tensor, Tensor]]
-) -> None:
+def test_roles_are_stepped_as_declared(algorithm: str, domains: int, digits: Digits) -> None:
     """An objective moves parameters of its role and no others; every role gets its turn."""
     built, optimizers = cell(algorithm, "sgd", domains)
     roles = built.roles()
@@ -165,9 +159,7 @@ def test_roles_are_stepped_as_declared(
 
 @pytest.mark.parametrize("domains", [3, 1], ids=["several", "one"])
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
-def test_a_loss_can_be_asked_for_twice(
-    algorithm: str, domains: int, digits: list[tuple[Tensor, Tensor]]
-) -> None:
+def test_a_loss_can_be_asked_for_twice(algorithm: str, domains: int, digits: Digits) -> None:
     """Optimizers with several passes ask again: same weights, same loss, same gradients, same state."""
     built, optimizers = cell(algorithm, "sgd", domains)
     run(built, optimizers, digits, range(2), False)
@@ -190,10 +182,9 @@ def test_a_loss_can_be_asked_for_twice(
 def plain_values(algorithm: Algorithm) -> dict[str, Any]:
     """What an algorithm keeps besides tensors and modules, and the settings of its own optimizers."""
     kinds = (str, int, float, tuple)
-    kept = {
-        k: v for k, v in vars(algorithm).items() if isinstance(v, kinds) or is_dataclass(v) or k == "restarts"
-    }
-    return {**kept, "roles": [(role.optimizer, dict(role.settings)) for role in algorithm.roles().values()]}
+    kept = {k: v for k, v in vars(algorithm).items() if isinstance(v, kinds) or is_dataclass(v)}
+    roles = [(role.optimizer, dict(role.settings)) for role in algorithm.roles().values()]
+    return {**kept, "restarts": getattr(algorithm, "restarts", None), "roles": roles}
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
