@@ -59,21 +59,16 @@ def gsnr(gradients: list[Gradient], corrected: bool) -> list[float]:
 
 def osgr_parts(gradients: list[Gradient], p: Sequence[float], n: float) -> tuple[float, float]:
     """Numerator and denominator: the average over pairs of different samples, and that plus noise / n."""
-    pairs = [
-        math.fsum(q * x * y for q, x, y in zip(p, first, second, strict=True))
-        for first, second in permutations(gradients, 2)
-    ]
-    signal = mean(pairs)
+    pairs = permutations(gradients, 2)
+    signal = mean([math.fsum(q * x * y for q, x, y in zip(p, *pair, strict=True)) for pair in pairs])
     noise = math.fsum(q * variance(c) for q, c in zip(p, columns(gradients), strict=True))
     return signal, signal + noise / n
 
 
 def osgr_weights(gradients: list[Gradient], p: Sequence[float], n: float) -> list[float]:
     count = len(gradients)
-    parts = [
-        q * (mean(c) ** 2 - variance(c) / count + variance(c) / n)
-        for q, c in zip(p, columns(gradients), strict=True)
-    ]
+    entries = zip(p, columns(gradients), strict=True)
+    parts = [q * (mean(c) ** 2 - variance(c) / count + variance(c) / n) for q, c in entries]
     total = math.fsum(parts)
     return [x / total for x in parts]
 
