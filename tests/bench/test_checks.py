@@ -26,7 +26,7 @@ def digits() -> DomainSet:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": "ARM", "backbone": "mlp"}, r"^ARM got a featurizer with a linear layer"),
+        ({"algorithm": "ARM", "backbone": "mlp"}, r"^ARM got a network whose first layer is Linear"),
         ({"algorithm": "MixStyle", "backbone": "mlp"}, r"^MixStyle got an activation of shape"),
         ({"algorithm": "MixStyle", "backbone": "mlp", "algorithm_settings": {"mixstyle_p": 0.0}}, "activation"),
         ({"algorithm": "SagNet", "algorithm_settings": {"sag_point": "layer1"}}, r"^got sag_point='layer1'"),
