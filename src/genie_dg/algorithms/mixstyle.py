@@ -34,6 +34,10 @@ def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tenso
     return (x - mu) / sigma * mixed_sigma + mixed_mu
 
 
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
 @final
 class MixStyle(Algorithm):
     r"""Cross-entropy on activations whose styles are mixed.
@@ -84,8 +88,8 @@ class MixStyle(Algorithm):
             coin = float(torch.rand((), generator=generator))
             weights = beta(self.alpha, (len(images),), generator).to(images.dtype).to(images.device)
             partner = torch.randperm(len(images), generator=generator).to(images.device)
-            if coin < self.p:
-                edits[point] = on_map("MixStyle", point, partial(mix, weights=weights, partner=partner))
+            edit = partial(mix, weights=weights, partner=partner) if coin < self.p else _unchanged
+            edits[point] = on_map("MixStyle", point, edit)  # a point that has no map is refused at once
 
         def loss() -> Tensor:
             return self.classification_loss(self.network.head(self.network.features(images, edits)), labels)
