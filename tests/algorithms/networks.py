@@ -80,6 +80,14 @@ def cut(sizes: tuple[int, ...], seed: int = 1, channels: int = 1) -> DomainBatch
     return DomainBatch(tuple(x[:n] for x, _, n in pairs), tuple(y[:n] for _, y, n in pairs))
 
 
+def labelled(*labels: list[int], seed: int = 1) -> DomainBatch:
+    """A batch with these labels of four classes in its domains."""
+    images = batch(len(labels), max(map(len, labels)), seed, classes=4).images
+    return DomainBatch(
+        tuple(x[: len(y)] for x, y in zip(images, labels, strict=True)), tuple(map(torch.tensor, labels))
+    )
+
+
 class Normed(SmallNetwork):
     """With batch norm on the features."""
 

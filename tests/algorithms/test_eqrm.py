@@ -9,10 +9,10 @@ import torch
 from scipy import optimize, special
 from torch import Tensor
 
-from genie_dg._types import DomainBatch, Network, Restart, StepContext
+from genie_dg._types import DomainBatch, Network, Restart
 from genie_dg.algorithms.eqrm import EQRM, smoothed_quantile
 
-from .networks import batch, cut, small_network
+from .networks import cut, small_network
 from .test_penalties import SIZES, check, domain_losses
 from .test_sd_information_bottleneck import follow
 
@@ -80,14 +80,6 @@ def test_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(lambda x: smoothed_quantile(x, 0.8), (r,), atol=1e-7)
 
 
-def test_every_domain_has_a_part_in_the_gradient() -> None:
-    """Also one in the middle, through F and not through the bandwidth alone."""
-    r = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
-    (slopes,) = torch.autograd.grad(smoothed_quantile(r, 0.5), r)
-    assert slopes[1] > 0.4
-    torch.testing.assert_close(slopes[0], slopes[2])
-
-
 @pytest.mark.parametrize("risks", [[0.7], [0.7, 0.7], [0.0, 0.0, 0.0], [0.0, 1e-45]], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_one_risk_and_equal_risks_are_their_own_quantile(risks: list[float], dtype: torch.dtype) -> None:
@@ -98,15 +90,6 @@ def test_one_risk_and_equal_risks_are_their_own_quantile(risks: list[float], dty
     assert slopes.isfinite().all()
     if risks[-1] == risks[0]:
         torch.testing.assert_close(slopes, torch.full_like(r, 1 / len(risks)))
-
-
-def test_nearly_equal_risks_stay_near_in_float32() -> None:
-    r = torch.tensor([2.0, 2.0 + 2e-6, 2.0 - 1e-6], requires_grad=True)
-    value = smoothed_quantile(r, 0.75)
-    assert value.item() == pytest.approx(2.0, abs=1e-5)
-    (slopes,) = torch.autograd.grad(value, r)
-    assert slopes.sum().item() == pytest.approx(1.0, abs=1e-3)
-    assert slopes.abs().max() < 3
 
 
 def twin(level: float | None) -> object:
@@ -129,16 +112,6 @@ def test_both_sides_of_the_burn_in(sizes: tuple[int, ...]) -> None:
 def test_whole_updates_with_a_fresh_start_after_a_burn_in_that_is_not_whole() -> None:
     algorithm = EQRM(small_network(), 3, eqrm_quantile=0.8, eqrm_burnin_iters=2.4, eqrm_lr=0.002)
     follow(algorithm, lambda step: twin(0.8 if step >= 3 else None), {3: 0.002})
-    assert [step for step in range(6) if algorithm.restart(step) == Restart(0.002)] == [3]
+    assert [step for step in range(6) if algorithm.restarts.get(step) == Restart(0.002)] == [3]
     whole = EQRM(small_network(), 3, eqrm_burnin_iters=2, eqrm_lr=0.002)
-    assert [step for step in range(6) if whole.restart(step) == Restart(0.002)] == [2]
-
-
-def test_the_quantile_is_not_computed_in_half_precision() -> None:
-    algorithm = EQRM(small_network(dtype=torch.float32), 3, eqrm_burnin_iters=0)
-    (objective,) = algorithm.objectives(batch(dtype=torch.float32), StepContext(0))
-    full = objective.loss()
-    with torch.autocast("cpu", torch.bfloat16):
-        half = objective.loss()
-    assert half.dtype == torch.float32
-    torch.testing.assert_close(half, full, rtol=0.02, atol=0)
+    assert [step for step in range(6) if whole.restarts.get(step) == Restart(0.002)] == [2]

@@ -36,24 +36,6 @@ def domain_loss(network: nn.Module, data: DomainBatch, d: int) -> Tensor:
     return cross_entropy(network(data.images[d]), data.labels[d])
 
 
-def random_like(network: nn.Module, seed: int) -> list[Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(p.shape, generator=g, dtype=p.dtype) for p in network.parameters()]
-
-
-def dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
-    return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
-
-
-def moved(network: nn.Module, direction: Sequence[Tensor], length: float) -> nn.Module:
-    """A copy with its weights moved."""
-    other = copy.deepcopy(network)
-    with torch.no_grad():
-        for p, d in zip(other.parameters(), direction, strict=True):
-            p += length * d
-    return other
-
-
 # Fish
 
 
@@ -76,14 +58,6 @@ def test_sgd_at_the_inner_rate_makes_the_step_of_the_paper(meta_lr: float, rate:
         same(network, slow)
 
 
-def test_the_order_of_domains_changes_from_step_to_step_and_not_within_one() -> None:
-    algorithm, data = Fish(small_network(), 3, fish_inner_lr=0.5), batch()
-    seen = {round(written(algorithm, data, StepContext(step))[1][0].sum().item(), 12) for step in range(12)}
-    assert 1 < len(seen) <= 6
-    objective = next(iter(algorithm.objectives(data, StepContext(0))))
-    assert objective.loss().item() == objective.loss().item()
-
-
 def test_fish_leaves_the_weights_alone_and_keeps_small_rates_exact() -> None:
     network, data = small_network(dtype=torch.float32), batch(dtype=torch.float32)
     before = copy.deepcopy(network)
@@ -92,25 +66,6 @@ def test_fish_leaves_the_weights_alone_and_keeps_small_rates_exact() -> None:
     total = sum((domain_loss(network, data, d) for d in range(3)), torch.zeros(()))
     for a, b in zip(gradients, torch.autograd.grad(total, list(network.parameters())), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-
-
-class Normed(SmallNetwork):
-    """With batch norm before the head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
-
-
-def test_fish_lets_batch_norm_see_every_domain_once() -> None:
-    torch.manual_seed(0)
-    network, data = Normed().double(), batch()
-    slow, context = copy.deepcopy(network), StepContext(2)
-    written(Fish(network, 3, fish_inner_lr=0.3), data, context)
-    for d in torch.randperm(3, generator=context.generator()).tolist():
-        descend(domain_loss(slow, data, d), list(slow.parameters()), 0.3)
-    for (name, a), b in zip(network.named_buffers(), slow.buffers(), strict=True):
-        torch.testing.assert_close(a, b, msg=name)
 
 
 # Fishr
@@ -193,20 +148,6 @@ def test_fishr_uses_the_features_that_dropout_left(bias: bool) -> None:
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-13)
 
 
-def test_fishr_takes_the_last_of_several_layers() -> None:
-    torch.manual_seed(1)
-    head = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    network, data = with_head(head), batch(size=4)
-    algorithm = Fishr(network, 3, lambda_=30.0, penalty_anneal_iters=0)
-    loss, _ = written(algorithm, data, StepContext(0))
-    inputs = [head[:2](network.features(images)) for images in data.images]
-    layer = head[2]
-    assert isinstance(layer, nn.Linear)
-    mean, penalty, _ = fishr_twin(layer, data, inputs, None, 0.95)
-    assert loss.item() == pytest.approx((mean + 30.0 * penalty).item(), rel=1e-10)
-    assert not layer._forward_hooks
-
-
 def test_fishr_keeps_its_precision_in_mixed_precision() -> None:
     """Nearly equal samples: squared mean and mean square differ in digits that bfloat16 does not have."""
     network, data = small_network(dtype=torch.float32), batch(dtype=torch.float32)
@@ -225,8 +166,7 @@ def test_fishr_keeps_its_precision_in_mixed_precision() -> None:
 
 def test_fishr_refuses_heads_that_it_cannot_see_through() -> None:
     with pytest.raises(
-        ValueError,
-        match=r"^Fishr got the head .* last layer is an nn\.Linear with 3 outputs\.$",
+        ValueError, match=r"^Fishr got the head .* last layer is an nn\.Linear with 3 outputs\.$"
     ):
         Fishr(with_head(nn.Conv1d(1, 1, 1)), 3)
     scaled = Fishr(with_head(nn.Sequential(nn.Linear(6, 3), nn.Tanh())), 3)
@@ -237,28 +177,23 @@ def test_fishr_refuses_heads_that_it_cannot_see_through() -> None:
 # IGA
 
 
-def iga_twin(network: nn.Module, data: DomainBatch, penalty: float) -> float:
-    """Entry by entry; no graph of the gradients is used."""
+def iga_twin(network: nn.Module, data: DomainBatch, penalty: float) -> Tensor:
+    """Entry by entry."""
     losses = [domain_loss(network, data, d) for d in range(len(data))]
     rows = []
     for loss in losses:
-        slopes = torch.autograd.grad(loss, list(network.parameters()))
-        rows.append(torch.cat([g.flatten() for g in slopes]).tolist())
-    trace = 0.0
+        slopes = torch.autograd.grad(loss, list(network.parameters()), create_graph=True)
+        rows.append(torch.cat([g.flatten() for g in slopes]))
+    value = torch.stack(losses).mean()
     for column in zip(*rows, strict=True):
         mean = sum(column) / len(column)
-        trace += sum((g - mean) ** 2 for g in column) / len(column)
-    return sum(loss.item() for loss in losses) / len(losses) + penalty * trace
+        value = value + penalty * sum((g - mean) ** 2 for g in column) / len(column)
+    return value
 
 
-def test_iga_is_the_twin_and_its_gradient_the_difference_quotient() -> None:
+def test_iga_is_the_twin() -> None:
     network, data = small_network(), batch(domains=4)
     loss, gradients = written(IGA(network, 4, penalty=20.0), data, StepContext(0))
-    assert loss.item() == pytest.approx(iga_twin(network, data, 20.0), rel=1e-11)
-    for seed in range(4):
-        v = random_like(network, seed)
-        ends = [iga_twin(moved(network, v, h), data, 20.0) for h in (1e-5, -1e-5)]
-        assert dot(gradients, v).item() == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
-
-
-# all
+    slow = iga_twin(network, data, 20.0)
+    assert loss.item() == pytest.approx(slow.item(), rel=1e-11)
+    same(gradients, torch.autograd.grad(slow, list(network.parameters())), rtol=1e-9, atol=1e-11)

@@ -69,20 +69,6 @@ def test_sand_mask_is_the_twin(tau: float, k: float) -> None:
     same(gradients, twin(network, data, sand_weight(tau, k)), rtol=1e-9, atol=1e-14)
 
 
-def test_a_steep_sand_mask_is_the_and_mask() -> None:
-    network, data = small_network(), batch(domains=4)
-    _, steep = written(SANDMask(network, 4, tau=0.4, k=1e5), data, STEP)
-    _, hard = written(ANDMask(network, 4, tau=0.4), data, STEP)
-    same(steep, hard, rtol=1e-12, atol=0)
-
-
-def test_the_published_tau_of_sand_mask_lets_nothing_through() -> None:
-    _, gradients = written(SANDMask(small_network(), 3, tau=1.0), batch(), STEP)
-    assert all((g == 0).all() for g in gradients)
-    _, gradients = written(SANDMask(small_network(), 3), batch(), STEP)
-    assert all((g != 0).any() for g in gradients)
-
-
 def test_equal_gradients_have_the_limit_of_the_sand_mask() -> None:
     equal = torch.tensor([[2.0, -3.0], [2.0, -3.0]])
     assert sand_mask(equal, 0.5, 1e-3).tolist() == [2.0, -3.0]
@@ -92,18 +78,6 @@ def test_equal_gradients_have_the_limit_of_the_sand_mask() -> None:
     torch.testing.assert_close(result, torch.tensor([1.5e-30]), rtol=1e-6, atol=0)
     (slope,) = torch.autograd.grad(result.sum(), tiny)
     torch.testing.assert_close(slope, torch.full((2, 1), 0.5))
-
-
-def test_unused_and_frozen_parameters() -> None:
-    network, data = small_network(), batch()
-    network.head.bias.requires_grad_(False)
-    network.spare = nn.Parameter(torch.ones(2, dtype=torch.float64))
-    loss = next(iter(ANDMask(network, 3).objectives(data, STEP))).loss()
-    loss.backward()
-    assert network.head.bias.grad is None
-    assert network.spare.grad is not None
-    assert network.spare.grad.tolist() == [0.0, 0.0]
-    assert network.head.weight.grad is not None
 
 
 def gsnr_twin(network: nn.Module, data: DomainBatch, p: float) -> tuple[float, list[Tensor]]:
@@ -134,16 +108,3 @@ def test_gsnr_dropout_is_the_twin(domains: int, p: float) -> None:
     assert loss.item() == pytest.approx(value, rel=1e-12)
     same(gradients, slow, atol=1e-15)
     assert [int((g == 0).sum()) for g in gradients] == [math.floor(p * g.numel()) for g in gradients]
-
-
-def test_gsnr_dropout_of_a_single_sample_is_erm() -> None:
-    network, data = small_network(), batch(domains=1, size=1)
-    _, gradients = written(GSNRDropout(network, 1, p=0.5), data, STEP)
-    same(gradients, gradients_of_domains(network, data)[1][0], rtol=0, atol=0)
-
-
-def test_equal_gradients_have_an_infinite_ratio_and_are_ranked() -> None:
-    data = batch(domains=2)
-    equal = DomainBatch((data.images[0],) * 2, (data.labels[0],) * 2)
-    _, gradients = written(GSNRDropout(small_network(), 2, p=0.5), equal, STEP)
-    assert int((gradients[-2] == 0).sum()) == gradients[-2].numel() // 2

@@ -57,16 +57,6 @@ def test_five_steps_equal_the_twin(domains: int) -> None:
     assert all(map(torch.equal, algorithm.start.featurizer.parameters(), first.featurizer.parameters()))
 
 
-def test_roles_name_all_but_the_frozen_copy() -> None:
-    algorithm = MIRO(small_network(), 2)
-    (role,) = algorithm.roles().values()
-    assert [group.lr_factor for group in role.groups] == [1.0, 10.0]
-    named = {id(p) for p in role.parameters}
-    assert named == {id(p) for p in algorithm.parameters() if p.requires_grad}
-    assert named.isdisjoint({id(p) for p in algorithm.start.parameters()})
-    assert [tuple(v.shape) for v in algorithm.variances] == [(4,), (6,)]
-
-
 def test_the_copy_never_trains() -> None:
     algorithm = MIRO(Normed().double(), 2)
     assert not algorithm.start.training
@@ -80,17 +70,6 @@ def test_the_copy_never_trains() -> None:
     assert all(torch.equal(v, before[k]) for k, v in algorithm.start.state_dict().items())
     algorithm.eval()
     assert not algorithm.network.training
-
-
-def test_a_continued_run_keeps_its_first_start() -> None:
-    algorithm = MIRO(small_network(), 2)
-    optimizers = steppers(algorithm, LR)
-    for t in range(3):
-        take_step(algorithm, optimizers, batch(2), StepContext(t))
-    other = MIRO(small_network(seed=9), 2)
-    other.load_state_dict(algorithm.state_dict())
-    (a,), (b,) = (x.objectives(batch(2), StepContext(3)) for x in (algorithm, other))
-    assert torch.equal(a.loss(), b.loss())
 
 
 def test_wrong_input_is_refused() -> None:

@@ -1,9 +1,11 @@
-"""IRM, VREx, GroupDRO, Mixup, CORAL and MMD against slow float64 twins: values and gradients."""
+"""IRM, VREx, GroupDRO, Mixup, CORAL, MMD and CausIRL against slow float64 twins: values and gradients."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations, permutations
+from typing import Any
 
 import pytest
 import torch
@@ -13,20 +15,14 @@ from scipy import stats
 from torch import Tensor
 
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
-from genie_dg.algorithms import groupdro, mixup
+from genie_dg.algorithms import alignment, groupdro, mixup
 from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.algorithm import Algorithm
-from genie_dg.algorithms.alignment import (
-    CORAL,
-    MMD,
-    kernel_distance,
-    mean_over_pairs,
-    moment_distance,
-)
+from genie_dg.algorithms.alignment import kernel_distance, mean_over_pairs, moment_distance
 from genie_dg.algorithms.risk_penalties import IRM, VREx
 from genie_dg.bench.step import take_step
 
-from .networks import batch, cut, mean_loss, small_network
+from .networks import SmallNetwork, batch, cut, descend, mean_loss, same, small_network
 
 SIZES = [(6, 6, 6), (5, 2, 6), (6, 3), (4,)]
 Twin = Callable[[Network, DomainBatch], Tensor]
@@ -88,11 +84,6 @@ def test_vrex_on_both_sides_of_the_change_of_weight(sizes: tuple[int, ...], step
     check(algorithm, cut(sizes), vrex_twin(weight), step)
 
 
-def test_no_first_steps_means_the_final_weight_at_once() -> None:
-    check(IRM(small_network(), 3, irm_penalty_anneal_iters=0), batch(), irm_twin(100.0))
-    check(VREx(small_network(), 3, vrex_penalty_anneal_iters=0), batch(), vrex_twin(10.0))
-
-
 def moment_twin(x: Tensor, y: Tensor) -> Tensor:
     """Entry by entry."""
     d = x.shape[1]
@@ -131,15 +122,9 @@ def aligned_twin(gamma: float, distance: Callable[[Tensor, Tensor], Tensor]) -> 
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-def test_coral(sizes: tuple[int, ...]) -> None:
-    algorithm = CORAL(small_network(), len(sizes), mmd_gamma=7.0)
-    check(algorithm, cut(sizes), aligned_twin(7.0, moment_twin))
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_mmd(sizes: tuple[int, ...]) -> None:
-    algorithm = MMD(small_network(), len(sizes), mmd_gamma=0.7)
-    check(algorithm, cut(sizes), aligned_twin(0.7, kernel_twin))
+def test_coral_and_mmd(sizes: tuple[int, ...]) -> None:
+    for kind, gamma, distance in ((alignment.CORAL, 7.0, moment_twin), (alignment.MMD, 0.7, kernel_twin)):
+        check(kind(small_network(), len(sizes), mmd_gamma=gamma), cut(sizes), aligned_twin(gamma, distance))
 
 
 def features(seed: int, n: int, d: int, scale: float) -> Tensor:
@@ -198,15 +183,6 @@ def new_weights(old: list[float], losses: list[float], eta: float) -> list[float
     return [q / sum(raw) for q in raw]
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-def test_groupdro_weighs_with_the_new_weights_and_does_not_differentiate_them(sizes: tuple[int, ...]) -> None:
-    algorithm, data = groupdro.GroupDRO(small_network(), len(sizes), groupdro_eta=5.0), cut(sizes)
-    old = [(k + 1) / sum(range(len(sizes) + 1)) for k in range(len(sizes))]
-    algorithm.q.copy_(torch.tensor(old))
-    weights = new_weights(algorithm.q.tolist(), [r.item() for r in domain_losses(algorithm.network, data)], 5.0)
-    check(algorithm, data, groupdro_twin(weights))
-
-
 def test_groupdro_follows_its_twin_for_steps() -> None:
     algorithm, copy = groupdro.GroupDRO(small_network(), 3, groupdro_eta=2.0), small_network()
     assert algorithm.q.tolist() == [1 / 3] * 3
@@ -218,10 +194,7 @@ def test_groupdro_follows_its_twin_for_steps() -> None:
         losses = domain_losses(copy, data)
         weights = new_weights(weights, [r.item() for r in losses], 2.0)
         loss = groupdro_twin(weights)(copy, data)
-        gradients = torch.autograd.grad(loss, list(copy.parameters()))
-        with torch.no_grad():
-            for p, g in zip(copy.parameters(), gradients, strict=True):
-                p -= 0.5 * g
+        descend(loss, list(copy.parameters()), 0.5)
         torch.testing.assert_close(algorithm.q.tolist(), weights, rtol=1e-10, atol=0)
     torch.testing.assert_close(list(algorithm.network.parameters()), list(copy.parameters()))
 
@@ -284,9 +257,51 @@ def test_weights_of_mixup_have_the_beta_distribution(alpha: float) -> None:
     assert stats.kstest(draws, stats.beta(1.5 * alpha, 1.5 * alpha).cdf).pvalue < 0.01
 
 
-def test_weights_of_mixup_at_the_ends() -> None:
-    tiny = beta(1e-6, (1000,), torch.Generator().manual_seed(0))
-    assert set(tiny.tolist()) == {0.0, 1.0}
-    assert 400 < tiny.sum() < 600
-    huge = beta(1e8, (1000,), torch.Generator().manual_seed(0))
-    torch.testing.assert_close(huge, torch.full_like(huge, 0.5), rtol=0, atol=1e-3)
+LR, GAMMA = 0.3, 0.7
+CAUSIRL = pytest.mark.parametrize("kind", [alignment.CausIRLCORAL, alignment.CausIRLMMD])
+
+
+def mixtures_twin(network: SmallNetwork, data: DomainBatch, context: StepContext, kind: Any) -> Tensor:
+    generator = context.generator()
+    first: list[Tensor] = []
+    second: list[Tensor] = []
+    loss = torch.zeros(())
+    for images, labels in zip(data.images, data.labels, strict=True):
+        place = int(torch.randint(len(labels), (), generator=generator))
+        z = network.features(images)
+        loss = loss + mean_loss(network.head(z), labels) / len(data)
+        first, second = [*first, *z[:place]], [*second, *z[place:]]
+    if len(first) < 2 or len(second) < 2:
+        return loss
+    distance = moment_twin if kind is alignment.CausIRLCORAL else kernel_twin
+    return loss + GAMMA * distance(torch.stack(first), torch.stack(second))
+
+
+@CAUSIRL
+@pytest.mark.parametrize("domains", [1, 3])
+def test_causirl_equals_its_two_mixtures(kind: Any, domains: int) -> None:
+    algorithm, network = kind(small_network(), domains, mmd_gamma=GAMMA), small_network()
+    data = cut((5, 3, 4)) if domains == 3 else batch(1, size=5)
+    optimizer, penalised = torch.optim.SGD(algorithm.parameters(), lr=LR), 0
+    for t in range(6):
+        context = StepContext(t, seed=3)
+        cuts = alignment.random_cuts(data.sizes, context.generator())
+        penalised += 2 <= sum(cuts) <= sum(data.sizes) - 2
+        take_step(algorithm, {"main": optimizer}, data, context)
+        descend(mixtures_twin(network, data, context, kind), list(network.parameters()), LR)
+        same(algorithm, network)
+    assert penalised > 2
+
+
+@CAUSIRL
+def test_a_mixture_of_one_sample_has_no_penalty(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, plain = batch(2, size=2), []
+    for cuts in ([0, 0], [1, 0], [1, 1], [0, 1]):
+        monkeypatch.setattr(alignment, "random_cuts", lambda sizes, generator, cuts=cuts: cuts)
+        losses = []
+        for gamma in (0.0, 1.0):
+            (objective,) = kind(small_network(), 2, mmd_gamma=gamma).objectives(data, StepContext(0))
+            losses.append(objective.loss().item())
+        assert all(math.isfinite(loss) for loss in losses)
+        plain.append(losses[0] == losses[1])
+    assert plain == [True, True, False, True]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from genie_dg._types import DomainBatch, StepContext
-from genie_dg.algorithms._mixing import beta
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.mixstyle import MixStyle
 from genie_dg.algorithms.rsc import RSC, quantile
@@ -74,20 +73,6 @@ def test_a_quantile_on_a_value_is_that_value() -> None:
         assert quantile(values, 1 - 1 / 3) == values.sort().values[2 * (n - 1) // 3]
 
 
-def test_rsc_with_everything_muted_and_nothing() -> None:
-    """With f = b = 1 all is muted and the loss is that of the bias; b = 0 mutes the sample that loses most."""
-    data = batch()
-    (everything,) = RSC(small_network(), 3, rsc_f_drop_factor=1.0, rsc_b_drop_factor=1.0).objectives(
-        data, StepContext(0)
-    )
-    bias = small_network().head.bias.expand(18, 3)
-    torch.testing.assert_close(everything.loss(), mean_loss(bias, data.all_labels))
-    algorithm = RSC(small_network(), 3, rsc_f_drop_factor=1.0, rsc_b_drop_factor=0.0)
-    mask = algorithm._mask(algorithm.network.features(data.all_images).detach(), data.all_labels)
-    assert (mask == 0).all(1).sum() == 1
-    assert (mask == 1).all(1).sum() == 17
-
-
 # --- MixStyle
 
 
@@ -141,14 +126,6 @@ def test_mixstyle_equals_the_twin(p: float, domains: int) -> None:
     same(algorithm.network, twin, rtol=1e-9, atol=1e-11)
 
 
-def test_mixstyle_without_luck_is_erm_and_never_predicts_mixed() -> None:
-    algorithm, data = MixStyle(small_network(), 3, mixstyle_p=0.0), batch()
-    (objective,) = algorithm.objectives(data, StepContext(0))
-    torch.testing.assert_close(objective.loss(), mean_loss(small_network()(data.all_images), data.all_labels))
-    always = MixStyle(small_network(), 3, mixstyle_p=1.0)
-    assert torch.equal(always.predict(data.all_images), small_network()(data.all_images))
-
-
 def test_mixstyle_takes_the_first_three_points_or_those_it_is_given() -> None:
     network = small_network()
     network.points = ("stem", "a", "b", "c", "d")
@@ -168,12 +145,3 @@ def test_mixstyle_refuses_vectors() -> None:
         ValueError, match=r"^MixStyle got .* \(12, 6\) at the point 'early'; expected a map .*\.$"
     ):
         objective.loss()
-
-
-def test_beta_repeats_with_its_generator_and_leaves_the_global_one() -> None:
-    before = torch.random.get_rng_state()
-    a, b = (beta(0.1, (50,), torch.Generator().manual_seed(7)) for _ in range(2))
-    assert torch.equal(a, b)
-    assert torch.equal(before, torch.random.get_rng_state())
-    with pytest.raises(ValueError, match=r"^got alpha=0; expected a number above 0\.$"):
-        beta(0, (1,), torch.Generator())

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, StepContext
 from genie_dg.algorithms import trm
-from genie_dg.algorithms.trm import TRM, fitted_classifier, inverse_hessian_product, weight_gradient
+from genie_dg.algorithms.trm import TRM, inverse_hessian_product
 from genie_dg.bench.step import take_step
 
 from .networks import batch, cut, descend, same, small_network
@@ -72,20 +72,6 @@ def built(domains: int = 3, **settings: float) -> TRM:
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_the_gradient_of_a_linear_layer() -> None:
-    z, w, labels = numbers(5, 4), numbers(3, 4, seed=1).requires_grad_(), torch.tensor([0, 2, 1, 1, 0])
-    (expected,) = torch.autograd.grad(cross_entropy(z @ w.T, labels), w)
-    torch.testing.assert_close(weight_gradient(z, z @ w.T, labels), expected, rtol=1e-12, atol=1e-14)
-
-
-def test_a_classifier_is_fitted_to_its_domain() -> None:
-    z, labels = numbers(8, 4), torch.arange(8) % 3
-    w, b = numbers(3, 4, seed=1), numbers(3, seed=2)
-    before = cross_entropy(z @ w.T + b, labels)
-    new = fitted_classifier(w, b, z, labels)
-    assert cross_entropy(z @ new[0].T + new[1], labels) < 0.8 * before
 
 
 def test_the_series_tends_to_the_inverse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,16 +80,10 @@ class Twin:
     [("tanh", 0.0, 1, "adam", 0.0), ("relu", 0.3, 2, "sgd", 0.1), ("sigmoid", 1.0, 0, "adam", 0.2)],
 )
 def test_steps_equal_the_twin(output: str, smoothing: float, layers: int, optimizer: str, decay: float) -> None:
-    algorithm = built(
-        urm_adv_lambda=0.6,
-        urm_discriminator_label_smoothing=smoothing,
-        urm_discriminator_optimizer=optimizer,
-        urm_discriminator_hidden_layers=layers,
-        urm_generator_output=output,
-        urm_discriminator_lr=0.01,
-        weight_decay_=decay,
-    )
     names = {"output": output, "smoothing": smoothing, "optimizer": optimizer, "decay": decay}
+    adversary = {"label_smoothing": smoothing, "optimizer": optimizer, "hidden_layers": layers, "lr": 0.01}
+    settings = {f"urm_discriminator_{name}": value for name, value in adversary.items()}
+    algorithm = built(**settings, urm_adv_lambda=0.6, urm_generator_output=output, weight_decay_=decay)
     twin = Twin(algorithm, {**names, "weight": 0.6, "lr": 0.01})
     assert len(twin.w) == 2 * (2 + layers)
     optimizers, data = steppers(algorithm, LR), batch(3, size=3)
@@ -111,11 +105,3 @@ def test_the_noise_fills_its_range(output: str, low: float) -> None:
         assert least <= values.min() < least + 0.02 * width
         assert most - 0.02 * width < values.max() <= most
         assert values.mean().item() == pytest.approx((least + most) / 2, abs=0.05 * width)
-
-
-def test_equal_features_are_no_trouble() -> None:
-    data = batch(2, size=3)
-    equal = type(data)(tuple(torch.zeros_like(x) for x in data.images), data.labels)
-    algorithm = built(2, urm_generator_output="relu")
-    for role, loss in take_step(algorithm, steppers(algorithm, LR), equal, StepContext(0)).items():
-        assert loss == loss, role

@@ -19,7 +19,7 @@ from genie_dg.runs.config import RunConfig
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": "ARM", "backbone": "mlp"}, r"^ARM got a featurizer with a linear layer"),
+        ({"algorithm": "ARM", "backbone": "mlp"}, r"^ARM got a network whose first layer is Linear"),
         ({"algorithm": "SagNet", "algorithm_settings": {"sag_point": "layer1"}}, r"^got sag_point='layer1'"),
         ({"algorithm": "SagNet", "algorithm_settings": {"sag_w_adv": "x"}}, r"^got SagNet\.sag_w_adv='x'"),
         ({"algorithm": "PCGrad", "algorithm_settings": {"surgery": "pcgard"}}, r"did you mean 'pcgrad'\?$"),

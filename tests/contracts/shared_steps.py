@@ -113,9 +113,8 @@ def trajectory(case: str, world: World) -> dict[str, Tensor]:
         torch.manual_seed(100 + step)
         context = StepContext(step, 7, create_graph(config))
         with shared(algorithm, world, whole_gradients(config)):
-            losses = take_step(
-                algorithm, optimizers, batch_at(step, domains), context, StepSettings(world=world)
-            )
+            settings = StepSettings(world=world)
+            losses = take_step(algorithm, optimizers, batch_at(step, domains), context, settings)
         seen |= {f"loss {step} {role}": loss for role, loss in losses.items()}
         named = algorithm.named_parameters()
         seen |= {f"gradient {step} {name}": p.grad.clone() for name, p in named if p.grad is not None}

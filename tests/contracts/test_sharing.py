@@ -19,14 +19,8 @@ ROOT = Path(__file__).parents[2]
 SHAREABLE = [row.name for row in ALGORITHMS.values() if not row.one_process]
 DIFFERENT = ["CORAL", "Fish", "MixStyle", "CDANN/sam"]
 """A penalty on features, gradients of its own, an edit inside the network, and two roles in several passes."""
-MORE = [
-    "SagNet/sag_point=first",
-    "ERM/adahessian",
-    "GroupDRO/adahessian",
-    "GSNRDropout/domains=1",
-    "CORAL/domains=1",
-]
-MORE += ["PCGrad/surgery=agr-rand", "ERM/genie"]
+MORE = ["SagNet/sag_point=first", "PCGrad/surgery=agr-rand", "GSNRDropout/domains=1", "CORAL/domains=1"]
+MORE += ["ERM/genie", "ERM/adahessian", "GroupDRO/adahessian"]
 
 
 def differences(cases: list[str], folder: Path, size: int = 2) -> dict[str, float]:

@@ -19,6 +19,7 @@ from genie_dg.optim.gam import GAM
 from genie_dg.optim.passes import Passes
 from genie_dg.optim.sagm import SAGM
 from genie_dg.optim.sam import SAM
+from tests.oracle import baselines
 from tests.oracle import genie as genie_oracle
 from tests.oracle import passes as oracle
 
@@ -37,11 +38,7 @@ RULES: dict[str, tuple[type[Passes], dict[str, Any], Callable[..., Any]]] = {
         {"rho": 0.4, "rho_prime": 0.1, "beta0": 1.7, "beta1": 0.6, "gamma": 0.5},
         lambda w, at: oracle.gam(w, at, 0.4, 0.1, 1.7, 0.6, 0.5),
     ),
-    "FAD": (
-        FAD,
-        {"rho": 0.3, "alpha": 0.3, "beta": 0.8},
-        lambda w, at: oracle.fad(w, at, 0.3, 0.3, 0.8),
-    ),
+    "FAD": (FAD, {"rho": 0.3, "alpha": 0.3, "beta": 0.8}, lambda w, at: oracle.fad(w, at, 0.3, 0.3, 0.8)),
     "SAGM": (SAGM, {"rho": 0.3, "alpha": 0.2}, lambda w, at: oracle.sagm(w, at, 0.3, 0.2)),
 }
 PASSES = {"SAM": 2, "ASAM": 2, "GAM": 4, "GAM, beta0 > 1": 4, "FAD": 4, "SAGM": 2}
@@ -111,9 +108,9 @@ def through_pickle(x: Any) -> Any:
 BASES: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], Callable[[list[float]], Any]]] = {
     "momentum": (
         lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.8),
-        lambda w: oracle.Momentum(SIZE, 0.02, 0.8),
+        lambda w: oracle.Base(baselines.SGD(w, 0.02, momentum=0.8)),
     ),
-    "Adam": (lambda p: torch.optim.Adam(p, lr=0.02), lambda w: oracle.Adam(SIZE, 0.02)),
+    "Adam": (lambda p: torch.optim.Adam(p, lr=0.02), lambda w: oracle.Base(baselines.Adam(w, 0.02))),
     "GENIE": (lambda p: GENIE(p, lr=0.02, noise=False, dropout=0.0), lambda w: TwinOfGenie(w, 0.02)),
 }
 

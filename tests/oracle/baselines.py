@@ -41,6 +41,12 @@ class Twin:
     def entry(self, j: int, g: float) -> None:
         raise NotImplementedError
 
+    def averages(self, j: int, first: float, second: float) -> tuple[float, float]:
+        """Both averages after these values have gone in, without their bias."""
+        self.m[j] = self.beta1 * self.m[j] + (1 - self.beta1) * first
+        self.v[j] = self.beta2 * self.v[j] + (1 - self.beta2) * second
+        return self.m[j] / (1 - self.beta1**self.t), self.v[j] / (1 - self.beta2**self.t)
+
     def coupled(self, j: int, g: float) -> float:
         """The gradient of the loss plus decay / 2 times the squared weight."""
         return g + self.decay * self.theta[j]
@@ -71,10 +77,7 @@ class Adam(Twin):
         self.adam(j, self.coupled(j, g))
 
     def adam(self, j: int, g: float) -> None:
-        self.m[j] = self.beta1 * self.m[j] + (1 - self.beta1) * g
-        self.v[j] = self.beta2 * self.v[j] + (1 - self.beta2) * g * g
-        m_hat = self.m[j] / (1 - self.beta1**self.t)
-        v_hat = self.v[j] / (1 - self.beta2**self.t)
+        m_hat, v_hat = self.averages(j, g, g * g)
         self.theta[j] -= self.lr * m_hat / (math.sqrt(v_hat) + self.eps)
 
 
@@ -178,21 +181,16 @@ class AdaHessian(Twin):
 
     def second(self, gradient: Sequence[float], hessian: Sequence[Sequence[float]], z: Sequence[float]) -> None:
         self.t += 1
-        estimate = [
-            zj * math.fsum(h * x for h, x in zip(row, z, strict=True))
-            for row, zj in zip(hessian, z, strict=True)
-        ]
+        products = [math.fsum(h * x for h, x in zip(row, z, strict=True)) for row in hessian]
+        estimate = [x * product for x, product in zip(z, products, strict=True)]
         for kernel in self.kernels:
             mean = math.fsum(estimate[j] for j in kernel) / len(kernel)
             for j in kernel:
                 estimate[j] = mean
         for j, (g, d) in enumerate(zip(gradient, estimate, strict=True)):
             self.shrink(j)
-            self.m[j] = self.beta1 * self.m[j] + (1 - self.beta1) * g
-            self.v[j] = self.beta2 * self.v[j] + (1 - self.beta2) * d * d
-            m_hat = self.m[j] / (1 - self.beta1**self.t)
-            root = math.sqrt(self.v[j] / (1 - self.beta2**self.t))
-            self.theta[j] -= self.lr * m_hat / (root**self.power + self.eps)
+            m_hat, d_hat = self.averages(j, g, d * d)
+            self.theta[j] -= self.lr * m_hat / (math.sqrt(d_hat) ** self.power + self.eps)
 
 
 def signs(seed: int, step: int, sizes: Sequence[int]) -> Numbers:

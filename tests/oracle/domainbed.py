@@ -13,8 +13,8 @@ import importlib
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,13 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from genie_dg._types import DomainBatch, Edit, Network, StepContext
+from genie_dg._types import DomainBatch, StepContext
 from genie_dg.algorithms.algorithm import Algorithm
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.bench.build import build_optimizers
 from genie_dg.bench.step import take_step
+from genie_dg.models._featurizer import Featurizer
+from genie_dg.models.classifier import Classifier
 from genie_dg.registry import with_defaults
 from genie_dg.runs.config import RunConfig
 from genie_dg.search_space import defaults, published_name
@@ -56,22 +58,6 @@ class Smooth(nn.Module):
         maps = torch.tanh(self.second(torch.tanh(self.first(images))))
         features: Tensor = self.activation(maps.mean((2, 3)))
         return features
-
-
-class Wrapped(Network):
-    """A featurizer and a linear layer as one of our networks."""
-
-    points = ()
-    point_channels: Mapping[str, int] = {}
-
-    def __init__(self, featurizer: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.featurizer, self.head = featurizer, head
-        self.feature_size, self.classes = Smooth.n_outputs, CLASSES
-
-    def features(self, images: Tensor, edits: Mapping[str, Edit] | None = None) -> Tensor:
-        z: Tensor = self.featurizer(images)
-        return z
 
 
 @dataclass(frozen=True)
@@ -218,20 +204,22 @@ def _on_the_cpu(module: types.ModuleType, *_: object) -> Any:
     return patch.object(Tensor, "cuda", lambda self: self)
 
 
+def _discriminators(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
+    return [(ours.discriminator, theirs.discriminator)]
+
+
 def _adversary(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
-    pairs = [(ours.discriminator, theirs.discriminator)]
+    pairs = _discriminators(ours, theirs)
     return pairs if ours.class_embedding is None else [*pairs, (ours.class_embedding, theirs.class_embeddings)]
 
 
 def _adrmx_parts(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
     theirs.update_count -= 1  # our discriminator begins
+    second, heads = ours.domain_network, (theirs.classifier_label_1, theirs.classifier_label_2)
     return [
-        (ours.domain_network.featurizer, theirs.featurizer_domain),
-        (ours.domain_network.head, theirs.classifier_domain),
-        (ours.head, theirs.classifier_label_1),
-        (ours.final_head, theirs.classifier_label_2),
-        (ours.discriminator, theirs.discriminator),
-    ]
+        (second.featurizer, theirs.featurizer_domain), (second.head, theirs.classifier_domain),
+        (ours.head, heads[0]), (ours.final_head, heads[1]), (ours.discriminator, theirs.discriminator),
+    ]  # fmt: skip
 
 
 def _selfreg_parts(ours: Any, theirs: Any) -> list[tuple[nn.Module, nn.Module]]:
@@ -250,6 +238,7 @@ ADVERSARY = {"lambda_": 0.7, "grad_penalty": 0.5, "d_steps_per_g_step": 2, "lr_d
 RDM = {"rdm_lambda": 5.0, "rdm_penalty_anneal_iters": 7, "variance_weight": 0.004, "rdm_lr": 5e-4}
 TRANSFER = {"lr_d": 2.0, "delta": 0.3, "d_steps_per_g": 3, "t_lambda": 0.7}
 EQRM = {"eqrm_burnin_iters": 7, "eqrm_lr": 5e-4}
+AVERAGE = {"linear_lr": 3e-3, "linear_steps": 6, "sma_start_iter": 9}
 GAN = (0.5, 0.9)
 
 COMPARED: dict[str, Comparison] = {
@@ -260,9 +249,7 @@ COMPARED: dict[str, Comparison] = {
     "MMD": Comparison("MMD"),
     "CORAL": Comparison("CORAL"),
     "DANN": Comparison("DANN", ADVERSARY, first_step=1, betas=GAN, parts=_adversary),
-    "CDANN": Comparison(
-        "CDANN", ADVERSARY, first_step=1, betas=GAN, parts=_adversary, same_numbers=_weights_in_float64
-    ),
+    "CDANN": Comparison("CDANN", ADVERSARY, {}, 1, GAN, parts=_adversary, same_numbers=_weights_in_float64),
     "VREx": Comparison("VREx", {"vrex_lambda": 5.0, "vrex_penalty_anneal_iters": 7}),
     "RSC": Comparison("RSC", {"rsc_f_drop_factor": 0.3}),  # 1/3 of 16 features: rounding decides a tie
     "Fishr": Comparison("Fishr", {"lambda_": 10.0, "penalty_anneal_iters": 7}),
@@ -281,18 +268,8 @@ COMPARED: dict[str, Comparison] = {
     "EQRM": Comparison("EQRM", EQRM, same_numbers=_quantile_gradient),
     "RDM": Comparison("RDM", RDM, same_numbers=_on_the_cpu),
     "ADRMX": Comparison("ADRMX", {"lr_": LR}, betas=GAN, same_numbers=_adrmx_numbers, parts=_adrmx_parts),
-    "URM": Comparison(
-        "URM",
-        {"urm_discriminator_lr": LR},
-        same_numbers=_urm_numbers,
-        parts=lambda o, t: [(o.discriminator, t.discriminator)],
-    ),
-    "ERM++": Comparison(
-        "ERMPlusPlus",
-        {"linear_lr": 3e-3, "linear_steps": 6, "sma_start_iter": 9},
-        hparams={"linear_steps": 5},
-        parts=_averages_sooner,
-    ),
+    "URM": Comparison("URM", {"urm_discriminator_lr": LR}, same_numbers=_urm_numbers, parts=_discriminators),
+    "ERM++": Comparison("ERMPlusPlus", AVERAGE, hparams={"linear_steps": 5}, parts=_averages_sooner),
 }
 """Every algorithm whose row names a tolerance; what a row says of differences is taken out by the settings."""
 
@@ -304,23 +281,14 @@ def batch_of(step: int) -> DomainBatch:
     return DomainBatch(tuple(images), tuple(labels))
 
 
-@contextmanager
-def float64() -> Iterator[None]:
-    """New tensors are float64, DomainBed's among them."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def difference(name: str, module: types.ModuleType) -> float:
-    """The largest relative difference of a tensor after `STEPS` steps."""
+    """The largest relative difference of a tensor after `STEPS` steps; new tensors of both are float64."""
     compared = COMPARED[name]
-    with float64(), torch.random.fork_rng(devices=[]):
+    with ExitStack() as stack, torch.random.fork_rng(devices=[]):
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
         torch.manual_seed(0)
-        theirs = _theirs(compared, name, module)
+        theirs = _theirs(compared, module)
         ours = _ours(compared, name, theirs)
         parts = compared.parts(ours, theirs)
         for own, other in parts:
@@ -338,7 +306,7 @@ def difference(name: str, module: types.ModuleType) -> float:
         return _distance(ours, theirs, parts)
 
 
-def _theirs(compared: Comparison, name: str, module: types.ModuleType) -> Any:
+def _theirs(compared: Comparison, module: types.ModuleType) -> Any:
     registry = importlib.import_module("domainbed.hparams_registry")
     hparams = registry.default_hparams(compared.theirs, "RotatedMNIST")
     own = {published_name(key): value for key, value in compared.settings.items()}
@@ -349,12 +317,13 @@ def _theirs(compared: Comparison, name: str, module: types.ModuleType) -> Any:
 def _ours(compared: Comparison, name: str, theirs: Any) -> Algorithm:
     row = ALGORITHMS[name]
     featurizer, head = _network(theirs)
-    network = Wrapped(copy.deepcopy(featurizer), copy.deepcopy(head))
-    network.featurizer.activation = nn.Identity()
-    built: Algorithm = row.build(
-        network, DOMAINS, **with_defaults(name, defaults(row.space), compared.settings)
-    )
-    return built.train()
+    smooth = copy.deepcopy(featurizer)
+    smooth.activation = nn.Identity()
+    network = Classifier(Featurizer(smooth, Smooth.n_outputs, {}, {}, pretrained=False), CLASSES)
+    network.head = copy.deepcopy(head)
+    settings = with_defaults(name, defaults(row.space), compared.settings)
+    built: Algorithm = row.build(network, DOMAINS, **settings).train()
+    return built
 
 
 def _network(theirs: Any) -> tuple[nn.Module, nn.Module]:
@@ -380,11 +349,6 @@ def _distance(ours: Any, theirs: Any, parts: list[tuple[nn.Module, nn.Module]]) 
     return worst
 
 
-def main() -> None:
-    module = load(Path(sys.argv[1]))
-    for name in sys.argv[2:] or COMPARED:
-        print(f"{name:16} {difference(name, module):.1e}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[2:] or COMPARED:
+        print(f"{name:16} {difference(name, load(Path(sys.argv[1]))):.1e}", flush=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from itertools import permutations
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,13 @@ def flat_gradient(model: nn.Module, loss: Callable[..., Tensor], batch: tuple[Te
     model = copy.deepcopy(model).eval()
     model.zero_grad()
     loss(model, *batch).backward()
-    return [
-        x
-        for p in model.parameters()
-        if p.requires_grad
-        for x in (torch.zeros_like(p) if p.grad is None else p.grad).flatten().tolist()
-    ]
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    return [x for p in trainable for x in (p * 0 if p.grad is None else p.grad).flatten().tolist()]
+
+
+def weights(model: nn.Module) -> list[float]:
+    """The trainable parameters, flat."""
+    return [x for p in model.parameters() if p.requires_grad for x in p.detach().flatten().tolist()]
 
 
 def sample_gradients(
@@ -50,36 +52,23 @@ def columns(gradients: list[Gradient]) -> list[list[float]]:
 
 def gsnr(gradients: list[Gradient], corrected: bool) -> list[float]:
     n = len(gradients)
-    ratios = []
-    for c in columns(gradients):
-        if not any(c):
-            ratios.append(0.0)
-            continue
-        r = mean(c) ** 2 / variance(c)
-        ratios.append((n - 3) / (n - 1) * r - 1 / n if corrected else r)
-    return ratios
+    ratios = [mean(c) ** 2 / variance(c) if any(c) else None for c in columns(gradients)]
+    scale, less = ((n - 3) / (n - 1), 1 / n) if corrected else (1.0, 0.0)
+    return [0.0 if r is None else scale * r - less for r in ratios]
 
 
 def osgr_parts(gradients: list[Gradient], p: Sequence[float], n: float) -> tuple[float, float]:
     """Numerator and denominator: the average over pairs of different samples, and that plus noise / n."""
-    count = len(gradients)
-    pairs = [
-        math.fsum(q * x * y for q, x, y in zip(p, gradients[i], gradients[k], strict=True))
-        for i in range(count)
-        for k in range(count)
-        if i != k
-    ]
-    signal = mean(pairs)
+    pairs = permutations(gradients, 2)
+    signal = mean([math.fsum(q * x * y for q, x, y in zip(p, *pair, strict=True)) for pair in pairs])
     noise = math.fsum(q * variance(c) for q, c in zip(p, columns(gradients), strict=True))
     return signal, signal + noise / n
 
 
 def osgr_weights(gradients: list[Gradient], p: Sequence[float], n: float) -> list[float]:
     count = len(gradients)
-    parts = [
-        q * (mean(c) ** 2 - variance(c) / count + variance(c) / n)
-        for q, c in zip(p, columns(gradients), strict=True)
-    ]
+    entries = zip(p, columns(gradients), strict=True)
+    parts = [q * (mean(c) ** 2 - variance(c) / count + variance(c) / n) for q, c in entries]
     total = math.fsum(parts)
     return [x / total for x in parts]
 
@@ -136,14 +125,13 @@ def step_on_copy(
     g_d, g_other = flat_gradient(model, loss, batch), flat_gradient(model, loss, other)
     with torch.no_grad():
         start_d, start_other = loss(model, *batch).item(), loss(model, *other).item()
-    before = [x for p in model.parameters() if p.requires_grad for x in p.detach().flatten().tolist()]
+    before = weights(model)
     optimizer.zero_grad()
     loss(model, *batch).backward()
     optimizer.step()
-    after = [x for p in model.parameters() if p.requires_grad for x in p.detach().flatten().tolist()]
     with torch.no_grad():
         end_d, end_other = loss(model, *batch).item(), loss(model, *other).item()
-    moved = [a - b for a, b in zip(after, before, strict=True)]
+    moved = [a - b for a, b in zip(weights(model), before, strict=True)]
     linear_other = -math.fsum(d * g for d, g in zip(moved, g_other, strict=True))
     linear_d = -math.fsum(d * g for d, g in zip(moved, g_d, strict=True))
     return start_other - end_other, start_d - end_d, linear_other, linear_d

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from . import baselines
+
 Point = list[float]
 Slope = Callable[[Point], Point]
 
 
 def loss(w: Sequence[float], inputs: Sequence[Sequence[float]], signs: Sequence[float]) -> float:
-    data = sum(
-        math.log1p(math.exp(-y * math.tanh(sum(a * b for a, b in zip(x, w, strict=True)))))
-        for x, y in zip(inputs, signs, strict=True)
-    )
+    products = [sum(a * b for a, b in zip(x, w, strict=True)) for x in inputs]
+    data = sum(math.log1p(math.exp(-y * math.tanh(u))) for u, y in zip(products, signs, strict=True))
     return data + sum(math.sin(a) ** 2 / 10 + a**4 / 40 for a in w)
 
 
@@ -85,28 +85,13 @@ def sagm(w: Point, at: Slope, rho: float, alpha: float) -> Point:
     return [(a + b) / 2 for a, b in zip(g, there, strict=True)]
 
 
-class Momentum:
-    """SGD with momentum: b = m b + g, w = w - lr b."""
+class Base:
+    """A twin of `baselines` that steps from any point along any direction."""
 
-    def __init__(self, n: int, lr: float, momentum: float) -> None:
-        self.lr, self.momentum, self.b = lr, momentum, [0.0] * n
-
-    def step(self, w: Point, g: Point) -> Point:
-        self.b = [self.momentum * b + x for b, x in zip(self.b, g, strict=True)]
-        return [a - self.lr * b for a, b in zip(w, self.b, strict=True)]
-
-
-class Adam:
-    """Adam with torch's defaults."""
-
-    def __init__(self, n: int, lr: float) -> None:
-        self.lr, self.t, self.m, self.v = lr, 0, [0.0] * n, [0.0] * n
+    def __init__(self, twin: baselines.Twin) -> None:
+        self.twin = twin
 
     def step(self, w: Point, g: Point) -> Point:
-        self.t += 1
-        self.m = [0.9 * m + 0.1 * x for m, x in zip(self.m, g, strict=True)]
-        self.v = [0.999 * v + 0.001 * x * x for v, x in zip(self.v, g, strict=True)]
-        return [
-            a - self.lr * (m / (1 - 0.9**self.t)) / (math.sqrt(v / (1 - 0.999**self.t)) + 1e-8)
-            for a, m, v in zip(w, self.m, self.v, strict=True)
-        ]
+        self.twin.theta = list(w)
+        self.twin.step(g)
+        return self.twin.theta

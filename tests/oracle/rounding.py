@@ -112,11 +112,8 @@ class Doubt:
         if group["noise"] and mean.numel():
             scale = (group["noise_std"], group["noise_std"])
             if released:
-                reduction = 16 * unit
-                scale = (
-                    float(part[0].sum() / gate[1].sum()) * (1 - reduction),
-                    float(part[1].sum() / gate[0].sum()) * (1 + reduction),
-                )
+                least, largest = (float(part[k].sum() / gate[1 - k].sum()) for k in (0, 1))
+                scale = least * (1 - 16 * unit), largest * (1 + 16 * unit)  # the sums are rounded, too
             rest = (1 - gate[1] - unit).clamp(min=0), 1 - gate[0]
             noise = rest[0] * scale[0] * (1 - NORMAL), rest[1] * scale[1] * (1 + NORMAL)
             size = size + noise[1] * LARGEST_NORMAL

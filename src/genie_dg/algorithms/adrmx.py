@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, final
 
 import torch
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
-from genie_dg.check import number, whole_number
+from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
-from .adversarial import DISCRIMINATOR, Discriminator
-from .algorithm import Agreement, Algorithm, AlgorithmRow, at_least_float32
+from .adversarial import DISCRIMINATOR, Discriminator, DiscriminatorSettings
+from .algorithm import Algorithm, AlgorithmRow, at_least_float32
 
 _TEMPERATURE, _EPS = 0.07, 1e-5
 
@@ -73,7 +73,7 @@ def _classifier(inputs: int, outputs: int, like: Tensor) -> nn.Sequential:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADRMXSettings:
+class ADRMXSettings(DiscriminatorSettings):
     """The settings of `ADRMX`, where they are explained."""
 
     cnt_lambda: float = 1.0
@@ -81,17 +81,13 @@ class ADRMXSettings:
     disc_lambda: float = 0.75
     rmxd_lambda: float = 1.0
     d_steps_per_g_step: int = 2
-    beta1: float = 0.5
-    mlp_width: int = 256
     mlp_depth: int = 9
     lr_: float = 3e-5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("cnt_lambda", "dclf_lambda", "disc_lambda", "rmxd_lambda", "lr_"):
             number(name, getattr(self, name), 0)
-        number("beta1", self.beta1, 0, 1, excluding=(1,))
-        for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
-            whole_number(name, getattr(self, name), least)
 
 
 @final
@@ -176,7 +172,7 @@ class ADRMX(Algorithm):
                 - s.disc_lambda * cross_entropy(self.discriminator(v, ()), domains)
             )
 
-        if context.step % (1 + s.d_steps_per_g_step) < s.d_steps_per_g_step:
+        if s.is_turn_of_discriminator(context.step):
             yield Objective(DISCRIMINATOR, discriminator_loss)
         else:
             yield Objective(MAIN, main_loss)
@@ -196,31 +192,18 @@ ROW = AlgorithmRow(
     paper="Demirel et al., ADRMX: Additive Disentanglement of Domain Features with Remix Loss, "
     "arXiv 2308.06624, 2023",
     space={
-        "cnt_lambda": Setting(1.0, None, "DomainBed"),
-        "dclf_lambda": Setting(1.0, None, "DomainBed"),
-        "disc_lambda": Setting(0.75, None, "DomainBed"),
-        "rmxd_lambda": Setting(1.0, None, "DomainBed"),
-        "d_steps_per_g_step": Setting(2, None, "DomainBed"),
-        "beta1": Setting(0.5, None, "DomainBed"),
-        "mlp_width": Setting(256, None, "DomainBed"),
+        **{f.name: Setting(f.default, None, "DomainBed") for f in fields(ADRMXSettings)},
         "mlp_depth": Setting(9, Choice((8, 9, 10)), "DomainBed"),
         "lr_": _LARGE_LR,
     },
-    by_set={
-        "large": {"lr": _LARGE_LR, "lr_": _LARGE_LR},
-        "small": {"lr": _SMALL_LR, "lr_": _SMALL_LR},
-    },
-    domainbed=Agreement(
-        tolerance=1e-10,
-        differs=(
-            "DomainBed takes positions within a class for positions in the batch, so it mixes samples of any "
-            "class and domain; here they are of one class and two domains, as in the paper.",
-            "In DomainBed the first step is the discriminator's and the second the network's; here the "
-            "discriminator has its d_steps_per_g_step steps first.",
-            "DomainBed draws a weight decay and does not use it; here the optimizer of the run does.",
-            "In DomainBed the network's Adam has the betas (beta1, 0.9); here its optimizer is the run's.",
-        ),
-    ),
+    by_set={"large": {"lr": _LARGE_LR, "lr_": _LARGE_LR}, "small": {"lr": _SMALL_LR, "lr_": _SMALL_LR}},
+    domainbed=1e-10,
+    differs="DomainBed takes positions within a class for positions in the batch, so it mixes samples of any "
+    "class and domain; here they are of one class and two domains, as in the paper. In DomainBed the first "
+    "step is the discriminator's and the second the network's; here the discriminator has its "
+    "d_steps_per_g_step steps first. DomainBed draws a weight decay and does not use it; here the optimizer of "
+    "the run does. In DomainBed the network's Adam has the betas (beta1, 0.9); here its optimizer is the "
+    "run's.",
     one_source="With one source domain there are no pairs to mix and no domains to tell apart: the losses of "
     "classes and the contrastive losses remain.",
 )

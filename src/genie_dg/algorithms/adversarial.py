@@ -15,7 +15,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepCon
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 DISCRIMINATOR = "discriminator"
 """The role of the adversary."""
@@ -39,9 +39,8 @@ _ONE_SOURCE = (
 
 _DIFFERS = (
     "The discriminator takes the first step; DomainBed counts steps from 1, so with d_steps_per_g_step=1 the "
-    "network begins. The paper steps both at once.",
-    "The network's optimizer is the run's own; DomainBed's is Adam with betas (beta1, 0.9). The paper has SGD "
-    "with momentum.",
+    "network begins. The paper steps both at once. The network's optimizer is the run's own; DomainBed's is "
+    "Adam with betas (beta1, 0.9). The paper has SGD with momentum."
 )
 
 
@@ -91,26 +90,39 @@ def squared_slope(total: Tensor, inputs: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdversarialSettings:
+class DiscriminatorSettings:
+    """What every game with a `Discriminator` has as settings."""
+
+    d_steps_per_g_step: int = 1
+    beta1: float = 0.5
+    mlp_width: int = 256
+    mlp_depth: int = 3
+
+    def __post_init__(self) -> None:
+        number("beta1", self.beta1, 0, 1, excluding=(1,))
+        for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
+            whole_number(name, getattr(self, name), least)
+
+    def is_turn_of_discriminator(self, step: int) -> bool:
+        """It has the first ``d_steps_per_g_step`` of ``1 + d_steps_per_g_step`` steps."""
+        return step % (1 + self.d_steps_per_g_step) < self.d_steps_per_g_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdversarialSettings(DiscriminatorSettings):
     """The settings of `Adversarial`, where they are explained."""
 
     lambda_: float = 1.0
     weight_decay_d: float = 0.0
-    d_steps_per_g_step: int = 1
     grad_penalty: float = 0.0
-    beta1: float = 0.5
-    mlp_width: int = 256
-    mlp_depth: int = 3
     mlp_dropout: float = 0.0
     lr_d: float = 5e-5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("lambda_", "weight_decay_d", "grad_penalty", "lr_d"):
             number(name, getattr(self, name), 0)
-        for name in ("beta1", "mlp_dropout"):
-            number(name, getattr(self, name), 0, 1, excluding=(1,))
-        for name, least in (("d_steps_per_g_step", 1), ("mlp_width", 1), ("mlp_depth", 2)):
-            whole_number(name, getattr(self, name), least)
+        number("mlp_dropout", self.mlp_dropout, 0, 1, excluding=(1,))
 
 
 class Adversarial(Algorithm):
@@ -176,8 +188,7 @@ class Adversarial(Algorithm):
             domain_loss = self._domain_loss(features, labels, domains, factors)
             return classification - self.settings.lambda_ * domain_loss
 
-        steps = self.settings.d_steps_per_g_step
-        if context.step % (1 + steps) < steps:
+        if self.settings.is_turn_of_discriminator(context.step):
             yield Objective(DISCRIMINATOR, discriminator_loss)
         else:
             yield Objective(MAIN, main_loss)
@@ -245,7 +256,8 @@ DANN_ROW = AlgorithmRow(
     space=_SPACE,
     one_source=_ONE_SOURCE,
     adversarial=True,
-    domainbed=Agreement(1e-10, _DIFFERS),
+    domainbed=1e-10,
+    differs=_DIFFERS,
 )
 CDANN_ROW = AlgorithmRow(
     "CDANN",
@@ -254,13 +266,8 @@ CDANN_ROW = AlgorithmRow(
     space=_SPACE,
     one_source=_ONE_SOURCE,
     adversarial=True,
-    domainbed=Agreement(
-        1e-10,
-        (
-            *_DIFFERS,
-            "The weights of the classes in a batch add up to 1; DomainBed counts classes up to the largest "
-            "label of the batch, so a missing one takes weight away. The paper weighs every class that occurs "
-            "the same.",
-        ),
-    ),
+    domainbed=1e-10,
+    differs=_DIFFERS + " The weights of the classes in a batch add up to 1; DomainBed counts classes up to the "
+    "largest label of the batch, so a missing one takes weight away. The paper weighs every class that occurs "
+    "the same.",
 )

@@ -89,13 +89,12 @@ class OneLoss(Algorithm):
     least_samples: ClassVar[int] = 1
     """How many samples of each domain a batch must have."""
 
+    restarts: Mapping[float, Restart] = {}
+    """Steps before which the optimizer starts afresh: a penalty sets in; its averages are of another loss."""
+
     @abstractmethod
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         """The scalar that the role ``"main"`` lowers."""
-
-    def restart(self, step: int) -> Restart | None:
-        """Whether the optimizer starts afresh before this step, for example because a penalty sets in."""
-        return None
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         if min(batch.sizes) < self.least_samples:
@@ -103,21 +102,7 @@ class OneLoss(Algorithm):
                 f"{type(self).__name__} got a batch with {batch.sizes} samples per domain; expected "
                 f"{self.least_samples} or more of each, so raise the batch size."
             )
-        yield Objective(MAIN, partial(self.loss, batch, context), self.restart(context.step))
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How an update compares with that of DomainBed's code, at the same weights, batches and random numbers.
-
-    Args:
-        tolerance: the largest relative difference of a tensor after 20 steps of Adam in float64, the named
-            differences taken out; ``None`` where they cannot be.
-        differs: each difference that changes results, a sentence each, with the side that the paper takes.
-    """
-
-    tolerance: float | None = None
-    differs: tuple[str, ...] = ()
+        yield Objective(MAIN, partial(self.loss, batch, context), self.restarts.get(context.step))
 
 
 @dataclass(frozen=True)
@@ -132,7 +117,11 @@ class AlgorithmRow:
         by_set: rules and defaults that public code has for some data sets only, by the name of the set, or for
             all sets of ``"small"`` or of ``"large"`` images; they replace those of ``space`` and those of lr,
             batch_size and weight_decay, which all algorithms share.
-        domainbed: how its update compares with DomainBed's; ``None`` when DomainBed does not have it.
+        domainbed: the largest relative difference of a tensor from DomainBed's code after 20 steps of Adam in
+            float64, at the same weights, batches and random numbers and with the named differences taken out;
+            ``None`` where they cannot be, or where DomainBed does not have it.
+        differs: each difference from DomainBed's code that changes results, a sentence each, with the side that
+            the paper takes.
         one_source: what becomes of it with a single training domain; empty when nothing special happens.
         one_process: why several processes cannot share its step, as the end of "because ..."; empty when they
             can, which is so when samples go through networks only by `Network.features`, whose weights it
@@ -153,7 +142,8 @@ class AlgorithmRow:
     paper: str
     space: Space = field(default_factory=dict)
     by_set: Mapping[str, Space] = field(default_factory=dict)
-    domainbed: Agreement | None = None
+    domainbed: float | None = None
+    differs: str = ""
     one_source: str = ""
     one_process: str = ""
     inner_gradients: bool = False

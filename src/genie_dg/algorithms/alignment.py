@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow, OneLoss, at_least_float32
+from .algorithm import Algorithm, AlgorithmRow, OneLoss, at_least_float32
 
 _GAMMAS = tuple(10.0**k for k in range(-3, 4))
 
@@ -79,7 +79,20 @@ def mean_over_pairs(features: Sequence[Tensor], distance: Callable[[Tensor, Tens
         return torch.stack(pairs).mean() if pairs else full[0].new_zeros(())
 
 
-class Alignment(OneLoss):
+class Matching(Algorithm):
+    """An algorithm with ``mmd_gamma`` times a distance of features; the name is the public code's for all."""
+
+    def __init__(self, network: Network, domains: int, *, mmd_gamma: float = 1.0) -> None:
+        super().__init__(network, domains)
+        self.mmd_gamma = number("mmd_gamma", mmd_gamma, 0)
+
+    @staticmethod
+    @abstractmethod
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        """Features ``[n, d]`` and ``[m, d]`` of two domains, or of two mixtures, to a scalar."""
+
+
+class Alignment(Matching, OneLoss):
     r"""Mean loss of the domains plus the distances between their features.
 
     .. math:: L = \frac1D \sum_d R_d + \gamma \frac{2}{D(D-1)} \sum_{a<b} \mathrm{distance}(z_a, z_b)
@@ -90,15 +103,6 @@ class Alignment(OneLoss):
     Args:
         mmd_gamma: :math:`\gamma`, named as in the public code for both.
     """
-
-    def __init__(self, network: Network, domains: int, *, mmd_gamma: float = 1.0) -> None:
-        super().__init__(network, domains)
-        self.mmd_gamma = number("mmd_gamma", mmd_gamma, 0)
-
-    @staticmethod
-    @abstractmethod
-    def distance(x: Tensor, y: Tensor) -> Tensor:
-        """Features ``[n, d]`` and ``[m, d]`` of two domains to a scalar."""
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         features = [self.network.features(images) for images in batch.images]
@@ -141,7 +145,7 @@ def random_cuts(sizes: list[int], generator: torch.Generator) -> list[int]:
     return [int(torch.randint(size, (), generator=generator)) for size in sizes]
 
 
-class Mixtures(Algorithm):
+class Mixtures(Matching):
     r"""Mean loss of the domains plus the distance between the features of two mixtures of the domains.
 
     .. math::
@@ -156,15 +160,6 @@ class Mixtures(Algorithm):
     Args:
         mmd_gamma: :math:`\gamma`, named as in the public code for both.
     """
-
-    def __init__(self, network: Network, domains: int, *, mmd_gamma: float = 1.0) -> None:
-        super().__init__(network, domains)
-        self.mmd_gamma = number("mmd_gamma", mmd_gamma, 0)
-
-    @staticmethod
-    @abstractmethod
-    def distance(x: Tensor, y: Tensor) -> Tensor:
-        """Features ``[n, d]`` and ``[m, d]`` of two mixtures to a scalar."""
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         cuts = random_cuts(batch.sizes, context.generator())
@@ -213,7 +208,7 @@ MMD_ROW = AlgorithmRow(
     "Li et al., Domain Generalization with Adversarial Feature Learning, CVPR 2018",
     _SPACE,
     one_source=_ONE_SOURCE.format("MMD"),
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )
 CORAL_ROW = AlgorithmRow(
     "CORAL",
@@ -221,7 +216,7 @@ CORAL_ROW = AlgorithmRow(
     "Sun, Saenko, Deep CORAL: Correlation Alignment for Deep Domain Adaptation, ECCV Workshops 2016",
     _SPACE,
     one_source=_ONE_SOURCE.format("CORAL"),
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )
 _MIXTURES_PAPER = (
     "Chevalley et al., Invariant Causal Mechanisms through Distribution Matching, arXiv 2206.11646, 2022"
@@ -235,7 +230,7 @@ CAUSIRL_MMD_ROW = AlgorithmRow(
     CausIRLMMD,
     _MIXTURES_PAPER,
     _MIXTURES_SPACE,
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
     one_source=_MIXTURES_ONE_SOURCE.format("CausIRL-MMD"),
 )
 CAUSIRL_CORAL_ROW = AlgorithmRow(
@@ -243,6 +238,6 @@ CAUSIRL_CORAL_ROW = AlgorithmRow(
     CausIRLCORAL,
     _MIXTURES_PAPER,
     _MIXTURES_SPACE,
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
     one_source=_MIXTURES_ONE_SOURCE.format("CausIRL-CORAL"),
 )

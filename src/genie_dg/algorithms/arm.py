@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepContext
 from genie_dg.check import InputError
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 _HIDDEN = 64
 """Channels between the layers of the context network."""
@@ -25,16 +24,10 @@ def image_channels(featurizer: nn.Module) -> int:
     """
     layers = (module for module in featurizer.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     first = next(layers, None)
-    if not isinstance(first, nn.Conv2d):
-        layer = "no convolution and no linear layer" if first is None else "a linear layer for flat inputs"
+    if not isinstance(first, nn.Conv2d) or first.in_channels < 2:
         raise InputError(
-            f"ARM got a featurizer with {layer}; expected a first layer that is a Conv2d, so choose another "
-            "network or another algorithm."
-        )
-    if first.in_channels < 2:
-        raise InputError(
-            f"ARM got a first convolution with {first.in_channels} input channel; expected those of the images "
-            "and one more for the context, so build the network with one extra channel."
+            f"ARM got a network whose first layer is {first}; expected a Conv2d with the channels of the "
+            "images and one more for the context, so choose another network or another algorithm."
         )
     return first.in_channels - 1
 
@@ -85,11 +78,11 @@ class ARM(Algorithm):
         return {MAIN: Role.of(self.network, self.context)}
 
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
-        yield Objective(MAIN, partial(self._loss, batch))
-        self.support_size.fill_(batch.sizes[0])
+        def loss() -> Tensor:
+            return self.classification_loss(self._logits(batch.all_images, batch.sizes), batch.all_labels)
 
-    def _loss(self, batch: DomainBatch) -> Tensor:
-        return self.classification_loss(self._logits(batch.all_images, batch.sizes), batch.all_labels)
+        yield Objective(MAIN, loss)
+        self.support_size.fill_(batch.sizes[0])
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits for images of one domain, which are one another's support sets."""
@@ -116,10 +109,6 @@ ROW = AlgorithmRow(
     one_source="With one source domain ARM sees one kind of context only; it cannot learn to adapt to another.",
     extra_channels=1,
     batch_size=8,
-    domainbed=Agreement(
-        differs=(
-            "The context network is trained, as in the paper; DomainBed leaves it as it was drawn, because its "
-            "optimizer does not have it.",
-        )
-    ),
+    differs="The context network is trained, as in the paper; DomainBed leaves it as it was drawn, because its "
+    "optimizer does not have it.",
 )

@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Role, StepContext
 from genie_dg.check import boolean, number
 from genie_dg.search_space import Choice, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss, at_least_float32
+from .algorithm import AlgorithmRow, OneLoss, at_least_float32
 
 _BASE_TEMPERATURE = 0.07
 """The penalty is multiplied by ``temperature`` over this number."""
@@ -172,14 +172,9 @@ CAD_ROW = AlgorithmRow(
     CAD,
     _PAPER,
     _SPACE,
-    domainbed=Agreement(
-        tolerance=1e-10,
-        differs=(
-            "With is_flipped=False a sample is not compared with itself, as its probability is over the other "
-            "samples only; in DomainBed's code it is one of its own partners, with a score of 0.",
-            _PROJECT,
-        ),
-    ),
+    domainbed=1e-10,
+    differs="With is_flipped=False a sample is not compared with itself, as its probability is over the other "
+    "samples only; in DomainBed's code it is one of its own partners, with a score of 0. " + _PROJECT,
     one_source=_ONE_SOURCE.format("CAD"),
 )
 COND_CAD_ROW = AlgorithmRow(
@@ -187,6 +182,7 @@ COND_CAD_ROW = AlgorithmRow(
     CondCAD,
     _PAPER,
     _SPACE,
-    domainbed=Agreement(tolerance=1e-10, differs=(_PROJECT,)),
+    domainbed=1e-10,
+    differs=_PROJECT,
     one_source=_ONE_SOURCE.format("CondCAD"),
 )

@@ -14,7 +14,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, Restart, Role
 from genie_dg.check import number, whole_number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 _LINEAR = "linear"
 """The role of the head while it is trained alone."""
@@ -114,9 +114,8 @@ class ERMPlusPlus(Algorithm):
                 mean.copy_(news[name])
             else:
                 mean.lerp_(news[name], share)
-        if any(
-            m.training and m.track_running_stats for m in self.averaged.modules() if isinstance(m, _NormBase)
-        ):
+        norms = (module for module in self.averaged.modules() if isinstance(module, _NormBase))
+        if any(norm.training and norm.track_running_stats for norm in norms):
             self.averaged.features(images)
 
 
@@ -129,11 +128,7 @@ ROW = AlgorithmRow(
         "linear_steps": Setting(500, None, "DomainBed"),
         "sma_start_iter": Setting(600, None, "DomainBed"),
     },
-    domainbed=Agreement(
-        tolerance=1e-10,
-        differs=(
-            "DomainBed trains the head alone for linear_steps + 1 steps, as it counts a step after choosing; "
-            "here it is linear_steps, as the name says, and with one more here the updates agree.",
-        ),
-    ),
+    domainbed=1e-10,
+    differs="DomainBed trains the head alone for linear_steps + 1 steps, as it counts a step after choosing; "
+    "here it is linear_steps, as the name says, and with one more here the updates agree.",
 )

@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 from .gradients import gradients_of, trainable_parameters, with_gradient
 
 
@@ -79,9 +79,8 @@ class Fish(Algorithm):
             if not create_graph:
                 weights = [w.detach().requires_grad_() for w in weights]
             state = dict(zip(names, weights, strict=True))
-            loss = self.classification_loss(
-                functional_call(self.network, state, (batch.images[d],)), batch.labels[d]
-            )
+            logits = functional_call(self.network, state, (batch.images[d],))
+            loss = self.classification_loss(logits, batch.labels[d])
             gradients = gradients_of(loss, weights, create_graph)
             weights = [w - self.fish_inner_lr * g for w, g in zip(weights, gradients, strict=True)]
             total = [t + g for t, g in zip(total, gradients, strict=True)]
@@ -99,14 +98,8 @@ ROW = AlgorithmRow(
     },
     one_source="With one source domain the inner loop is one step: Fish is ERM with gradients times meta_lr.",
     inner_gradients=True,
-    domainbed=Agreement(
-        differs=(
-            "Inner steps are plain gradient descent, as in the paper's algorithm; DomainBed takes them with "
-            "an Adam whose state goes on from step to step.",
-            "The order of the domains is drawn anew in each step, as in the paper; DomainBed always takes "
-            "them in the order of the data set.",
-            "The outer step is taken by the run's optimizer; DomainBed and the paper interpolate weights, "
-            "which plain SGD at the inner rate does here.",
-        )
-    ),
+    differs="Inner steps are plain gradient descent, as in the paper's algorithm; DomainBed takes them with an "
+    "Adam whose state goes on from step to step. The order of the domains is drawn anew in each step, as in "
+    "the paper; DomainBed always takes them in the order of the data set. The outer step is taken by the run's "
+    "optimizer; DomainBed and the paper interpolate weights, which plain SGD at the inner rate does here.",
 )

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
+from genie_dg._types import MAIN, DomainBatch, Network, Objective, Restart, StepContext
 from genie_dg.check import InputError, number
 from genie_dg.search_space import LogUniform, Setting, Uniform
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
-from .risk_penalties import restart_at
+from .algorithm import Algorithm, AlgorithmRow
 
 
 def gradient_variances(inputs: Tensor, logits: Tensor, labels: Tensor, bias: bool) -> Tensor:
@@ -127,7 +126,7 @@ class Fishr(Algorithm):
             averages.append(average.detach())
             return cross_entropy(logits, labels) + weight * penalty
 
-        yield Objective(MAIN, loss, restart_at(context.step, self.penalty_anneal_iters))
+        yield Objective(MAIN, loss, Restart() if context.step == self.penalty_anneal_iters else None)
         if averages:
             self.variances.copy_(averages[0])
 
@@ -170,5 +169,5 @@ ROW = AlgorithmRow(
     },
     plain_loss="its penalty rests on gradients of the plain cross entropy, written out",
     one_source="With one source domain there is nothing to compare and the penalty is zero: Fishr equals ERM.",
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )

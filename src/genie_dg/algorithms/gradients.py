@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from genie_dg._types import DomainBatch
+
+from .algorithm import Algorithm
 
 
 class _PrescribedGradient(torch.autograd.Function):
@@ -59,21 +60,17 @@ def gradients_of(loss: Tensor, parameters: Sequence[Tensor], create_graph: bool)
 
 
 def domain_gradients(
-    network: nn.Module,
-    batch: DomainBatch,
-    parameters: Sequence[Tensor],
-    create_graph: bool,
-    loss_of: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    algorithm: Algorithm, batch: DomainBatch, create_graph: bool
 ) -> tuple[Tensor, list[Tensor]]:
     r"""The loss :math:`L_d` of every domain and its gradient :math:`g_d = \nabla L_d`.
 
     Every domain is sent through the network by itself. With ``create_graph`` losses and gradients carry their
     graph; without it the graph of a domain is freed before the next one begins. The losses have the shape
-    ``[domains]``, and for each of the ``parameters`` there is one tensor ``[domains, *shape]``.
+    ``[domains]``, and for each of the `trainable_parameters` there is one tensor ``[domains, *shape]``.
     """
-    losses, rows = [], []
+    losses, rows, parameters = [], [], trainable_parameters(algorithm.network)
     for images, labels in zip(batch.images, batch.labels, strict=True):
-        loss = loss_of(network(images), labels)
+        loss = algorithm.classification_loss(algorithm.network(images), labels)
         rows.append(gradients_of(loss, parameters, create_graph))
         losses.append(loss if create_graph else loss.detach())
     return torch.stack(losses), [torch.stack(column) for column in zip(*rows, strict=True)]

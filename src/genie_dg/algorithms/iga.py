@@ -10,8 +10,8 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
-from .gradients import domain_gradients, trainable_parameters
+from .algorithm import AlgorithmRow, OneLoss
+from .gradients import domain_gradients
 
 
 @final
@@ -41,9 +41,7 @@ class IGA(OneLoss):
         self.penalty = number("penalty", penalty, 0)
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        losses, gradients = domain_gradients(
-            self.network, batch, trainable_parameters(self.network), True, self.classification_loss
-        )
+        losses, gradients = domain_gradients(self, batch, create_graph=True)
         trace = sum(((g - g.mean(0)).square().sum() for g in gradients), losses.new_zeros(()))
         return losses.mean() + self.penalty / len(losses) * trace
 
@@ -56,11 +54,7 @@ ROW = AlgorithmRow(
     space={"penalty": Setting(1000.0, LogUniform(1, 5), "DomainBed")},
     one_source="With one source domain the variance over domains is zero: IGA equals ERM.",
     inner_gradients=True,
-    domainbed=Agreement(
-        1e-10,
-        (
-            "The penalty is the variance over domains, as in the paper; DomainBed sums over domains, so the "
-            "same penalty weighs D times less here.",
-        ),
-    ),
+    domainbed=1e-10,
+    differs="The penalty is the variance over domains, as in the paper; DomainBed sums over domains, so the "
+    "same penalty weighs D times less here.",
 )

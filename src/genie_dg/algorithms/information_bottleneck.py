@@ -11,8 +11,8 @@ from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss, at_least_float32
-from .risk_penalties import irm_penalty, restart_at, two_stage_weight
+from .algorithm import AlgorithmRow, OneLoss, at_least_float32
+from .risk_penalties import irm_penalty, two_stage_weight
 
 
 def feature_variance(features: Tensor, sizes: list[int]) -> Tensor:
@@ -60,15 +60,13 @@ class IBERM(OneLoss):
         super().__init__(network, domains)
         self.ib_lambda = number("ib_lambda", ib_lambda, 0)
         self.ib_penalty_anneal_iters = number("ib_penalty_anneal_iters", ib_penalty_anneal_iters, 0)
+        self.restarts = {self.ib_penalty_anneal_iters: Restart()}
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = self.ib_lambda if context.step >= self.ib_penalty_anneal_iters else 0.0
         features = self.network.features(batch.all_images)
         losses = self.losses_of_domains(self.network.head(features).split(batch.sizes), batch.labels)
         return losses.mean() + weight * feature_variance(features, batch.sizes)
-
-    def restart(self, step: int) -> Restart | None:
-        return restart_at(step, self.ib_penalty_anneal_iters)
 
 
 @final
@@ -108,6 +106,7 @@ class IBIRM(OneLoss):
         self.irm_penalty_anneal_iters = number("irm_penalty_anneal_iters", irm_penalty_anneal_iters, 0)
         self.ib_lambda = number("ib_lambda", ib_lambda, 0)
         self.ib_penalty_anneal_iters = number("ib_penalty_anneal_iters", ib_penalty_anneal_iters, 0)
+        self.restarts = {self.irm_penalty_anneal_iters: Restart(), self.ib_penalty_anneal_iters: Restart()}
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         irm_weight = two_stage_weight(context.step, self.irm_penalty_anneal_iters, self.irm_lambda)
@@ -117,10 +116,6 @@ class IBIRM(OneLoss):
         loss = self.losses_of_domains(logits, batch.labels).mean()
         variance = feature_variance(features, batch.sizes)
         return loss + irm_weight * irm_penalty(logits, batch.labels) + ib_weight * variance
-
-    def restart(self, step: int) -> Restart | None:
-        irm = restart_at(step, self.irm_penalty_anneal_iters)
-        return irm or restart_at(step, self.ib_penalty_anneal_iters)
 
 
 _PAPER = (
@@ -136,9 +131,8 @@ IB_ERM_ROW = AlgorithmRow(
     IBERM,
     _PAPER,
     _IB_SPACE,
-    domainbed=Agreement(tolerance=1e-10),
-    one_source="With one source domain IB-ERM's penalty is that domain's own variance; "
-    "nothing is compared between domains.",
+    domainbed=1e-10,
+    one_source="With one source domain IB-ERM's penalty is that domain's own; no domains are compared.",
 )
 IB_IRM_ROW = AlgorithmRow(
     "IB-IRM",
@@ -150,7 +144,6 @@ IB_IRM_ROW = AlgorithmRow(
         **_IB_SPACE,
     },
     plain_loss="its penalty is the derivative of the plain cross entropy, written out",
-    domainbed=Agreement(tolerance=1e-10),
-    one_source="With one source domain IB-IRM's penalties are that domain's own; "
-    "nothing is compared between domains.",
+    domainbed=1e-10,
+    one_source="With one source domain IB-IRM's penalties are that domain's own; no domains are compared.",
 )

@@ -12,7 +12,7 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting, Uniform
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
+from .algorithm import AlgorithmRow, OneLoss
 from .gradients import domain_gradients, trainable_parameters, with_gradient
 
 _SATURATED = 40.0
@@ -108,11 +108,9 @@ class GradientMask(OneLoss):
         """From the gradients ``[domains, *shape]`` of one tensor to the one that is prescribed."""
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
-        parameters = trainable_parameters(self.network)
-        losses, gradients = domain_gradients(
-            self.network, batch, parameters, context.create_graph, self.classification_loss
-        )
-        return with_gradient(losses.mean(), parameters, [self.masked(g) for g in gradients])
+        losses, gradients = domain_gradients(self, batch, context.create_graph)
+        masked = [self.masked(g) for g in gradients]
+        return with_gradient(losses.mean(), trainable_parameters(self.network), masked)
 
 
 @final
@@ -208,13 +206,9 @@ AND_ROW = AlgorithmRow(
     space={"tau": Setting(1.0, Uniform(0.5, 1.0), "DomainBed")},
     one_source="With one source domain every entry agrees with itself: ANDMask equals ERM.",
     inner_gradients=True,
-    domainbed=Agreement(
-        1e-10,
-        (
-            "With one domain it is ERM; in DomainBed entries with a gradient of exactly 0 make the others "
-            "larger. The paper says nothing of one domain.",
-        ),
-    ),
+    domainbed=1e-10,
+    differs="With one domain it is ERM; in DomainBed entries with a gradient of exactly 0 make the others "
+    "larger. The paper says nothing of one domain.",
 )
 SAND_ROW = AlgorithmRow(
     "SANDMask",
@@ -229,13 +223,9 @@ SAND_ROW = AlgorithmRow(
     },
     one_source="With one source domain the mask is defined as 1 everywhere: SANDMask equals ERM.",
     inner_gradients=True,
-    domainbed=Agreement(
-        1e-10,
-        (
-            "The default of tau is 0.5; DomainBed's default of 1 masks everything, so nothing is learnt. Its "
-            "search, U(0, 1), is kept.",
-        ),
-    ),
+    domainbed=1e-10,
+    differs="The default of tau is 0.5; DomainBed's default of 1 masks everything, so nothing is learnt. Its "
+    "search, U(0, 1), is kept.",
 )
 GSNR_DROPOUT_ROW = AlgorithmRow(
     "GSNRDropout",

@@ -106,9 +106,8 @@ class MIRO(OneLoss):
             _, before = _activations(self.start, images)
         features, now = _activations(self.network, images)
         terms = [deviation(a, b, raw) for a, b, raw in zip(before, now, self.variances, strict=True)]
-        return (
-            self.classification_loss(self.network.head(features), labels) + self.ld * torch.stack(terms).sum()
-        )
+        classification = self.classification_loss(self.network.head(features), labels)
+        return classification + self.ld * torch.stack(terms).sum()
 
 
 def _activations(network: Network, images: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -34,8 +34,7 @@ def mix(x: Tensor, weights: Tensor, partner: Tensor, eps: float = 1e-6) -> Tenso
     return (x - mu) / sigma * mixed_sigma + mixed_mu
 
 
-def unchanged(x: Tensor) -> Tensor:
-    """Activations as they are."""
+def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
@@ -89,7 +88,7 @@ class MixStyle(Algorithm):
             coin = float(torch.rand((), generator=generator))
             weights = beta(self.alpha, (len(images),), generator).to(images.dtype).to(images.device)
             partner = torch.randperm(len(images), generator=generator).to(images.device)
-            edit = partial(mix, weights=weights, partner=partner) if coin < self.p else unchanged
+            edit = partial(mix, weights=weights, partner=partner) if coin < self.p else _unchanged
             edits[point] = on_map("MixStyle", point, edit)  # a point that has no map is refused at once
 
         def loss() -> Tensor:

@@ -12,7 +12,7 @@ from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
 from ._mixing import beta
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 MixedPair = tuple[Tensor, Tensor, Tensor, float]
 """Mixed images, the labels of the first and of the second domain, and the weight of the first."""
@@ -82,11 +82,8 @@ class Mixup(Algorithm):
             losses = []
             for images, first, second, weight in pairs:
                 logits = self.network(images)
-                of_first, of_second = (
-                    self.classification_loss(logits, first),
-                    self.classification_loss(logits, second),
-                )
-                losses.append(weight * of_first + (1 - weight) * of_second)
+                one, two = (self.classification_loss(logits, labels) for labels in (first, second))
+                losses.append(weight * one + (1 - weight) * two)
             return torch.stack(losses).mean()
 
         yield Objective(MAIN, loss)
@@ -100,11 +97,7 @@ ROW = AlgorithmRow(
         "mixup_alpha": Setting(0.2, LogUniform(-1, 1), "10^U(-1, 1); the public code of 2020 always gives 0.1")
     },
     one_source="With one source domain Mixup mixes that domain's samples with one another.",
-    domainbed=Agreement(
-        1e-10,
-        (
-            "A single domain is mixed with a shuffled copy of itself; DomainBed mixes each sample with "
-            "itself, which is ERM. The paper mixes different samples.",
-        ),
-    ),
+    domainbed=1e-10,
+    differs="A single domain is mixed with a shuffled copy of itself; DomainBed mixes each sample with itself, "
+    "which is ERM. The paper mixes different samples.",
 )

@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import boolean, number, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 
 @final
@@ -103,15 +103,9 @@ ROW = AlgorithmRow(
     },
     one_source="There is no domain to hold out: MLDG with one source domain equals ERM.",
     inner_gradients=True,
-    domainbed=Agreement(
-        differs=(
-            "The gradient goes through the inner step (second order), as in the paper; DomainBed adds the "
-            "gradients before and after the inner step (first order).",
-            "The inner step is plain gradient descent with a rate of its own, as in the paper; DomainBed "
-            "takes it with a fresh Adam at the run's rate.",
-            "One inner step on all meta-train domains together, then all meta-test domains, as in the paper; "
-            "DomainBed takes one inner step for each meta-train domain and pairs it with one meta-test "
-            "domain.",
-        )
-    ),
+    differs="The gradient goes through the inner step (second order), as in the paper; DomainBed adds the "
+    "gradients before and after the inner step (first order). The inner step is plain gradient descent with a "
+    "rate of its own, as in the paper; DomainBed takes it with a fresh Adam at the run's rate. One inner step "
+    "on all meta-train domains together, then all meta-test domains, as in the paper; DomainBed takes one "
+    "inner step for each meta-train domain and pairs it with one meta-test domain.",
 )

@@ -11,7 +11,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepCon
 from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 
 class MTL(Algorithm):
@@ -93,14 +93,9 @@ ROW = AlgorithmRow(
     paper="Blanchard et al., Domain Generalization by Marginal Transfer Learning, JMLR 2021",
     space={"mtl_ema": Setting(0.99, Choice((0.5, 0.9, 0.99, 1.0)), "DomainBed")},
     one_source="With one source domain MTL sees one embedding only; it cannot learn what embeddings mean.",
-    domainbed=Agreement(
-        differs=(
-            "The embedding of a domain is the running mean of its features, as the paper's is a mean over the "
-            "domain; DomainBed overwrites it with random numbers before it is used.",
-            "The running means begin at the first batch's; DomainBed's begin at 0. The paper has no running "
-            "means.",
-            "The loss is the mean over all samples, which with equal batches is the paper's mean over "
-            "domains; DomainBed sums the losses of the domains.",
-        )
-    ),
+    differs="The embedding of a domain is the running mean of its features, as the paper's is a mean over the "
+    "domain; DomainBed overwrites it with random numbers before it is used. The running means begin at the "
+    "first batch's; DomainBed's begin at 0. The paper has no running means. The loss is the mean over all "
+    "samples, which with equal batches is the paper's mean over domains; DomainBed sums the losses of the "
+    "domains.",
 )

@@ -97,14 +97,10 @@ class PCGrad(Algorithm):
             noise = [torch.randn(p.shape, generator=generator).to(p.device, p.dtype) for p in parameters]
 
         def loss() -> Tensor:
-            losses, gradients = domain_gradients(
-                self.network, batch, parameters, context.create_graph, self.classification_loss
-            )
+            losses, gradients = domain_gradients(self, batch, context.create_graph)
             with torch.autocast(losses.device.type, enabled=False):
-                if self.surgery == "pcgrad":
-                    chosen = _projected(gradients, orders)
-                else:
-                    chosen = _agreed(gradients, noise)
+                pcgrad = self.surgery == "pcgrad"
+                chosen = _projected(gradients, orders) if pcgrad else _agreed(gradients, noise)
             return with_gradient(losses.mean(), parameters, chosen)
 
         yield Objective(MAIN, loss)

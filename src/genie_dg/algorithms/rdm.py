@@ -11,7 +11,7 @@ from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import Choice, Setting, Uniform
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
+from .algorithm import AlgorithmRow, OneLoss
 
 _GAMMAS = tuple(10.0**k for k in range(-4, 4))
 
@@ -80,7 +80,7 @@ class RDM(OneLoss):
         self.rdm_lambda = number("rdm_lambda", rdm_lambda, 0)
         self.rdm_penalty_anneal_iters = number("rdm_penalty_anneal_iters", rdm_penalty_anneal_iters, 0)
         self.variance_weight = number("variance_weight", variance_weight, 0)
-        self.rdm_lr = number("rdm_lr", rdm_lr, 0)
+        self.restarts = {self.rdm_penalty_anneal_iters: Restart(number("rdm_lr", rdm_lr, 0))}
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         losses = self.classification_loss(self.network(batch.all_images), batch.all_labels, reduction="none")
@@ -92,12 +92,9 @@ class RDM(OneLoss):
         distance = self.rdm_lambda * risk_distance(worst, losses)
         return means.mean() + distance + self.variance_weight * (losses.var() + worst.var())
 
-    def restart(self, step: int) -> Restart | None:
-        return Restart(self.rdm_lr) if step == self.rdm_penalty_anneal_iters else None
-
 
 _LARGE_BATCH = Setting(88, Uniform(70, 100, whole=True), "DomainBed")
-_SMALLER_BATCH = Setting(40, Uniform(30, 60, whole=True), "DomainBed")
+_SMALL_BATCH = Setting(40, Uniform(30, 60, whole=True), "DomainBed")
 _NO_VARIANCE = Setting(0.0, Choice((0.0,)), "DomainBed")
 _LAMBDA = Setting(5.0, Uniform(1.0, 10.0), "DomainBed")
 ROW = AlgorithmRow(
@@ -114,19 +111,15 @@ ROW = AlgorithmRow(
         "large": {"batch_size": _LARGE_BATCH},
         "PACS": {"rdm_lambda": _LAMBDA},
         "OfficeHome": {"variance_weight": _NO_VARIANCE},
-        "TerraIncognita": {
-            "rdm_lambda": _LAMBDA,
-            "variance_weight": _NO_VARIANCE,
-            "batch_size": _SMALLER_BATCH,
-        },
+        "TerraIncognita": {"rdm_lambda": _LAMBDA, "variance_weight": _NO_VARIANCE, "batch_size": _SMALL_BATCH},
         "DomainNet": {
             "rdm_lambda": Setting(0.5, Uniform(0.1, 1.0), "DomainBed"),
             "rdm_penalty_anneal_iters": Setting(2400, Uniform(1500, 3000, whole=True), "DomainBed"),
             "variance_weight": _NO_VARIANCE,
-            "batch_size": _SMALLER_BATCH,
+            "batch_size": _SMALL_BATCH,
         },
     },
-    domainbed=Agreement(tolerance=1e-10),
+    domainbed=1e-10,
     one_source="With one source domain RDM has nothing to match: the distance is 0, and what is left is ERM "
     "plus variance_weight times twice the variance of the losses.",
 )

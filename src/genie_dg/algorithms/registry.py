@@ -4,37 +4,14 @@ from __future__ import annotations
 
 from genie_dg.registry import Registry
 
+# isort: off
 from . import (
-    adrmx,
-    adversarial,
-    alignment,
-    arm,
-    cad,
-    eqrm,
-    erm,
-    erm_plus_plus,
-    fish,
-    fishr,
-    groupdro,
-    iga,
-    information_bottleneck,
-    masks,
-    miro,
-    mixstyle,
-    mixup,
-    mldg,
-    mtl,
-    pcgrad,
-    rdm,
-    risk_penalties,
-    rsc,
-    sagnet,
-    sd,
-    selfreg,
-    transfer,
-    trm,
-    urm,
-)
+    adrmx, adversarial, alignment, arm, cad, eqrm, erm, erm_plus_plus, fish, fishr, groupdro, iga,
+    information_bottleneck, masks, miro, mixstyle, mixup, mldg, mtl, pcgrad, rdm, risk_penalties, rsc,
+    sagnet, sd, selfreg, transfer, trm, urm,
+)  # fmt: skip
+
+# isort: on
 from .algorithm import AlgorithmRow
 
 ALGORITHMS = Registry(

@@ -12,7 +12,7 @@ from genie_dg._types import DomainBatch, Network, Restart, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
+from .algorithm import AlgorithmRow, OneLoss
 
 
 def two_stage_weight(step: int, first_steps: float, final: float) -> float:
@@ -22,11 +22,6 @@ def two_stage_weight(step: int, first_steps: float, final: float) -> float:
     [1.0, 1.0, 100.0, 100.0]
     """
     return final if step >= first_steps else 1.0
-
-
-def restart_at(step: int, first_steps: float) -> Restart | None:
-    """The optimizer starts afresh where the weight of a penalty jumps: its averages belong to another loss."""
-    return Restart() if step == first_steps else None
 
 
 def scale_gradients(logits: Tensor, labels: Tensor) -> Tensor:
@@ -84,15 +79,13 @@ class IRM(OneLoss):
         super().__init__(network, domains)
         self.irm_lambda = number("irm_lambda", irm_lambda, 0)
         self.irm_penalty_anneal_iters = number("irm_penalty_anneal_iters", irm_penalty_anneal_iters, 0)
+        self.restarts = {self.irm_penalty_anneal_iters: Restart()}
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = two_stage_weight(context.step, self.irm_penalty_anneal_iters, self.irm_lambda)
         logits = self.network(batch.all_images)
         parts = logits.split(batch.sizes)
         return self.losses_of_domains(parts, batch.labels).mean() + weight * irm_penalty(parts, batch.labels)
-
-    def restart(self, step: int) -> Restart | None:
-        return restart_at(step, self.irm_penalty_anneal_iters)
 
 
 @final
@@ -118,14 +111,12 @@ class VREx(OneLoss):
         super().__init__(network, domains)
         self.vrex_lambda = number("vrex_lambda", vrex_lambda, 0)
         self.vrex_penalty_anneal_iters = number("vrex_penalty_anneal_iters", vrex_penalty_anneal_iters, 0)
+        self.restarts = {self.vrex_penalty_anneal_iters: Restart()}
 
     def loss(self, batch: DomainBatch, context: StepContext) -> Tensor:
         weight = two_stage_weight(context.step, self.vrex_penalty_anneal_iters, self.vrex_lambda)
         losses = self.losses_of_domains(self.network(batch.all_images).split(batch.sizes), batch.labels)
         return losses.mean() + weight * (losses - losses.mean()).square().mean()
-
-    def restart(self, step: int) -> Restart | None:
-        return restart_at(step, self.vrex_penalty_anneal_iters)
 
 
 IRM_ROW = AlgorithmRow(
@@ -136,10 +127,9 @@ IRM_ROW = AlgorithmRow(
         "irm_lambda": Setting(1e2, LogUniform(-1, 5)),
         "irm_penalty_anneal_iters": Setting(500, LogUniform(0, 4, whole=True)),
     },
-    one_source="With one source domain IRM's penalty is that domain's own; "
-    "nothing is compared between domains.",
+    one_source="With one source domain IRM's penalty is that domain's own; no domains are compared.",
     plain_loss="its penalty is the derivative of the plain cross entropy, written out",
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )
 VREX_ROW = AlgorithmRow(
     "VREx",
@@ -150,5 +140,5 @@ VREX_ROW = AlgorithmRow(
         "vrex_penalty_anneal_iters": Setting(500, LogUniform(0, 4, whole=True)),
     },
     one_source="With one source domain VREx equals ERM: the variance of a single loss is 0.",
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )

@@ -12,7 +12,7 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import Setting, Uniform
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss
+from .algorithm import AlgorithmRow, OneLoss
 
 
 def quantile(values: Tensor, fraction: float) -> Tensor:
@@ -104,5 +104,5 @@ ROW = AlgorithmRow(
         "rsc_f_drop_factor": Setting(1 / 3, Uniform(0.0, 0.5), "DomainBed"),
         "rsc_b_drop_factor": Setting(1 / 3, Uniform(0.0, 0.5), "DomainBed"),
     },
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )

@@ -13,7 +13,7 @@ from genie_dg.check import number, one_of
 from genie_dg.search_space import LogUniform, Setting
 
 from ._mixing import on_map, statistics
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 _STYLE = "style"
 """The role of the style head."""
@@ -136,11 +136,6 @@ ROW = AlgorithmRow(
         "sag_w_adv": Setting(0.1, LogUniform(-2, 1), "DomainBed"),
         "sag_point": Setting("", None, "DomainBed"),
     },
-    domainbed=Agreement(
-        differs=(
-            "Standard deviations are interpolated between two styles, as in the paper; DomainBed interpolates "
-            "variances.",
-            "Variances divide by n, as in the paper; DomainBed divides by n - 1.",
-        )
-    ),
+    differs="Standard deviations are interpolated between two styles, as in the paper; DomainBed interpolates "
+    "variances. Variances divide by n, as in the paper; DomainBed divides by n - 1.",
 )

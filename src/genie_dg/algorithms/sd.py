@@ -10,7 +10,7 @@ from genie_dg._types import DomainBatch, Network, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, AlgorithmRow, OneLoss, at_least_float32
+from .algorithm import AlgorithmRow, OneLoss, at_least_float32
 
 
 @final
@@ -43,5 +43,5 @@ ROW = AlgorithmRow(
     SD,
     paper="Pezeshki et al., Gradient Starvation: A Learning Proclivity in Neural Networks, NeurIPS 2021",
     space={"sd_reg": Setting(0.1, LogUniform(-5, -1), "DomainBed")},
-    domainbed=Agreement(tolerance=1e-10),
+    domainbed=1e-10,
 )

@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, Role, StepCon
 from genie_dg.check import InputError
 
 from ._mixing import beta
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 _ALPHA = 0.5
 """The mixing weight is drawn from Beta(0.5, 0.5)."""
@@ -97,10 +97,7 @@ class SelfReg(Algorithm):
     def objectives(self, batch: DomainBatch, context: StepContext) -> Iterator[Objective]:
         images, labels = batch.all_images, batch.all_labels
         if len(labels) < 2:
-            raise InputError(
-                "SelfReg got a batch with 1 sample; expected 2 or more, whose variance its batch norms need, "
-                "so raise the batch size."
-            )
+            raise InputError("SelfReg got a batch with 1 sample; expected 2 or more, so raise the batch size.")
         generator = context.generator()
         weight = float(beta(_ALPHA, (), generator))
         first, second = partners(labels, generator)
@@ -122,13 +119,9 @@ ROW = AlgorithmRow(
     SelfReg,
     paper="Kim et al., SelfReg: Self-Supervised Contrastive Regularization for Domain Generalization, "
     "ICCV 2021",
-    domainbed=Agreement(
-        tolerance=1e-9,
-        differs=(
-            "The class-specific domain perturbation layer is trained, as in the authors' own training code; in "
-            "DomainBed's code its weights belong to no optimizer.",
-        ),
-    ),
+    domainbed=1e-09,
+    differs="The class-specific domain perturbation layer is trained, as in the authors' own training code; in "
+    "DomainBed's code its weights belong to no optimizer.",
     one_source="With one source domain SelfReg pairs samples of that domain only; no two domains are brought "
     "together.",
 )

@@ -13,7 +13,7 @@ from genie_dg._types import MAIN, DomainBatch, Network, Objective, StepContext
 from genie_dg.check import number
 from genie_dg.search_space import LogUniform, Setting
 
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 from .groupdro import raised
 
 _FIT_STEPS, _FIT_LR = 30, 0.1
@@ -187,16 +187,10 @@ ROW = AlgorithmRow(
         "groupdro_eta": Setting(1e-2, LogUniform(-3, -1), "DomainBed"),
     },
     plain_loss="its transfer risk rests on derivatives of the plain cross entropy, written out",
-    domainbed=Agreement(
-        differs=(
-            "DomainBed's series for the inverse Hessian changes its first term in place, so that the term of "
-            "power 0 is lost and that of power 1 counts twice; here every term counts once, which makes it the "
-            "paper's inverse.",
-            "DomainBed raises the weights in place before the backward pass, so that the gradient of the other "
-            "domains' risks has weights that are raised and do not sum to 1; here it has those that the loss "
-            "was computed with, as the paper's objective has. With both put right there, the updates are the "
-            "same.",
-        ),
-    ),
+    differs="DomainBed's series for the inverse Hessian changes its first term in place, so that the term of "
+    "power 0 is lost and that of power 1 counts twice; here every term counts once, which makes it the paper's "
+    "inverse. DomainBed raises the weights in place before the backward pass, so that the gradient of the "
+    "other domains' risks has weights that are raised and do not sum to 1; here it has those that the loss was "
+    "computed with, as the paper's objective has. With both put right there, the updates are the same.",
     one_source="With one source domain TRM equals ERM: there is no other domain to transfer to.",
 )

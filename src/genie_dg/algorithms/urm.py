@@ -15,7 +15,7 @@ from genie_dg.check import number, one_of, whole_number
 from genie_dg.search_space import Choice, LogUniform, Setting, Uniform
 
 from .adversarial import DISCRIMINATOR
-from .algorithm import Agreement, Algorithm, AlgorithmRow
+from .algorithm import Algorithm, AlgorithmRow
 
 _WIDTH = 100
 """Units of the discriminator's hidden layers."""
@@ -175,5 +175,5 @@ ROW = AlgorithmRow(
             "weight_decay_": Setting(0.0, None, "DomainBed"),
         }
     },
-    domainbed=Agreement(1e-10),
+    domainbed=1e-10,
 )

@@ -111,11 +111,8 @@ def _registries() -> Mapping[str, Mapping[str, Any]]:
 def agreement(row: AlgorithmRow) -> tuple[str, str]:
     """Whether an algorithm's update is DomainBed's, and what differs."""
     if row.domainbed is None:
-        return "not in DomainBed", ""
-    tolerance, differs = row.domainbed.tolerance, row.domainbed.differs
-    if tolerance is None:
-        return "differs.", " ".join(differs)
-    return f"to {tolerance:.0e}" + (", but:" if differs else ""), " ".join(differs)
+        return "differs." if row.differs else "not in DomainBed", row.differs
+    return f"to {row.domainbed:.0e}" + (", but:" if row.differs else ""), row.differs
 
 
 def _settings(space: Space) -> str:
