@@ -28,11 +28,7 @@ REPOSITORY = "00ssum/GENIE"
 RATE, BETA, P = 0.015, 0.95, 0.4
 """Of GENIE as an optimizer of other algorithms: the defaults of their class; no run changes or prints them."""
 NAMES = {"sgd": "SGD", "adam": "Adam", "genie": "GENIE", "sign_genie": "signed GENIE", "signum": "Signum"}
-SWITCHED = {
-    "GENIE_p": "precondition",
-    "GENIE_Noise": "precondition+noise",
-    "GENIE_Mask": "precondition+mask",
-}
+SWITCHED = {"GENIE_p": "precondition", "GENIE_Noise": "precondition+noise", "GENIE_Mask": "precondition+mask"}
 """Their classes for the ablation; its last row, `ALL_ON`, was run with the same draws."""
 ALL_ON = "precondition+noise+mask"
 LEVELS = (5000, 10000, 15000)

@@ -107,8 +107,7 @@ def _in_order(numbers: Numbers) -> Numbers:
     """Steps, then accuracies, times and seconds of a step, each by domain and then the mean; stable."""
     kinds = ("steps", "Acc", "Time", "s per step")
     return sorted(
-        numbers,
-        key=lambda number: (kinds.index(number.column.partition("[")[0]), "[" not in number.column),
+        numbers, key=lambda number: (kinds.index(number.column.partition("[")[0]), "[" not in number.column)
     )
 
 

@@ -111,12 +111,7 @@ def make_claims(request: Request) -> Result:
         (request.data or "digits", request.root), request.workers,
     )  # fmt: skip
     ledger = entries(measure(runs, request))
-    blocks = [
-        _note(runs),
-        markdown(ledger),
-        *runs.notes,
-        *(table.markdown() for table in runs.tables.values()),
-    ]
+    blocks = [_note(runs), markdown(ledger), *runs.notes, *(table.markdown() for table in runs.tables.values())]
     text = "\n\n".join(blocks)
     return Result(text, _write(request, text, ledger, runs))
 

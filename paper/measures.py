@@ -18,13 +18,7 @@ from genie_dg.optim.genie import GENIE
 from genie_dg.plugins import StepContext
 
 from .claim_runs import ClaimNumbers, ClaimRuns
-from .convergence import (
-    OptimizerFactory,
-    average_gradient_norm,
-    bound_of_run,
-    rate_slope,
-    step_size,
-)
+from .convergence import OptimizerFactory, average_gradient_norm, bound_of_run, rate_slope, step_size
 from .figure_setup import OptimizerSetup
 from .pac_bayes import kl_divergence, kl_gradient
 from .theory import counterexample

@@ -193,8 +193,7 @@ def until(frame: pl.DataFrame, step: int) -> pl.DataFrame:
     count = pl.col("step").list.eval(pl.element() <= step).list.sum()
     by_domain = count * pl.col("domains").list.len()
     return frame.with_columns(
-        pl.col(*OF_RECORD, *PER_RECORD_MEANS).list.head(count),
-        pl.col("in_acc", "out_acc").list.head(by_domain),
+        pl.col(*OF_RECORD, *PER_RECORD_MEANS).list.head(count), pl.col("in_acc", "out_acc").list.head(by_domain)
     )
 
 

@@ -11,14 +11,7 @@ from collections.abc import Iterator, Sequence
 from genie_dg.results.render import markdown_table
 
 from .claims import CLAIMS
-from .kept_ledgers import (
-    PRETRAINED,
-    RANDOM,
-    REGIMES,
-    MeasuredClaim,
-    all_ledgers,
-    measured_claims,
-)
+from .kept_ledgers import PRETRAINED, RANDOM, REGIMES, MeasuredClaim, all_ledgers, measured_claims
 from .logged import Logged, committed
 from .logged_page import SETS
 from .request import Request, Result

@@ -17,13 +17,7 @@ from torch.optim import Optimizer
 from genie_dg.diagnostics.measured import measure_osgr
 from genie_dg.diagnostics.preconditioners import preconditioner
 from genie_dg.diagnostics.rules import RULES, GradientHistory, flatten
-from genie_dg.diagnostics.same_weights import (
-    Gains,
-    SampleMoments,
-    draw_gradients,
-    sample_moments,
-    step_gains,
-)
+from genie_dg.diagnostics.same_weights import Gains, SampleMoments, draw_gradients, sample_moments, step_gains
 from genie_dg.diagnostics.updates import gini
 
 from .figure_setup import cross_entropy

@@ -223,10 +223,7 @@ def test_as_published_rises_when_gradients_vanish_and_only_the_batch_matters_bef
             "has one entry or is not finite",
         ),
         (lambda m: ratio_of_means(torch.ones(1), torch.ones(1)), "Got 1 draw"),
-        (
-            lambda m: ratio_of_means(torch.ones(3), torch.ones(3), 95),
-            "got level=95; expected",
-        ),
+        (lambda m: ratio_of_means(torch.ones(3), torch.ones(3), 95), "got level=95; expected"),
     ],
 )
 def test_bad_input_gets_one_sentence(call: Any, sentence: str) -> None:

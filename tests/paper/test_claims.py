@@ -16,16 +16,7 @@ from paper.claim_runs import SIZES, ClaimRuns
 from paper.figure_setup import SMALL
 from paper.ledger import CLAIMS, entries, make_claims, markdown
 from paper.request import PaperError, Request
-from paper.verdict import (
-    FAILS,
-    HOLDS,
-    NOT_MEASURED,
-    UNDECIDED,
-    Interval,
-    interval_of,
-    judge,
-    verdict,
-)
+from paper.verdict import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Interval, interval_of, judge, verdict
 
 
 def test_the_interval_is_students() -> None:

@@ -28,11 +28,7 @@ from paper.sourced import LOGGED, MEASURED, QUOTED, SourcedNumber, markdown, num
 from paper.tables import make_table
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-FACTS = Facts(
-    {name: row.domains for name, row in SETS.items()},
-    ALGORITHMS,
-    OPTIMIZERS,
-)
+FACTS = Facts({name: row.domains for name, row in SETS.items()}, ALGORITHMS, OPTIMIZERS)
 COUNTS = {
     "optimizers": 22 * 10 * 60,
     "iterations": 12 * 4,
