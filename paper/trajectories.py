@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.data.domains import DomainSet
-from genie_dg.diagnostics.rules import GradientHistory
-from genie_dg.diagnostics.same_weights import Gains, mean_of_defined
 from genie_dg.files import read_whole, write_json
 from genie_dg.plugins import MAIN
 from genie_dg.runs.config import RunConfig
@@ -25,7 +23,9 @@ from genie_dg.runtime import same_kernels
 
 from .claim_runs import ClaimRuns, Sizes
 from .figure_setup import OptimizerSetup, halves, samples
+from .rules import GradientHistory
 from .runs import train_in_memory
+from .same_weights import Gains, mean_of_defined
 from .trajectory_ends import end_numbers, weights_of
 from .trajectory_points import PointNumbers, balance_of_moves, measure_point
 

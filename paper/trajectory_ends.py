@@ -9,19 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from genie_dg.bench.assemble import Parts
-from genie_dg.diagnostics.rules import flatten
-from genie_dg.diagnostics.same_weights import sample_moments
 from genie_dg.diagnostics.sharpness import loss_rise
 
 from .figure_setup import cross_entropy
 from .pac_bayes import kl_divergence, risk_bound
 from .request import PaperError
+from .rules import flatten
+from .same_weights import Pool, sample_moments
 from .theory import PRECONDITIONERS
 
 RADIUS = 0.05
 """Of the ball in which sharpness is measured: SAM's default."""
-
-Pool = tuple[Tensor, Tensor]
 
 
 def pieces(pool: Pool, size: int) -> Iterator[Pool]:
@@ -63,7 +61,7 @@ def risk_bounds(model: nn.Module, pool: Pool, draws: int = 5) -> dict[str, float
     pool, once with q the variance adaptation factor and once with q = 1. A weight without variance stays where
     it is.
     """
-    whole = sample_moments(model, cross_entropy, pool).whole
+    whole = sample_moments(model, pool).whole
     theta = weights_of(model).double()
     live = whole.variance > 0
     factors = {

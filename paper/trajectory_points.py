@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 
 from genie_dg.diagnostics.measured import measure_osgr
 from genie_dg.diagnostics.preconditioners import preconditioner
-from genie_dg.diagnostics.rules import RULES, GradientHistory, flatten
-from genie_dg.diagnostics.same_weights import Gains, SampleMoments, draw_gradients, sample_moments, step_gains
 from genie_dg.diagnostics.updates import gini
 
 from .figure_setup import cross_entropy
+from .rules import RULES, GradientHistory, flatten
+from .same_weights import Gains, Pool, SampleMoments, draw_gradients, sample_moments, step_gains
 from .theory import COMPONENTS, PRECONDITIONERS
-from .trajectory_ends import Pool, sharpness_of
+from .trajectory_ends import sharpness_of
 
 GROUPS = 120
 """Groups of the heatmap of Figure 1."""
@@ -99,8 +99,8 @@ def measure_point(
     - ``definition``: gains of the run's own optimizer by real loss changes.
     """
     point = PointNumbers()
-    moments = sample_moments(model, cross_entropy, pool)
-    on_d, on_other = draw_gradients(model, cross_entropy, pool, n)
+    moments = sample_moments(model, pool)
+    on_d, on_other = draw_gradients(model, pool, n)
     variance, seen = moments.whole.variance, history.seen
     for rule in RULES:
         p = history.preconditioner(rule) * seen
@@ -112,7 +112,7 @@ def measure_point(
     point.numbers |= _gap("released, one mask", masked, variance, history.sizes)
     own = torch.ones_like(variance)
     if kind != "sam":  # SAM around SGD steps along a gradient as it is
-        own = flatten(list(preconditioner(optimizer, model).values.values()))
+        own = flatten(list(preconditioner(optimizer, model).values()))
     point.numbers |= _gap("own", own * seen, variance, history.sizes)
     point.numbers["seen"] = float(seen.double().mean())
     point.numbers |= from_moments(moments, n)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from genie_dg.diagnostics.rules import RULES
-
 from .numbers_table import NumbersTable, cell
+from .rules import RULES
 from .trajectories import RunNumbers
 from .trajectory_points import GRANULARITIES
 

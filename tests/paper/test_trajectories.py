@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from genie_dg import GENIE
 from genie_dg.data.registry import open_data
 from genie_dg.diagnostics import measure_osgr, preconditioner
-from genie_dg.diagnostics.rules import GradientHistory, flatten
-from genie_dg.diagnostics.same_weights import Half, SampleMoments
 from genie_dg.runs.config import RunConfig
 from paper.claim_runs import SIZES, ClaimRuns
 from paper.figure_setup import SMALL, cross_entropy
 from paper.pac_bayes import kl_divergence
+from paper.rules import GradientHistory, flatten
+from paper.same_weights import Half, SampleMoments
 from paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
 from paper.trajectory_ends import risk_bounds
 from paper.trajectory_points import balance_of_moves, from_moments, measure_point
@@ -51,7 +51,7 @@ def test_a_point_matches_the_slow_twins(
     before = [p.detach().clone() for p in model.parameters()]
     point = measure_point(model, optimizer, history, pool, N, "genie")
     rows = oracle.sample_gradients(model, cross_entropy, pool)
-    p = flatten(list(preconditioner(optimizer, model).values.values())).tolist()
+    p = flatten(list(preconditioner(optimizer, model).values())).tolist()
     top, bottom = oracle.osgr_parts(rows, p, N)
     assert point.numbers["theorem/released"] == pytest.approx(top / bottom, rel=1e-8)
     top, bottom = oracle.osgr_parts(rows, [1.0] * len(p), N)

@@ -15,17 +15,17 @@ the step is this one on average.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from genie_dg._moments import averaging, gate, inverse_variance, printed, trust, variance
+from genie_dg.diagnostics.preconditioners import averaging, gate, inverse_variance, printed, trust, variance
 
-from ._functional import MeasurementError, trainable
+from .request import PaperError
 
-EPS = 1e-8
-"""Adam's."""
+BETA, ADAM_BETAS = 0.95, (0.9, 0.999)
+GENIE_BETAS = (BETA, BETA)
+ADAM_EPS = 1e-8
 
 Factor = Callable[[Tensor, Tensor, int, Sequence[int]], Tensor]
 """f from (m, v, t, sizes of the tensors); the last dimension of m and v counts all weights."""
@@ -41,7 +41,7 @@ def _one(m: Tensor, v: Tensor, t: int, sizes: Sequence[int]) -> Tensor:
 
 
 def _adam(m: Tensor, v: Tensor, t: int, sizes: Sequence[int]) -> Tensor:
-    return 1 / ((v / (1 - ADAM_BETAS[1] ** t)).sqrt() + EPS)
+    return 1 / ((v / (1 - ADAM_BETAS[1] ** t)).sqrt() + ADAM_EPS)
 
 
 def _trust(m: Tensor, v: Tensor, t: int, sizes: Sequence[int]) -> Tensor:
@@ -67,30 +67,18 @@ def _theorem(m: Tensor, v: Tensor, t: int, sizes: Sequence[int]) -> Tensor:
     return torch.cat([inverse_variance(part, part.mean(-1, keepdim=True)) for part in by_tensor], -1)
 
 
-BETA = 0.95
-ADAM_BETAS = (0.9, 0.999)
-GENIE_BETAS = (BETA, BETA)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """The factor f of a rule and the decays of the averages it is computed from; none: the gradient itself."""
-
-    factor: Factor
-    betas: tuple[float, float] | None
-
-
-RULES: dict[str, Rule] = {
-    "SGD": Rule(_one, None),
-    "averaged gradient": Rule(_one, GENIE_BETAS),
-    "Adam": Rule(_adam, ADAM_BETAS),
-    "trust": Rule(_trust, GENIE_BETAS),
-    "released": Rule(_released, GENIE_BETAS),
-    "algorithm1": Rule(_algorithm1, GENIE_BETAS),
-    "eq. 5": Rule(_theorem, GENIE_BETAS),
+RULES: dict[str, tuple[Factor, tuple[float, float] | None]] = {
+    "SGD": (_one, None),
+    "averaged gradient": (_one, GENIE_BETAS),
+    "Adam": (_adam, ADAM_BETAS),
+    "trust": (_trust, GENIE_BETAS),
+    "released": (_released, GENIE_BETAS),
+    "algorithm1": (_algorithm1, GENIE_BETAS),
+    "eq. 5": (_theorem, GENIE_BETAS),
 }
-"""By name. "averaged gradient" is GENIE without preconditioning; "trust" is "released" without its gate;
-"eq. 5" is ``formulation="theorem"``: the inverse variance, in units of the tensor's mean and at most 10."""
+"""By name the factor f and the decays of the averages it is computed from; none: the gradient itself. "averaged
+gradient" is GENIE without preconditioning; "trust" is "released" without its gate; "eq. 5" is
+``formulation="theorem"``: the inverse variance, in units of the tensor's mean and at most 10."""
 
 
 class GradientHistory:
@@ -111,7 +99,7 @@ class GradientHistory:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters = list(trainable(model).values())
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.sizes = [p.numel() for p in self._parameters]
         self.steps = 0
         zeros = torch.zeros_like(flatten(self._parameters))
@@ -134,29 +122,17 @@ class GradientHistory:
     @torch.no_grad()
     def preconditioner(self, rule: str) -> Tensor:
         """The factor p of a rule at the averages so far, one vector."""
-        self._check()
-        one = RULES[rule]
-        m, v = self._averages[one.betas or GENIE_BETAS]
-        return one.factor(m, v, self.steps, self.sizes)
+        if self.steps == 0:
+            raise PaperError("The history holds no gradient, so no rule has a step; call add() after a step.")
+        factor, betas = RULES[rule]
+        return factor(*self._averages[betas or GENIE_BETAS], self.steps, self.sizes)
 
     @torch.no_grad()
     def directions(self, rule: str, gradients: Tensor) -> Tensor:
         """The next steps of a rule, times -1 and at learning rate 1, for gradients [draws, weights]."""
-        self._check()
-        one = RULES[rule]
-        if one.betas is None:
+        factor, betas = RULES[rule]
+        if betas is None:
             return gradients
-        m, v = _advanced(gradients, one.betas, *self._averages[one.betas])
-        mean = m / (1 - one.betas[0] ** (self.steps + 1))
-        return one.factor(m, v, self.steps + 1, self.sizes) * mean
-
-    def _check(self) -> None:
-        if self.steps == 0:
-            raise MeasurementError(
-                "The history holds no gradient, so that no rule has a step; call add() after each step."
-            )
-
-
-def _advanced(g: Tensor, betas: tuple[float, float], m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    b1, b2 = betas
-    return m * b1 + g * (1 - b1), v * b2 + g.square() * (1 - b2)
+        (m, v), (b1, b2) = self._averages[betas], betas
+        m, v = m * b1 + gradients * (1 - b1), v * b2 + gradients.square() * (1 - b2)
+        return factor(m, v, self.steps + 1, self.sizes) * (m / (1 - b1 ** (self.steps + 1)))

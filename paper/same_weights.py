@@ -8,8 +8,8 @@ has not seen (of the other), and the other way round. With N gradients in all
 .. math::
     R = \frac{A}{A + B/n}, \qquad A = \sum_j p_j (\bar g_j^2 - s_j^2/N), \qquad B = \sum_j p_j s_j^2 ,
 
-as in `osgr`. A ratio whose denominator is not positive is not a number here: `Gains.ratio` is NaN, and whoever
-averages has to count it (`mean_of_defined`).
+as in `genie_dg.diagnostics.osgr`. A ratio whose denominator is not positive is not a number here: `Gains.ratio`
+is NaN, and whoever averages has to count it (`mean_of_defined`).
 """
 
 from __future__ import annotations
@@ -21,22 +21,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from genie_dg.check import number
+from genie_dg.diagnostics import undisturbed
+from genie_dg.diagnostics.gsnr import ratio
+from genie_dg.diagnostics.per_sample import gradient_moments
 
-from ._functional import (
-    Batch,
-    Loss,
-    MeasurementError,
-    gradients,
-    loss_of_parameters,
-    sample_count,
-    take,
-    trainable,
-)
-from ._isolation import undisturbed
-from .gsnr import ratio
-from .per_sample import GradientMoments, gradient_moments
+from .figure_setup import cross_entropy
+from .request import PaperError
 from .rules import GradientHistory, flatten
+
+Pool = tuple[Tensor, Tensor]
+"""Images and labels."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,6 @@ class SampleMoments:
 
     def gains(self, p: Tensor, n: float) -> Gains:
         """With a preconditioner that does not come from these samples."""
-        _check_n(n)
         return self.whole.gains(p, n)
 
     def gains_of(self, formula: Callable[[Tensor, Tensor, float], Tensor], n: float) -> Gains:
@@ -108,7 +101,6 @@ class SampleMoments:
 
         A weight without variance in either half is left out; it has no GSNR.
         """
-        _check_n(n)
         total = Gains(0.0, 0.0)
         for own, other in ((self.first, self.second), (self.second, self.first)):
             p = formula(own.mean, own.variance, n)
@@ -121,7 +113,6 @@ class SampleMoments:
         :math:`\bar r` is the mean GSNR of the live weights. The inverse of an estimated variance has heavy
         tails, and the closed form does without it.
         """
-        _check_n(n)
         mean = float(self.whole.gsnr[self.live].mean())
         return Gains(mean, mean + 1 / n)
 
@@ -136,54 +127,39 @@ class SampleMoments:
         return float(sum(torch.corrcoef(row)[0, 1] for row in rows)) / 2
 
 
-def _check_n(n: float) -> None:
-    number("n", n, 0, open_low=True, error=MeasurementError)
-
-
-def sample_moments(model: nn.Module, loss: Loss, batch: Batch) -> SampleMoments:
-    """Moments by sample of every second sample of a batch, of the others, and of all; nothing is changed.
-
-    Args: as for `gradient_moments`; the batch needs eight samples or more.
-    """
-    count = sample_count(batch)
-    if count < 8:
-        raise MeasurementError(
-            f"Got {count} samples; expected eight or more, four for each half, so give more."
-        )
-    halves = [gradient_moments(model, loss, take(batch, slice(first, None, 2))) for first in (0, 1)]
-    first, second = (_half(moments) for moments in halves)
+def sample_moments(model: nn.Module, pool: Pool) -> SampleMoments:
+    """Moments by sample of every second sample of a pool, of the others, and of all; nothing is changed."""
+    first, second = (_half(model, (pool[0][start::2], pool[1][start::2])) for start in (0, 1))
     return SampleMoments(first, second, _together(first, second))
 
 
-def _half(moments: GradientMoments) -> Half:
+def _half(model: nn.Module, pool: Pool) -> Half:
+    moments = gradient_moments(model, cross_entropy, pool)
     spread = flatten(list(moments.spread.values())).double()
     return Half(flatten(list(moments.mean.values())).double(), spread / (moments.count - 1), moments.count)
 
 
 def _together(a: Half, b: Half) -> Half:
     """Mean and variance of all samples of two halves."""
-    count = a.count + b.count
-    gap = b.mean - a.mean
-    spread = (
-        a.variance * (a.count - 1) + b.variance * (b.count - 1) + gap.square() * (a.count * b.count / count)
-    )
+    count, gap = a.count + b.count, b.mean - a.mean
+    within = a.variance * (a.count - 1) + b.variance * (b.count - 1)
+    spread = within + gap.square() * (a.count * b.count / count)
     return Half(a.mean + gap * (b.count / count), spread / (count - 1), count)
 
 
-def draw_gradients(model: nn.Module, loss: Loss, pool: Batch, n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def draw_gradients(model: nn.Module, pool: Pool, n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """The gradients of pairs D and D' of n samples, as many as the pool holds: two tensors [draws, weights]."""
-    count = sample_count(pool)
+    (x, y), count = pool, len(pool[1])
     draws = count // (2 * n)
     if draws < 1:
-        raise MeasurementError(
-            f"A draw of n={n} needs {2 * n} samples; got {count}, so give more or a smaller n."
-        )
+        raise PaperError(f"A draw of n={n} needs {2 * n} samples; got {count}, so give more or a smaller n.")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[: 2 * n * draws]
-    parameters, of_parameters = trainable(model), loss_of_parameters(model, loss)
+    weights = [p for p in model.parameters() if p.requires_grad]
     with undisturbed(model):
+        losses = (cross_entropy(model, x[part], y[part]) for part in torch.split(order, n))
         rows = [
-            flatten(gradients(of_parameters({}, take(pool, part)), parameters))
-            for part in torch.split(order, n)
+            flatten(torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True))
+            for loss in losses
         ]
     return torch.stack(rows[::2]), torch.stack(rows[1::2])
 
@@ -194,6 +170,5 @@ def step_gains(history: GradientHistory, rule: str, on_d: Tensor, on_other: Tens
     Momentum is part of the step, so that the gain on D may be negative.
     """
     step = history.directions(rule, on_d)
-    return Gains(
-        float((step * on_other).sum(dtype=torch.float64)), float((step * on_d).sum(dtype=torch.float64))
-    )
+    on_new, on_own = ((step * gradient).sum(dtype=torch.float64) for gradient in (on_other, on_d))
+    return Gains(float(on_new), float(on_own))
