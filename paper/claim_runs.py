@@ -14,8 +14,8 @@ from genie_dg.results.select import SelectedRun
 from genie_dg.runs.config import RunConfig
 
 from .figure_setup import OptimizerSetup
-from .numbers_table import NumbersTable
 from .runs import train_and_select, train_side_by_side
+from .verdict import NumbersTable
 
 ClaimNumbers = dict[str, list[float]]
 """For each part of a claim one number for each seed."""

@@ -32,9 +32,9 @@ from genie_dg.plugins import MAIN
 from genie_dg.results.figures import CurveData, LogLine, curve_data, plot_curves
 from genie_dg.statistics import t_quantile
 
-from .fig_logged import AS_PLOTTED, curves_of, plot_logged_osgr
 from .figure_setup import FigureSetup, Table, cross_entropy, figure_setup, halves, panels, samples, save
 from .logged import committed
+from .logged_page import AS_PLOTTED, curves_of, plot_logged_osgr
 from .request import Request, Result
 from .runs import train_in_memory
 from .verdict import LEVEL

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from .coverage import make_coverage
 from .fig_heatmap import make_heatmap
 from .fig_landscape import make_landscape
 from .fig_osgr import make_osgr
 from .fig_umap import make_umap
 from .ledger import make_claims
 from .logged_page import make_logged
+from .pages import make_coverage, make_summary
 from .request import Request, Result
-from .summary import make_summary
 from .tables import make_table
 
 

@@ -18,12 +18,10 @@ from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
 from genie_dg.bench.engines.engine import Update
 from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import read_sweeps
 from genie_dg.bench.sweep import plan
 from genie_dg.bench.train import take_steps, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
-from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.results.frame import PER_RECORD_MEANS, load
 from genie_dg.results.select import SelectedRun, cases, select
 from genie_dg.results.tables import Cell, cell_of, gather, mean_cell
@@ -32,7 +30,7 @@ from genie_dg.runs.decode import OF_RECORD
 from genie_dg.runs.read import seconds
 from genie_dg.runs.sweep_list import write_list
 
-from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
+from .experiments import Experiment, Grid, sweeps, to_toml
 from .request import Request
 
 
@@ -122,25 +120,6 @@ def _run_jobs(jobs: Sequence[Job], title: str, request: Request) -> list[str]:
     engine = "here" if request.workers == 1 else "local"
     launched = launch(jobs, engine, workers=request.workers, report=report)
     return [f"Run {run} failed: {reason}" for run, reason in launched.failed.items()]
-
-
-def read_experiment(experiment: Experiment, out: Path) -> ExperimentRuns:
-    """What `genie-dg sweep` left in ``out / "runs"`` for the sweeps of an experiment; runs nothing."""
-    started = read_sweeps(out / "runs")
-    planned = []
-    for grid in (one for one in experiment.grids if "paper" in one.scales):
-        configs = started.get(sweep_name(experiment, grid), [])
-        ids = [config.run_id for config in configs if _is_published(experiment, config)]
-        planned += [(grid, ids)] if ids else []
-    problems: list[str] = []
-    grids = _read_grids(planned, out / "runs", problems) if planned else ()
-    return ExperimentRuns(grids, (), tuple(problems))
-
-
-def _is_published(experiment: Experiment, config: RunConfig) -> bool:
-    """Whether a run is of the scale ``paper``, not of a miniature in the same folder."""
-    small = config.backbone != GENIE_PAPER.backbone or config.dataset not in experiment.datasets
-    return config.protocol.partition("/")[0] == PROTOCOL and not small
 
 
 def _read_grids(

@@ -14,7 +14,7 @@ from .iteration_tables import iteration_tables
 from .logged import committed
 from .published import PRINTED, PUBLISHED
 from .request import ROOT, SCALES, PaperError, Request, Result
-from .runs import ExperimentRuns, GridRuns, accuracies, read_experiment, run_experiment
+from .runs import ExperimentRuns, GridRuns, accuracies, run_experiment
 from .sourced import (
     LOGGED,
     MEASURED,
@@ -33,7 +33,7 @@ from .sourced import (
 def make_table(name: str, request: Request) -> Result:
     """A table of the paper: at scales ``smoke`` and ``cpu`` it is run, at ``paper`` the commands are shown.
 
-    At scale ``paper`` runs that these commands left in ``request.out / "runs"`` are shown.
+    What is quoted and logged is shown at every scale.
     """
     experiment = EXPERIMENTS[name]
     one_of("scale", request.scale, SCALES, PaperError)
@@ -43,7 +43,7 @@ def make_table(name: str, request: Request) -> Result:
             "or choose the scale cpu."
         )
     published = request.scale == "paper"
-    runs = read_experiment(experiment, request.out) if published else run_experiment(experiment, request)
+    runs = ExperimentRuns() if published else run_experiment(experiment, request)
     build = {"iterations": iteration_tables, "sensitivity": sensitivity_tables}.get(name, accuracy_tables)
     tables = build(experiment, runs.grids, request)
     text = "\n".join([head(experiment, runs, request), *(markdown(title, rows) for title, rows in tables)])
@@ -64,7 +64,7 @@ def head(experiment: Experiment, runs: ExperimentRuns, request: Request) -> str:
         counts = sweep_commands(experiment, request.out, request.root)
         lines += [f"- `{command}`: {count:,} runs" for command, count in counts.items()]
         total = sum(counts.values())
-        lines.append(f"- {total:,} runs in all; this command starts none of them, it shows those that are done")
+        lines.append(f"- {total:,} runs in all; this command starts none of them")
         as_done = f"experiments/as-done/{experiment.name}-*.toml"
         if differs := len(list(ROOT.glob(as_done))):
             lines.append(f"- as the authors did it: `{as_done}`, {differs} sweeps")

@@ -23,11 +23,9 @@ from genie_dg.runtime import same_kernels
 
 from .claim_runs import ClaimRuns, Sizes
 from .figure_setup import OptimizerSetup, halves, samples
-from .rules import GradientHistory
+from .rules import Gains, GradientHistory, mean_of_defined
 from .runs import train_in_memory
-from .same_weights import Gains, mean_of_defined
-from .trajectory_ends import end_numbers, weights_of
-from .trajectory_points import PointNumbers, balance_of_moves, measure_point
+from .trajectory_points import PointNumbers, balance_of_moves, end_numbers, measure_point, weights_of
 
 UNSEEN = 300
 """Samples of each domain left out that accuracy and class separation at the end are measured on, at most."""

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from paper.fig_landscape import STEPS
-from paper.kept_ledgers import kept_ledger
-from paper.ledger import CLAIMS
+from paper.ledger import CLAIMS, kept_ledger
 from paper.published import PRINTED
 from paper.registry import PAPER
 from paper.sourced import MEASURED
@@ -24,12 +23,8 @@ def test_paper_all(tmp_path: Path) -> None:
     done = command("all", tmp_path)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "smoke"
-    assert {path.name for path in out.iterdir()} == {*PAPER, "times.json"}
-    times = json.loads((out / "times.json").read_text(encoding="utf-8"))
-    assert set(times) == set(PAPER)
-    assert all(seconds > 0 for seconds in times.values())
+    assert {path.name for path in out.iterdir()} == set(PAPER)
     assert f"Part {len(PAPER)} of {len(PAPER)}" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("all  ")
     told = [line.removeprefix("wrote ") for line in done.stdout.splitlines() if line.startswith("wrote ")]
     assert all(Path(path).stat().st_size > 0 for path in told)
     assert len(told) == len(set(told)) > 30

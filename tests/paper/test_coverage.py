@@ -15,10 +15,10 @@ from genie_dg.protocols.draws import LARGE
 from genie_dg.protocols.genie_paper import GENIE_PAPER
 from paper.__main__ import parser_of_paper
 from paper.claims import CLAIMS
-from paper.coverage import HEADER, ITEMS, coverage_row
 from paper.experiments import EXPERIMENTS
 from paper.fig_landscape import START, STEPS
-from paper.kept_ledgers import MeasuredClaim
+from paper.ledger import MeasuredClaim
+from paper.pages import HEADER, ITEMS, coverage_row
 from paper.published import PRINTED, PUBLISHED
 from paper.registry import PAPER
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from paper.claims import CLAIMS
-from paper.kept_ledgers import REGIMES, KeptLedger, kept_ledger
-from paper.numbers_table import NumbersTable
+from paper.ledger import REGIMES, KeptLedger, kept_ledger
+from paper.verdict import NumbersTable
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 

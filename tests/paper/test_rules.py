@@ -15,8 +15,15 @@ from torch.optim import SGD, Adam, Optimizer
 from genie_dg import GENIE
 from genie_dg.diagnostics import preconditioner
 from paper import theory
-from paper.rules import GradientHistory, flatten
-from paper.same_weights import Half, SampleMoments, draw_gradients, sample_moments, step_gains
+from paper.rules import (
+    GradientHistory,
+    Half,
+    SampleMoments,
+    draw_gradients,
+    flatten,
+    sample_moments,
+    step_gains,
+)
 from tests.diagnostics.models import loss, mlp
 from tests.oracle import gradients as oracle
 

@@ -8,9 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
-from msgspec import structs
 
 from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.published.catalog import PUBLISHED as SETS
@@ -18,12 +16,10 @@ from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.protocols.registry import find_protocol
 from genie_dg.protocols.sweep import Facts, expand, load_sweep
 from genie_dg.results.frame import load
-from genie_dg.runs.config import canonical, from_mapping
-from genie_dg.runs.sweep_list import write_list
 from paper.experiments import EXPERIMENTS, runs_of, sweeps, to_toml
 from paper.registry import PAPER
 from paper.request import PaperError, Request, Result
-from paper.runs import accuracies, read_experiment, seconds_until, until
+from paper.runs import seconds_until, until
 from paper.sourced import LOGGED, MEASURED, QUOTED, SourcedNumber, markdown, numbers_csv
 from paper.tables import make_table
 
@@ -186,29 +182,13 @@ def test_ablation_runs_and_goes_on_for_nothing(out: Path) -> None:
     assert before == {path: os.stat(path).st_mtime_ns for path in before}
 
 
-def test_a_miniature_is_not_shown_as_the_paper(out: Path) -> None:
-    smoke("ablation", out)
-    assert read_experiment(EXPERIMENTS["ablation"], out).grids == ()
-
-
-def test_runs_of_the_paper_are_shown_beside_it(out: Path, tmp_path: Path) -> None:
-    smoke("ablation", out)
-    frame = load(out / "runs")
-    source = from_mapping(structs.asdict(frame.filter(pl.col("optimizer") == "adam")["config"][0]))
-    configs = []
-    for k in range(4):
-        config = replace(source, dataset="PACS", test_domains=(k,), backbone="resnet50", protocol="genie-paper")
-        configs.append(config)
-        folder = tmp_path / "runs" / config.run_id
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(canonical(config))
-        (folder / "meta.json").write_text('{"domains": ["art_painting", "cartoon", "photo", "sketch"]}')
-        record = f'{{"step": 5, "in_acc": [0.5, 0.5, 0.5, {0.1 * k + 0.5}], "out_acc": [0.5, 0.5, 0.5, 0.5]}}\n'
-        (folder / "records.jsonl").write_text(record)
-        (folder / "done").touch()
-    write_list(tmp_path / "runs", "ablation", configs)
-    runs = read_experiment(EXPERIMENTS["ablation"], tmp_path)
-    columns = accuracies(runs.grids[0].frame)["PACS"]["ERM", "adam"]
-    assert columns["Avg"].mean == pytest.approx((0.5 * 3 + 0.8) / 4)
-    text = make_table("ablation", Request("paper", tmp_path, say=lambda line: None)).text
-    assert "| none | 50.0 | 50.0 | 50.0 | 80.0 | 57.5 | 88.0 |" in cells(text)
+def test_the_miniature_is_read_at_its_own_levels() -> None:
+    experiment = EXPERIMENTS["iterations"]
+    ((_, sweep),) = sweeps(experiment, "cpu")
+    levels = experiment.levels_of("cpu")
+    assert (sweep.datasets, sweep.trials) == (["digits"], 3)
+    assert sweep.overrides["steps"] == levels[-1] + 1
+    assert all(level % sweep.overrides["checkpoint_every"] == 0 for level in levels)
+    assert sweep.optimizer_settings["sgd"]["lr"] == 0.1  # not the authors' 5e-5
+    assert experiment.levels_of("cpu", "styleshapes") == (40, 80, 120)
+    assert sweeps(experiment, "cpu", "styleshapes")[0][1].optimizer_settings["sgd"]["lr"] == 5e-5

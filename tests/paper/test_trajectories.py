@@ -17,11 +17,9 @@ from genie_dg.runs.config import RunConfig
 from paper.claim_runs import SIZES, ClaimRuns
 from paper.figure_setup import SMALL, cross_entropy
 from paper.pac_bayes import kl_divergence
-from paper.rules import GradientHistory, flatten
-from paper.same_weights import Half, SampleMoments
+from paper.rules import GradientHistory, Half, SampleMoments, flatten
 from paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
-from paper.trajectory_ends import risk_bounds
-from paper.trajectory_points import balance_of_moves, from_moments, measure_point
+from paper.trajectory_points import balance_of_moves, from_moments, measure_point, risk_bounds
 from tests.diagnostics.test_updates import brute_gini
 from tests.oracle import gradients as oracle
 

@@ -10,7 +10,6 @@ from scipy import stats
 
 from paper.claims import CLAIMS
 from paper.measures import MEASURES
-from paper.numbers_table import NumbersTable
 from paper.trajectories import RunNumbers
 from paper.trajectory_claims import (
     at_same_weights,
@@ -21,6 +20,7 @@ from paper.trajectory_claims import (
     rank_correlation,
     undefined_note,
 )
+from paper.verdict import NumbersTable
 
 
 def run(label: str, seed: int, **numbers: float) -> RunNumbers:

@@ -10,8 +10,7 @@ from sklearn.metrics import silhouette_score
 
 from paper import theory
 from paper.request import PaperError
-from paper.trajectory_ends import class_separation
-from paper.trajectory_points import evenness, gap_shares
+from paper.trajectory_points import class_separation, evenness, gap_shares
 
 from ..diagnostics.test_updates import brute_gini
 
