@@ -13,7 +13,7 @@ from genie_dg.data.domains import TensorDomain
 from genie_dg.data.registry import open_data
 from paper import fig_landscape
 from paper.__main__ import main
-from paper.fig_landscape import Patch, landscape_data, landscape_set
+from paper.fig_landscape import Patch
 from paper.fig_osgr import pooled
 from paper.fig_umap import embedding, nearest_source, umap
 from paper.figure_setup import OptimizerSetup, figure_setup, halves, samples
@@ -34,13 +34,6 @@ def test_the_papers_scale_asks_for_data(row: PaperRow, tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="--root"):
         row.make(Request("paper", tmp_path, say=quiet))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_method_is_named_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paper.fig_umap.find_spec", lambda name: None)
-    method, _ = embedding("cpu")
-    assert "t-SNE" in method
-    assert "not installed" in method
 
 
 @pytest.mark.slow
@@ -125,20 +118,9 @@ def test_the_corners_of_the_patch_are_the_networks() -> None:
         torch.testing.assert_close(patch.loss(torch.tensor(place), x, y), want)
 
 
-def test_a_landscape_needs_five_domains(tmp_path: Path) -> None:
-    data = open_data("digits")
-    with pytest.raises(PaperError, match="five or more"):
-        landscape_data(replace(data, domains=data.domains[:4]))
-
-
 def test_the_command_knows_fashion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["landscape", "--data", "FashionMNIST", "--root", str(tmp_path), "--out", str(tmp_path / "out")]
     assert main(words) == 2  # the folder is empty, and that is what it says
     said = capsys.readouterr().err
     assert "has no file train-images-idx3-ubyte" in said
     assert "the name of a data set" not in said
-
-
-def test_fashion_is_read_from_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="FashionMNIST"):
-        landscape_set(Request("cpu", tmp_path, data="FashionMNIST"))

@@ -59,10 +59,6 @@ def test_an_exact_number_has_no_trials() -> None:
     assert ledger.measured_on(ledger.judged[0]) == "exact"
 
 
-def test_every_claim_is_about_something_known() -> None:
-    assert {claim.about for claim in CLAIMS} == {"theory", "dynamics", "training", "time"}
-
-
 def test_a_table_survives_json() -> None:
     table = NumbersTable("T", ("a", "b"), {"x": [(1.0, 0.1), (float("nan"), float("nan"))]})
     plain = json.loads(json.dumps(table.as_json(), allow_nan=False))

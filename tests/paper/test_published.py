@@ -121,13 +121,6 @@ def test_what_is_said_in_words_against_numbers_is_listed() -> None:
     assert {i["kind"] for i in INCONSISTENCIES} == {"mean", "detail", "table", "text"}
 
 
-def test_the_times_of_the_main_table_are_means_over_data_sets() -> None:
-    main = PUBLISHED["iterations", ""]
-    for row in main.rows:
-        details = [PUBLISHED["iterations", d].cell(row, "Time").value for d in ("PACS", "VLCS", "OfficeHome")]
-        assert main.cell(row, "Time").value == pytest.approx(sum(details) / 3, abs=1)
-
-
 def test_what_an_inconsistency_says_is_printed_there() -> None:
     by_number = {number(table): table for table in PUBLISHED.values()}
     for one in INCONSISTENCIES:

@@ -19,15 +19,16 @@ from paper.figure_setup import SMALL, cross_entropy
 from paper.pac_bayes import kl_divergence
 from paper.rules import GradientHistory, Half, SampleMoments, flatten
 from paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
-from paper.trajectory_points import balance_of_moves, from_moments, measure_point, risk_bounds
+from paper.trajectory_points import from_moments, measure_point, risk_bounds
 from tests.diagnostics.test_updates import brute_gini
 from tests.oracle import gradients as oracle
 
 N = 4
+Trained = tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]]
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]]:
+def trained() -> Trained:
     """A network in float64 after a few steps of GENIE, and a pool of samples that it has not seen."""
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
@@ -42,9 +43,7 @@ def trained() -> tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]]
     return model, optimizer, history, (x[24:], y[24:])
 
 
-def test_a_point_matches_the_slow_twins(
-    trained: tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]],
-) -> None:
+def test_a_point_matches_the_slow_twins(trained: Trained) -> None:
     model, optimizer, history, pool = trained
     before = [p.detach().clone() for p in model.parameters()]
     point = measure_point(model, optimizer, history, pool, N, "genie")
@@ -91,17 +90,7 @@ def test_conditions_of_the_proof_by_hand() -> None:
     assert numbers["measured/eq. 5"] == pytest.approx(1 - 1 / (1 + 4.55))
 
 
-def test_moves_by_hand_and_without_any() -> None:
-    moved = torch.tensor([0.0, -4.0, 2.0, 2.0])
-    assert balance_of_moves("step", moved, [2, 2]) == pytest.approx(
-        {"moves/step/weight": 0.375, "moves/step/tensor": 0.0, "moves/step/group": 0.375}
-    )
-    assert all(math.isnan(value) for value in balance_of_moves("step", 0 * moved, [2, 2]).values())
-
-
-def test_the_risk_bounds_are_those_of_the_formula(
-    trained: tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]],
-) -> None:
+def test_the_risk_bounds_are_those_of_the_formula(trained: Trained) -> None:
     """With q = 1 the divergence is sum g^2 / rho^2 / 2; the error rate lies between 0 and 1."""
     model, _, _, (x, y) = trained
     rows = oracle.columns(oracle.sample_gradients(model, cross_entropy, (x, y)))
@@ -145,14 +134,8 @@ def test_runs_measured_side_by_side_have_the_same_numbers(tmp_path: Path) -> Non
     config = RunConfig(data.name, (0,), backbone="mlp", batch_size=4, steps=4)
     found = []
     for workers in (1, 2):
-        runs = ClaimRuns(
-            data,
-            config,
-            replace(SIZES["smoke"], seeds=1),
-            tmp_path / str(workers) / "runs",
-            {},
-            workers=workers,
-        )
+        sizes, folder = replace(SIZES["smoke"], seeds=1), tmp_path / str(workers) / "runs"
+        runs = ClaimRuns(data, config, sizes, folder, {}, workers=workers)
         found.append(run_numbers(runs, (SMALL[0], SMALL[3])))
     assert found[0] == found[1]
     assert [run.label for run in found[0]] == ["SGD", "GENIE"]
