@@ -72,18 +72,16 @@ def _check_folders(arguments: argparse.Namespace) -> None:
         folder(arguments.study, "give --study the folder of a study")
     if arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
-    own = arguments.name in PAPER and arguments.data in PAPER[arguments.name].extra_sets
-    if arguments.data and not own:
+    if arguments.data and arguments.data != "FashionMNIST":  # which the landscape reads itself
         open_data(arguments.data, arguments.root)
 
 
 def make_all(rows: Sequence[PaperRow], arguments: argparse.Namespace) -> None:
-    """Make every part; one that cannot be made is told and does not stop the others.
+    """Make every part.
 
     A figure at scale paper whose data set is not here is no failure: its command is printed, as tables print
     theirs.
     """
-    failed = {}
     for number, row in enumerate(rows, 1):
         own = row.own_sets and arguments.scale == "paper"
         print(f"Part {number} of {len(rows)}", flush=True)
@@ -92,22 +90,13 @@ def make_all(rows: Sequence[PaperRow], arguments: argparse.Namespace) -> None:
         except NeedsData as error:
             command = f"python -m paper {row.name} --scale paper --root DATA"
             print(f"Not made: {error}\nThe command: {command} --out {arguments.out}\n")
-        except InputError as error:
-            failed[row.name] = str(error)
-            print(f"Not made: {error}\n")
-    if failed:
-        first, why = next(iter(failed.items()))
-        names = ", ".join(failed)
-        raise InputError(f"{len(failed)} of {len(rows)} parts could not be made: {names}. {first}: {why}")
 
 
 def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
     """Make one part, print what it says and name the files that it wrote."""
     print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
-    request = Request(
-        arguments.scale, arguments.out / arguments.scale / row.name, data, arguments.root, arguments.workers,
-        _say, tuple(arguments.only), arguments.study,
-    )  # fmt: skip
+    out, only = arguments.out / arguments.scale / row.name, tuple(arguments.only)
+    request = Request(arguments.scale, out, data, arguments.root, arguments.workers, only, arguments.study)
     try:
         result = row.make(request)
     except (ValueError, ImportError, OSError) as error:
@@ -116,10 +105,6 @@ def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
     for file in result.files:
         print(f"wrote {file}")
     print()
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:

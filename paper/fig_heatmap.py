@@ -227,7 +227,7 @@ def draw_heatmaps(data: HeatmapsData, folder: Path) -> tuple[Path, ...]:
 def make_heatmap(request: Request) -> Result:
     """Measure, draw, write."""
     setup = figure_setup(request, "styleshapes", 100, "VLCS", pretrained=True)
-    request.say(f"Updates on {setup.note}, four optimizers")
+    print(f"Updates on {setup.note}, four optimizers", flush=True)
     data = heatmaps_data(setup, 10 if request.scale == "smoke" else 50)
     files = draw_heatmaps(data, request.out)
     lines = [

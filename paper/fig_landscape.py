@@ -76,9 +76,8 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes, only: str = "") ->
     levels = data.levels[which]
     grid = np.array(data.source if which == "source" else data.unseen)
     norm = BoundaryNorm(levels, 256, extend="both")
-    filled = ax.contourf(
-        data.axis, data.axis, grid, levels=levels, norm=norm, cmap="Greys", alpha=0.5, extend="both"
-    )
+    drawn = {"levels": levels, "norm": norm, "cmap": "Greys", "alpha": 0.5, "extend": "both"}
+    filled = ax.contourf(data.axis, data.axis, grid, **drawn)
     ax.contour(data.axis, data.axis, grid, levels=levels, colors="0.4", linewidths=0.5)
     for i, path in enumerate(data.paths):
         if only in ("", path.label):
@@ -101,10 +100,8 @@ def _plot_path(path: Path2D, colour: str, marker: str, ax: Axes) -> None:
     xs, ys = zip(*path.places, strict=True)
     ax.plot(xs, ys, "-", color="white", linewidth=3.6, zorder=3)
     ax.plot(xs, ys, "-", color=colour, linewidth=1.5, marker=".", markersize=4.5, zorder=4)
-    ax.plot(
-        xs[-1], ys[-1], "-", marker=marker, label=path.label, color=colour, markersize=10,
-        markeredgecolor="black", zorder=6,
-    )  # fmt: skip
+    end = {"marker": marker, "markersize": 10, "markeredgecolor": "black", "zorder": 6}
+    ax.plot(xs[-1], ys[-1], "-", label=path.label, color=colour, **end)
 
 
 def _add_bar(filled: Any, axes: Axes | list[Axes], data: LandscapeData, which: str) -> None:
@@ -239,10 +236,7 @@ def landscape_data(
         seed: of the initial weights and the batches.
     """
     if len(data.domains) < 5:
-        raise PaperError(
-            f"{data.name} has {len(data.domains)} domains; the landscape needs four for the corners and one "
-            "that is unseen, so give a set with five or more, such as digits."
-        )
+        raise PaperError(f"{data.name} has {len(data.domains)} domains; give a set with five or more: digits.")
     pools = [samples(data, [k], 32, most) for k in (0, 1, 2, 3, len(data.domains) - 1)]
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
@@ -287,10 +281,8 @@ def _minimum(
 
 def _draw(pools: list[Pool], batch: int, generator: torch.Generator) -> Pool:
     rows = [torch.randint(len(y), (batch,), generator=generator) for _, y in pools]
-    return (
-        torch.cat([x[r] for (x, _), r in zip(pools, rows, strict=True)]),
-        torch.cat([y[r] for (_, y), r in zip(pools, rows, strict=True)]),
-    )
+    drawn = [(x[r], y[r]) for (x, y), r in zip(pools, rows, strict=True)]
+    return torch.cat([x for x, _ in drawn]), torch.cat([y for _, y in drawn])
 
 
 def _trajectory(patch: Patch, setup: OptimizerSetup, draws: list[Pool], source: Pool, unseen: Pool) -> Path2D:
@@ -320,11 +312,8 @@ def landscape_set(request: Request) -> DomainSet:
     """FashionMNIST turned by 0 to 60 degrees where its folder was given, else the embedded digits."""
     published = request.scale == "paper" and not request.data
     if published and request.root is None:
-        raise NeedsData(
-            "The paper's scale needs FashionMNIST; name the folder that holds the folder of its idx files with "
-            "--root, or choose the scale cpu."
-        )
-    if not published and request.data.lower().replace("-", "").replace("_", "") != "fashionmnist":
+        raise NeedsData("The paper's scale needs FashionMNIST; name the folder that holds its own with --root.")
+    if not published and request.data != "FashionMNIST":
         return open_data(request.data or "digits", request.root)
     folder = folder_of("FashionMNIST", request.root, ("FashionMNIST", "fashion-mnist"))
     angles = (0, 15, 30, 45, 60)
@@ -334,7 +323,7 @@ def landscape_set(request: Request) -> DomainSet:
 def make_landscape(request: Request) -> Result:
     """Train the corners, follow the optimizers, draw, write."""
     data = landscape_set(request)
-    request.say(f"Loss landscape on {data.name}: four corners, three optimizers")
+    print(f"Loss landscape on {data.name}: four corners, three optimizers", flush=True)
     steps, cells = {"smoke": (40, 9), "cpu": (300, 49), "paper": (2000, 65)}[request.scale]
     landscape = landscape_data(data, steps, cells, most=2000 if request.scale == "paper" else 300)
     files = draw_landscape(landscape, request.out)

@@ -212,7 +212,7 @@ def draw_osgr(data: OsgrData, folder: Path) -> tuple[Path, ...]:
 def make_osgr(request: Request) -> Result:
     """Measure, draw, write; on pictures that the user names, scale ``cpu`` starts from pretrained weights."""
     setup = figure_setup(request, "digits", 500, "VLCS", pretrained=bool(request.data), pretrained_steps=100)
-    request.say(f"OSGR on {setup.note}, four optimizers")
+    print(f"OSGR on {setup.note}, four optimizers", flush=True)
     data = osgr_data(
         setup, PICTURES if setup.config.pretrained and request.scale == "cpu" else SIZES[request.scale]
     )

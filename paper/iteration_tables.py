@@ -87,9 +87,8 @@ def logged_times(dataset: str) -> Numbers:
             for name, (value, digits) in facts.items()
         ]  # fmt: skip
     order = [*(f"{name}[{k}]" for name in ("Time", "Acc") for k in range(4)), "Time", "Acc"]
-    return sorted(
-        numbers, key=lambda number: order.index(number.column) if number.column in order else len(order)
-    )
+    places = {column: place for place, column in enumerate(order)}
+    return sorted(numbers, key=lambda number: places.get(number.column, len(order)))
 
 
 def _logged_levels() -> Numbers:

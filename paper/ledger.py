@@ -54,10 +54,8 @@ class LedgerEntry:
 
 def entries(numbers: Mapping[str, ClaimNumbers]) -> list[LedgerEntry]:
     """Every claim with a verdict; one without numbers is not measured."""
-    return [
-        LedgerEntry(c, dict(numbers.get(c.name, {})), judge(numbers.get(c.name, {}), c.side, c.threshold))
-        for c in CLAIMS
-    ]
+    parts = {c: dict(numbers.get(c.name, {})) for c in CLAIMS}
+    return [LedgerEntry(c, some, judge(some, c.side, c.threshold)) for c, some in parts.items()]
 
 
 def markdown(ledger: list[LedgerEntry]) -> str:
@@ -65,14 +63,8 @@ def markdown(ledger: list[LedgerEntry]) -> str:
 
     Its cells are long, so columns are not padded to their widest.
     """
-    header = [
-        "Claim",
-        "In the paper",
-        "Measured here",
-        "Result",
-        "Verdict at this scale",
-        "What would change it",
-    ]
+    header = ["Claim", "In the paper", "Measured here", "Result"]
+    header += ["Verdict at this scale", "What would change it"]
     rows = [header, ["---"] * len(header)]
     for e in ledger:
         if e.judged.parts:
@@ -92,7 +84,7 @@ def measure(runs: ClaimRuns, request: Request) -> dict[str, ClaimNumbers]:
         if runs.sizes.only and not set(names) & set(runs.sizes.only):
             continue
         title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        request.say(f"claims: {title}")
+        print(f"claims: {title}", flush=True)
         numbers |= dict(zip(names, function(runs), strict=True))
     return numbers
 
@@ -144,9 +136,7 @@ def read_from_study(request: Request, folder: Path) -> Result:
     ledger = [e for e in study_entries(study) if not request.only or e.claim.name in request.only]
     if not ledger:
         asked, complete = ", ".join(request.only) or "any claim", ", ".join(study.complete) or "none"
-        raise PaperError(
-            f"The study in {folder} has too few complete rows for {asked}: {complete}; run the rest of it."
-        )
+        raise PaperError(f"{folder} has too few complete rows for {asked}: {complete}; run the rest of it.")
     text = f"{study_note(study)}\n\n{markdown(ledger)}"
     whole = {"setting": study_note(study), "pretrained": study.pretrained, "claims": ledger}
     return Result(text, write_ledger(request, text, {**whole, "runs": runs_of_study(study)}))
@@ -156,10 +146,8 @@ def _note(runs: ClaimRuns) -> str:
     """What was trained, and where the learning rates are from."""
     sizes, config, rates = runs.sizes, runs.config, "set by hand, not tuned"
     if len(sizes.lr_factors) > 1:
-        chosen = ", ".join(
-            f"{label} {rate:g}" + (" (the end of its range)" if label in runs.at_edge else "")
-            for label, rate in runs.rates.items()
-        )
+        ends = {label: " (the end of its range)" if label in runs.at_edge else "" for label in runs.rates}
+        chosen = ", ".join(f"{label} {rate:g}{ends[label]}" for label, rate in runs.rates.items())
         trials = "another trial" if sizes.tuning == 1 else f"{sizes.tuning} other trials"
         rates = f"the best of {len(sizes.lr_factors)} by validation on {trials}: {chosen}"
     return (
@@ -273,13 +261,11 @@ class KeptLedger:
 
     def measured(self) -> list[MeasuredClaim]:
         """The claims that have a verdict."""
+        places = [(self.measured_on(e), self.regime(e), result_in_words(e)) for e in self.judged]
         return [
-            MeasuredClaim(
-                entry.claim.name, entry.judged.verdict, self.measured_on(entry), self.regime(entry),
-                result_in_words(entry),
-            )
-            for entry in self.judged
-        ]  # fmt: skip
+            MeasuredClaim(e.claim.name, e.judged.verdict, *where)
+            for e, where in zip(self.judged, places, strict=True)
+        ]
 
     def markdown(self) -> str:
         """What a page shows of it: a table for each regime, with a heading where there are several."""

@@ -139,7 +139,7 @@ def coverage_page(measured: Sequence[MeasuredClaim]) -> str:
         "",
         "`python -m paper coverage` prints this page: every definition, theorem, table, figure and setting",
         "of the paper, what makes or computes it, what there is of it, and what came out. The items, their",
-        "commands and states are data (`published/items.csv`); the verdicts follow from the numbers that were kept.",
+        "commands and states are data (`published/items.csv`); verdicts follow from the kept numbers.",
         "",
         f"- {len(ITEMS)} items; {len(CLAIMS)} claims, {len(judged)} of them with a verdict from kept numbers",
         "- *quoted*, *logged*, *measured*: the three origins of a number, see [One command each](paper.md)",

@@ -81,11 +81,9 @@ def table_from(text: str, experiment: str, dataset: str, place: str) -> Publishe
     rows, marks = {}, {}
     for line in lines:
         cells = dict(zip(header, line, strict=True))
-        errors = [cells.get(f"{column} error") for column in columns]
-        rows[line[0]] = tuple(
-            PublishedNumber(float(cells[column]), float(error) if error else None)
-            for column, error in zip(columns, errors, strict=True)
-        )
+        errors = {column: cells.get(f"{column} error") or None for column in columns}
+        pairs = [(cells[column], error) for column, error in errors.items()]
+        rows[line[0]] = tuple(PublishedNumber(float(x), None if e is None else float(e)) for x, e in pairs)
         if line[1]:
             marks[line[0]] = line[1]
     return PublishedTable(experiment, dataset, place, columns, rows, marks)

@@ -111,11 +111,11 @@ def run_experiment(experiment: Experiment, request: Request) -> ExperimentRuns:
 
 def _run_jobs(jobs: Sequence[Job], title: str, request: Request) -> list[str]:
     """Train the jobs of a sweep that are not done; returns a sentence for each that failed."""
-    request.say(f"{title}: {sum(not job.done for job in jobs)} of {len(jobs)} runs to do")
+    print(f"{title}: {sum(not job.done for job in jobs)} of {len(jobs)} runs to do", flush=True)
 
     def report(update: Update) -> None:
         if update.headline in ("retry", "failed"):
-            request.say(f"{update.headline}: {update.run}: {update.reason}")
+            print(f"{update.headline}: {update.run}: {update.reason}", flush=True)
 
     engine = "here" if request.workers == 1 else "local"
     launched = launch(jobs, engine, workers=request.workers, report=report)
@@ -128,9 +128,8 @@ def _read_grids(
     """The runs of each sweep, in the order in which they were planned."""
     frame = load(runs, problems=problems)
     places = {run: at for at, run in enumerate(frame["run"])}
-    return tuple(
-        GridRuns(grid, frame[[places[run] for run in ids if run in places]], len(ids)) for grid, ids in planned
-    )
+    there = [(grid, [places[run] for run in ids if run in places], len(ids)) for grid, ids in planned]
+    return tuple(GridRuns(grid, frame[rows], count) for grid, rows, count in there)
 
 
 Row = tuple[str, str]
@@ -150,10 +149,7 @@ def accuracies(frame: pl.DataFrame) -> dict[str, dict[Row, dict[str, Cell]]]:
         column = tested[0] if len(tested) == 1 else next(name for name in case.domains if name not in tested)
         columns = trials.setdefault(case.dataset, {}).setdefault((case.algorithm, case.optimizer), {})
         columns.setdefault(column, {})[case.trial] = choices[case]
-    return {
-        dataset: {row: _with_average(columns) for row, columns in rows.items()}
-        for dataset, rows in trials.items()
-    }
+    return {name: {row: _with_average(c) for row, c in rows.items()} for name, rows in trials.items()}
 
 
 def _with_average(columns: dict[str, dict[int, SelectedRun]]) -> dict[str, Cell]:

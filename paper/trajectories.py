@@ -79,11 +79,8 @@ def run_numbers(runs: ClaimRuns, setups: Sequence[OptimizerSetup]) -> list[RunNu
     size = f"{runs.sizes.osgr_points}x{runs.sizes.pool}-{VERSION}"
     folder = runs.runs.parent / "measured"
     kept = [folder / f"{config.run_id}-{size}.json" for _, config in planned]
-    missing = [
-        (runs.data, runs.sizes, *one, path)
-        for one, path in zip(planned, kept, strict=True)
-        if not path.exists()
-    ]
+    pairs = [(one, path) for one, path in zip(planned, kept, strict=True) if not path.exists()]
+    missing = [(runs.data, runs.sizes, *one, path) for one, path in pairs]
     _measure_runs(missing, runs.workers)
     return [kept_numbers(path) for path in kept]
 

@@ -68,47 +68,41 @@ def over_runs(runs: Runs, of: Value, labels: Sequence[str] = PUBLISHED) -> list[
 
 def tables(runs: Runs) -> dict[str, NumbersTable]:
     """OSGR at the same weights by rule and run, Table 1's parts, balance in both senses, and the runs."""
+    theorem = {rule: f"theorem/{rule}" for rule in RULES}
+    theorem |= {f"{name}, measured moments": key for name, key in MEASURED.items()}
     return {
         "osgr-theorem": _by_run(
-            runs,
-            "OSGR in the theorem's form, by preconditioner, at the same weights",
-            {rule: f"theorem/{rule}" for rule in RULES}
-            | {f"{name}, measured moments": key for name, key in MEASURED.items()},
+            runs, "OSGR in the theorem's form, by preconditioner, at the same weights", theorem
         ),
         "osgr-step": _by_run(
-            runs,
-            "OSGR to first order of each rule's next step, momentum included, at the same weights",
+            runs, "OSGR to first order of each rule's next step, momentum included, at the same weights",
             {rule: f"step/{rule}" for rule in RULES},
         ),
         "table-1": _averaged(
-            runs,
-            "Table 1 measured: OSGR with a part of the preconditioner alone, and with both",
+            runs, "Table 1 measured: OSGR with a part of the preconditioner alone, and with both",
             ("convergence", "alignment", "product"),
             {"Adam": "measured/adam/{}", "GENIE (eq. 5)": "measured/genie/{}"},
         ),
         "gap": _averaged(
-            runs,
-            "Gini coefficient of the shares of the gap 1 - R, mean over the weights of four optimizers",
-            GRANULARITIES,
-            {rule: f"gap/{{}}/{rule}" for rule in (*RULES, "released, one mask")},
+            runs, "Gini coefficient of the shares of the gap 1 - R, mean over the weights of four optimizers",
+            GRANULARITIES, {rule: f"gap/{{}}/{rule}" for rule in (*RULES, "released, one mask")},
         ),
         "moves": _own(
-            runs,
-            "Gini coefficient of weight changes, over one step and over a window of steps",
+            runs, "Gini coefficient of weight changes, over one step and over a window of steps",
             {f"{unit}, {span}": f"moves/{span}/{unit}" for span in SPANS for unit in GRANULARITIES},
         ),
         "runs": _own(runs, "The runs themselves", OF_RUNS),
-    }
+    }  # fmt: skip
 
 
 def _by_run(runs: Runs, title: str, rows: dict[str, str]) -> NumbersTable:
     """A column for the weights of each optimizer's runs."""
     columns = tuple(f"weights of {label}" for label in PUBLISHED)
-    cells = {
-        row: [cell([run.numbers[name] for run in runs[label]]) for label in PUBLISHED]
-        for row, name in rows.items()
-    }
-    return NumbersTable(title, columns, cells)
+
+    def cells(name: str) -> list[tuple[float, float]]:
+        return [cell([run.numbers[name] for run in runs[label]]) for label in PUBLISHED]
+
+    return NumbersTable(title, columns, {row: cells(name) for row, name in rows.items()})
 
 
 def _averaged(runs: Runs, title: str, columns: Sequence[str], rows: dict[str, str]) -> NumbersTable:
@@ -151,10 +145,8 @@ def between_runs(
     runs: Runs, name: str, ours: str = "GENIE", theirs: Sequence[str] = PUBLISHED[:3]
 ) -> ClaimNumbers:
     """One optimizer's number minus that of each other, paired by trial."""
-    return {
-        label: [a.numbers[name] - b.numbers[name] for a, b in zip(runs[ours], runs[label], strict=True)]
-        for label in theirs
-    }
+    pairs = {label: zip(runs[ours], runs[label], strict=True) for label in theirs}
+    return {label: [a.numbers[name] - b.numbers[name] for a, b in some] for label, some in pairs.items()}
 
 
 def defined(parts: ClaimNumbers) -> ClaimNumbers:
@@ -190,39 +182,30 @@ def conjecture(runs: Runs) -> ClaimNumbers:
     Both by weight and by group; 1 - Gini is how even they are.
     """
     trials = [list(trial) for trial in zip(*runs.values(), strict=True)]
-    return {
-        f"shares by {unit}": [
-            rank_correlation(
-                [1 - run.numbers[f"gap/{unit}/own"] for run in trial],
-                [run.numbers["accuracy"] for run in trial],
-            )
-            for trial in trials
-        ]
-        for unit in ("weight", "group")
-    }
+
+    def correlation(trial: list[RunNumbers], unit: str) -> float:
+        even = [1 - run.numbers[f"gap/{unit}/own"] for run in trial]
+        return rank_correlation(even, [run.numbers["accuracy"] for run in trial])
+
+    return {f"shares by {unit}": [correlation(t, unit) for t in trials] for unit in ("weight", "group")}
 
 
 def _theorem(runs: Runs) -> dict[str, ClaimNumbers]:
     """The claims about the OSGR at the same weights."""
     sgd_adam = {"SGD": "theorem/SGD", "Adam": "theorem/Adam"}
     measured = {"SGD": "measured/sgd/product", "Adam": "measured/adam/product"}
+    with_genie = {"GENIE": "theorem/released", **sgd_adam}
+    steps = {"SGD": "step/SGD", "Adam": "step/Adam", "the averaged gradient": "step/averaged gradient"}
     near = over_runs(runs, lambda run: run.numbers["theorem/SGD"] - run.numbers["theorem/Adam"])
     return {
         "osgr-preconditioner": at_same_weights(runs, "theorem/released", sgd_adam),
         "osgr-trust": at_same_weights(runs, "measured/svag/product", measured),
         "osgr-corollary": at_same_weights(runs, "measured/eq. 5", measured),
-        "theorem-osgr": at_same_weights(
-            runs, "theorem/eq. 5", {"GENIE": "theorem/released", **sgd_adam}, ("GENIE",)
-        ),
-        "osgr-step": at_same_weights(
-            runs, "step/released",
-            {"SGD": "step/SGD", "Adam": "step/Adam", "the averaged gradient": "step/averaged gradient"},
-        ),
+        "theorem-osgr": at_same_weights(runs, "theorem/eq. 5", with_genie, ("GENIE",)),
+        "osgr-step": at_same_weights(runs, "step/released", steps),
         "gsnr-variance": {"all four optimizers' weights": over_runs(runs, value("correlation"))},
         "sgd-adam": {"SGD minus Adam": near, "Adam minus SGD": [-difference for difference in near]},
-        "uniform-weights": {
-            "SGD": over_runs(runs, value("weights/sgd")), "Adam": over_runs(runs, value("weights/adam"))
-        },
+        "uniform-weights": {o: over_runs(runs, value(f"weights/{o.lower()}")) for o in ("SGD", "Adam")},
         "dominance": {"SGD": over_runs(runs, value("dominance"))},
     }  # fmt: skip
 

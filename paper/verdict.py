@@ -151,10 +151,8 @@ class NumbersTable:
         def number(x: float | None) -> float:
             return math.nan if x is None else x
 
-        rows = {
-            name: [(number(mean), number(half)) for mean, half in cells]
-            for name, cells in plain["rows"].items()
-        }
+        cells = plain["rows"].items()
+        rows = {name: [(number(mean), number(half)) for mean, half in pairs] for name, pairs in cells}
         return cls(plain["title"], tuple(plain["columns"]), rows)
 
 

@@ -88,12 +88,8 @@ def test_settings_are_those_of_the_code() -> None:
     defaults = {"batch": LARGE["batch_size"], "lr": genie["lr"], "dropout": LARGE["dropout"]}
     assert all(printed[name].startswith(f"{one.default}, ") for name, one in defaults.items())
     for name in optimizers.datasets:
-        assert printed[name].startswith(
-            f"{len(SETS[name].domains)} domains, {SETS[name].class_count} classes, "
-        )
+        one = SETS[name]
+        assert printed[name].startswith(f"{len(one.domains)} domains, {one.class_count} classes, ")
     settings = [item for item in ITEMS if item["kind"] == "setting" and item["code"]]
-    assert all(
-        item["verdict"] == f"as printed: {item['printed']}"
-        for item in settings
-        if "; here" not in item["verdict"]
-    )
+    alike = [item for item in settings if "; here" not in item["verdict"]]
+    assert all(item["verdict"] == f"as printed: {item['printed']}" for item in alike)

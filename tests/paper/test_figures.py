@@ -15,16 +15,11 @@ from paper import fig_landscape
 from paper.__main__ import main
 from paper.fig_landscape import Patch
 from paper.fig_osgr import pooled
-from paper.fig_umap import embedding, nearest_source, umap
-from paper.figure_setup import OptimizerSetup, figure_setup, halves, samples
+from paper.fig_umap import embedding, umap
+from paper.figure_setup import OptimizerSetup, figure_setup, halves
 from paper.registry import PAPER, PaperRow
 from paper.request import PaperError, Request
 from paper.runs import train_in_memory
-
-
-def quiet(line: str) -> None:
-    """Says nothing."""
-
 
 FIGURES = [PAPER[name] for name in ("osgr", "heatmap", "landscape", "umap")]
 
@@ -32,7 +27,7 @@ FIGURES = [PAPER[name] for name in ("osgr", "heatmap", "landscape", "umap")]
 @pytest.mark.parametrize("row", FIGURES, ids=lambda row: row.name)
 def test_the_papers_scale_asks_for_data(row: PaperRow, tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="--root"):
-        row.make(Request("paper", tmp_path, say=quiet))
+        row.make(Request("paper", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -45,13 +40,6 @@ def test_umap_keeps_clusters_together() -> None:
     labels = torch.arange(3).repeat_interleave(30)
     distances = torch.cdist(places, places).fill_diagonal_(torch.inf)
     assert torch.equal(labels[distances.argmin(1)], labels)
-
-
-def test_the_nearest_source_sample() -> None:
-    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 1.0], [1.0, 5.0]])
-    target = torch.tensor([False, False, True, True])
-    assert nearest_source(features, torch.tensor([0, 1, 0, 1]), target) == 1.0
-    assert nearest_source(features, torch.tensor([0, 1, 1, 0]), target) == 0.0
 
 
 def test_pooling_is_a_ratio_of_sums_with_an_interval_that_covers() -> None:
@@ -79,14 +67,6 @@ def test_halves_share_no_sample() -> None:
         assert torch.equal(a.images, whole.images[::2])
         assert torch.equal(b.images, whole.images[1::2])
         assert b.labels.tolist() == whole.labels[1::2].tolist()
-
-
-def test_samples_are_spread_and_limited() -> None:
-    data = open_data("digits")
-    images, labels = samples(data, [0, 2], 32, most=10)
-    assert images.shape == (20, 1, 8, 8)
-    assert labels[0] == data.domains[0].labels[0]
-    assert labels[9] == data.domains[0].labels[-1]
 
 
 def test_training_in_memory_is_what_the_benchmark_does(tmp_path: Path) -> None:

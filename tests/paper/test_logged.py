@@ -85,7 +85,7 @@ def test_numbers_of_tables_are_marked_as_logged() -> None:
 
 
 def test_the_page_and_the_figure(tmp_path: Path) -> None:
-    result = make_logged(Request("smoke", tmp_path, say=lambda line: None))
+    result = make_logged(Request("smoke", tmp_path))
     assert "| SAM, defaults   |  82.4 (4 runs) | 79.4 (4 runs) | 69.4 (4 runs) |" in result.text
     assert {path.suffix for path in result.files} == {".md", ".csv", ".png", ".pdf"}
     assert (tmp_path / "osgr-logged.csv").read_text().count("\n") == 1 + 16 * 75

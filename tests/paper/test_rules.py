@@ -150,16 +150,6 @@ def test_the_sign_of_the_correlation_decides_the_corollary(variance: list[float]
     assert higher == (torch.cov(pairs)[0, 1] < 0)
 
 
-def test_a_weight_without_variance_in_a_half_is_left_out_of_what_comes_from_moments() -> None:
-    first = Half(tensor([1.0, 1.0]), tensor([1.0, 0.0]), 10)
-    second = Half(tensor([1.0, 5.0]), tensor([1.0, 9.0]), 10)
-    moments = SampleMoments(first, second, second)
-    alone = SampleMoments(*(Half(h.mean[:1], h.variance[:1], 10) for h in (first, second, second)))
-    for name in ("sgd", "genie"):
-        p = theory.PRECONDITIONERS[name]
-        assert moments.gains_of(p, 4).ratio == pytest.approx(alone.gains_of(p, 4).ratio)
-
-
 def test_draws_are_disjoint_and_their_gains_are_those_of_real_steps() -> None:
     model, (x, y) = mlp(samples=24)
     history = GradientHistory(model)

@@ -179,13 +179,6 @@ def test_with_one_over_n_the_condition_is_sufficient(case: tuple[Toy, list[float
             assert toy.osgr(GENIE) >= toy.osgr(preconditioner) - 1e-12
 
 
-def test_dominance_uses_the_weight_of_the_largest_gsnr_wherever_it_stands() -> None:
-    """GSNR (2, 8) with n = 1 and W = (3/4, 1/4), then W = (1/4, 3/4): 0.75 * 8 >= 2 * 2 > 0.25 * 8."""
-    mean, variance = tensor([math.sqrt(2.0), math.sqrt(8.0)]), tensor([1.0, 1.0])
-    assert theory.dominance_holds(mean, variance, fixed([3 / 3, 1 / 9]), 1)
-    assert not theory.dominance_holds(mean, variance, fixed([1 / 3, 3 / 9]), 1)
-
-
 def test_without_noise_the_limit_is_taken_and_without_a_gradient_a_parameter_is_absent() -> None:
     mean, variance = tensor([2.0, 1.0, 3.0]), tensor([0.0, 5.0, 0.0])
     assert osgr(mean, variance, GENIE, 2) == 1.0 == genie_osgr(signal_to_noise(mean, variance), 2)
