@@ -4,8 +4,7 @@ The claims are in `claims`, the rule for verdicts is in `verdict`, the measureme
 
 Ledgers that were measured and kept, ``claims-*.json``: read back, and judged anew from their numbers.
 
-A kept ledger is what `ledger.write_ledger` wrote. ``setting`` (what was trained, in a sentence), ``data``,
-``pretrained``, ``notes`` and ``tables`` may be missing; ``claims`` with their ``numbers`` and ``runs`` may not.
+A kept ledger is what `write_ledger` wrote.
 The packed runs of a study (`study`) are a ledger, too; its intervals include the selection of draws.
 """
 
@@ -261,11 +260,12 @@ class KeptLedger:
 
     def measured(self) -> list[MeasuredClaim]:
         """The claims that have a verdict."""
-        places = [(self.measured_on(e), self.regime(e), result_in_words(e)) for e in self.judged]
-        return [
-            MeasuredClaim(e.claim.name, e.judged.verdict, *where)
-            for e, where in zip(self.judged, places, strict=True)
-        ]
+
+        def one(e: LedgerEntry) -> MeasuredClaim:
+            where = self.measured_on(e), self.regime(e), result_in_words(e)
+            return MeasuredClaim(e.claim.name, e.judged.verdict, *where)
+
+        return [one(entry) for entry in self.judged]
 
     def markdown(self) -> str:
         """What a page shows of it: a table for each regime, with a heading where there are several."""
@@ -318,18 +318,11 @@ def kept_ledger(file: str, whole: Mapping[str, Any]) -> KeptLedger:
     how = {claim.name: claim.how for claim in CLAIMS}
     numbered = {row["claim"]["name"]: row for row in whole["claims"] if row["numbers"]}
     current = {name: row["numbers"] for name, row in numbered.items() if how.get(name) == row["claim"]["how"]}
-    runs = whole["runs"].values()
-    sets = sorted({run["dataset"] for run in runs})
-    return KeptLedger(
-        file,
-        whole.get("setting", ""),
-        whole.get("data") or " and ".join(sets) or "no data",
-        whole.get("pretrained", any(run.get("pretrained") for run in runs)),
-        tuple(entry for entry in entries(current) if entry.judged.parts),
-        tuple(name for name in numbered if name not in current),
-        tuple(whole.get("notes", ())),
-        tuple(map(NumbersTable.from_json, whole.get("tables", {}).values())),
-    )
+    judged = tuple(entry for entry in entries(current) if entry.judged.parts)
+    otherwise = tuple(name for name in numbered if name not in current)
+    tables = tuple(map(NumbersTable.from_json, whole["tables"].values()))
+    about = whole["setting"], whole["data"], whole["pretrained"]
+    return KeptLedger(file, *about, judged, otherwise, tuple(whole["notes"]), tables)
 
 
 def study_ledger(folder: Path) -> KeptLedger:

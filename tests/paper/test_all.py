@@ -96,10 +96,8 @@ def ledger(out: Path) -> None:
         assert all(part in table for part in row["numbers"])
     kept = kept_ledger("claims-smoke.json", whole)
     repeated = ("| Claim |", "| --- |", "### ")  # with every table
-    shown = [
-        [x for x in page.splitlines() if x and not x.startswith(repeated)] for page in (kept.markdown(), table)
-    ]
-    again, lines = map(sorted, shown)
+    pages = (kept.markdown().splitlines(), table.splitlines())
+    again, lines = (sorted(x for x in page if x and not x.startswith(repeated)) for page in pages)
     assert again == lines  # what is kept makes the same page again, a table for each regime
     assert kept.otherwise == ()
     assert whole["seeds"] == [0, 1]

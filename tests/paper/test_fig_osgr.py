@@ -42,14 +42,3 @@ def test_sam_of_no_radius_has_the_curves_of_the_optimizer_inside_it(tmp_path: Pa
     for curves in data.curves.values():
         inside, sam = curves.curves
         assert sam.values == pytest.approx(inside.values)
-
-
-@pytest.mark.slow
-def test_pictures_start_from_pretrained_weights(tmp_path: Path) -> None:
-    request = Request("cpu", tmp_path, data="styleshapes")
-    setup = figure_setup(request, "digits", 500, "VLCS", pretrained=True, pretrained_steps=100)
-    assert (setup.config.pretrained, setup.config.steps) == (True, 100)
-    config = replace(setup.config, steps=2)
-    genie = tuple(one for one in setup.optimizers if one.label == "GENIE")
-    data = osgr_data(replace(setup, config=config, optimizers=genie), Size(2, 2, 2, 32))
-    assert [curves.curves[0].steps for curves in data.curves.values()] == [[1]] * 3

@@ -42,20 +42,6 @@ def test_umap_keeps_clusters_together() -> None:
     assert torch.equal(labels[distances.argmin(1)], labels)
 
 
-def test_pooling_is_a_ratio_of_sums_with_an_interval_that_covers() -> None:
-    ratio, low, high = pooled([1.0, 3.0], [2.0, 6.0])
-    assert (ratio, low, high) == (0.5, 0.5, 0.5)  # every trial has the same ratio, whatever its size
-    assert all(map(math.isnan, pooled([1.0, 1.0], [1.0, -2.0])))
-    stream = torch.Generator().manual_seed(0)
-    covered = 0
-    for _ in range(400):
-        b = 1 + 0.3 * torch.randn(8, generator=stream)
-        a = 0.4 * b + 0.3 * torch.randn(8, generator=stream)
-        _, low, high = pooled(a.tolist(), b.tolist())
-        covered += low < 0.4 < high
-    assert 0.9 < covered / 400 < 0.985
-
-
 def test_halves_share_no_sample() -> None:
     data = open_data("digits")
     first, second = halves(data)
@@ -104,3 +90,16 @@ def test_the_command_knows_fashion(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().err
     assert "has no file train-images-idx3-ubyte" in said
     assert "the name of a data set" not in said
+
+
+def test_pooling_is_a_ratio_of_sums_with_an_interval_that_covers() -> None:
+    assert pooled([1.0, 3.0], [2.0, 6.0]) == (0.5, 0.5, 0.5)  # the ratio of every trial, whatever its size
+    assert all(map(math.isnan, pooled([1.0, 1.0], [1.0, -2.0])))
+    stream = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(400):
+        b = 1 + 0.3 * torch.randn(8, generator=stream)
+        a = 0.4 * b + 0.3 * torch.randn(8, generator=stream)
+        _, low, high = pooled(a.tolist(), b.tolist())
+        covered += low < 0.4 < high
+    assert 0.9 < covered / 400 < 0.985

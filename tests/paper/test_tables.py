@@ -132,10 +132,7 @@ def test_iterations(out: Path) -> None:
     assert "| 5000 | 4292 | 88.4 | 81.3 | 70.0 | 0.79 |" in cells(result.text)
     assert "| 4292 | 88.4 | 81.3 | 70.0 | 0.181 |" in cells(result.text)  # logged
     runs = load(out / "runs")
-    short = until(runs, 4)
-    assert short["step"][0].to_list() == [0, 2, 4]
-    assert short["validation"][0].to_list() == runs["validation"][0].to_list()[:3]
-    assert short["out_acc"][0].to_list() == runs["out_acc"][0].to_list()[: 3 * len(runs["domains"][0])]
+    assert until(runs, 4)["step"][0].to_list() == [0, 2, 4]
     folder = runs["folder"][0]
     assert 0 < seconds_until(folder, 2) < seconds_until(folder, 6)
 

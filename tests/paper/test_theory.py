@@ -179,15 +179,6 @@ def test_with_one_over_n_the_condition_is_sufficient(case: tuple[Toy, list[float
             assert toy.osgr(GENIE) >= toy.osgr(preconditioner) - 1e-12
 
 
-def test_without_noise_the_limit_is_taken_and_without_a_gradient_a_parameter_is_absent() -> None:
-    mean, variance = tensor([2.0, 1.0, 3.0]), tensor([0.0, 5.0, 0.0])
-    assert osgr(mean, variance, GENIE, 2) == 1.0 == genie_osgr(signal_to_noise(mean, variance), 2)
-    torch.testing.assert_close(weights(mean, variance, GENIE, 2), tensor([4 / 13, 0.0, 9 / 13]))
-    for p in PRECONDITIONERS.values():
-        with_absent = osgr(tensor([2.0, 1.0, 0.0]), tensor([1.0, 5.0, 0.0]), p, 2)
-        assert with_absent == osgr(tensor([2.0, 1.0]), tensor([1.0, 5.0]), p, 2)
-
-
 @fair
 @given(toys())
 def test_the_parts_of_table_1_multiply_to_the_preconditioner(toy: Toy) -> None:

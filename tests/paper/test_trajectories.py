@@ -18,7 +18,7 @@ from paper.claim_runs import SIZES, ClaimRuns
 from paper.figure_setup import SMALL, cross_entropy
 from paper.pac_bayes import kl_divergence
 from paper.rules import GradientHistory, Half, SampleMoments, flatten
-from paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
+from paper.trajectories import run_numbers
 from paper.trajectory_points import from_moments, measure_point, risk_bounds
 from tests.diagnostics.test_updates import brute_gini
 from tests.oracle import gradients as oracle
@@ -103,15 +103,6 @@ def test_the_risk_bounds_are_those_of_the_formula(trained: Trained) -> None:
         error = found[f"risk/{name}"] - complexity
         assert -1e-9 <= error <= 1 + 1e-9
         assert (error * 5 * len(y)) == pytest.approx(round(error * 5 * len(y)), abs=1e-6)
-
-
-def test_what_is_kept_is_read_back_with_its_gaps(tmp_path: Path) -> None:
-    one = RunNumbers("SGD", 3, {"a": 0.1, "b": math.nan}, {"b": 2})
-    keep(tmp_path / "runs" / "one.json", one)
-    back = kept_numbers(tmp_path / "runs" / "one.json")
-    assert (back.label, back.seed, back.undefined) == ("SGD", 3, {"b": 2})
-    assert back.numbers["a"] == 0.1
-    assert math.isnan(back.numbers["b"])
 
 
 def test_a_run_is_measured_once(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from paper.measures import MEASURES
 from paper.trajectories import RunNumbers
 from paper.trajectory_claims import (
     at_same_weights,
-    between_runs,
     conjecture,
     defined,
     rank_correlation,
@@ -37,13 +36,6 @@ def test_at_the_same_weights_the_runs_of_a_trial_are_averaged() -> None:
     found = at_same_weights(some, "r", {"other": "s"})
     assert found["other"] == pytest.approx([0.4 - 0.5, 0.6 - 0.5])  # the second trial has three numbers
     assert at_same_weights(some, "r", {"other": "s"}, ("Adam",))["other"][0] == pytest.approx(-0.2)
-
-
-def test_between_runs_pairs_trials() -> None:
-    some = runs(SGD=[0.1, 0.2], Adam=[0.3, 0.1], SAM=[0.5, 0.6], GENIE=[0.7, 1.0])
-    found = between_runs(some, "r")
-    assert found["SGD"] == pytest.approx([0.6, 0.8])
-    assert set(found) == {"SGD", "Adam", "SAM"}
 
 
 def test_what_does_not_exist_is_counted_in_the_name() -> None:
