@@ -58,9 +58,7 @@ def test_against_the_twin(name: str, kind: str) -> None:
     for ratio, pairs in ((result.by_loss, [x[:2] for x in twin]), (result.first_order, [x[2:] for x in twin])):
         value, low, high = oracle.fieller(pairs, t)
         assert ratio.value == pytest.approx(value, rel=1e-6)
-        if (
-            abs(low) < 1e3 and abs(high) < 1e3
-        ):  # the quantile is within 1 %
+        if abs(low) < 1e3 and abs(high) < 1e3:  # the quantile is within 1 %
             assert (ratio.low, ratio.high) == pytest.approx((low, high), rel=0.1, abs=0.1)
     assert result.gain_on_d == pytest.approx(oracle.mean([x[1] for x in twin]), rel=1e-7)
 

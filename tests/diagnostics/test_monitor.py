@@ -135,9 +135,7 @@ def test_the_network_of_that_test_is_easily_disturbed() -> None:
         return gauge
 
     plain, touched = run(OPTIMIZERS["genie"], None), run(OPTIMIZERS["genie"], careless)
-    assert not torch.equal(
-        plain["model"]["calls"], touched["model"]["calls"]
-    )  # it calls the model
+    assert not torch.equal(plain["model"]["calls"], touched["model"]["calls"])  # it calls the model
     assert plain["streams"] == touched["streams"]  # but its random numbers are its own
 
 

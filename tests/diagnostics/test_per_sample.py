@@ -52,9 +52,7 @@ def test_micro_batches(name: str) -> None:
     model, data = CASES[name]()
     moments = gradient_moments(model, loss, data, axis="micro-batch", micro_batch=5)
     assert (moments.axis, moments.unit, moments.label) == ("micro-batch", 5, "micro-batch of 5")
-    assert_moments(
-        moments, oracle.sample_gradients(model, loss, data, 5), 1e-12
-    )  # two are left over
+    assert_moments(moments, oracle.sample_gradients(model, loss, data, 5), 1e-12)  # two are left over
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -140,9 +138,7 @@ class Branching(nn.Module):
 def test_a_model_that_cannot_be_vmapped_gets_micro_batches() -> None:
     torch.manual_seed(0)
     model, data = Branching().double(), (torch.randn(9, 3, dtype=torch.float64), torch.arange(9) % 2)
-    with pytest.warns(
-        UserWarning, match=r"Branching cannot be vmapped \(.*\), so gradients were taken by"
-    ):
+    with pytest.warns(UserWarning, match=r"Branching cannot be vmapped \(.*\), so gradients were taken by"):
         moments = gradient_moments(model, loss, data)
     assert moments.label == "micro-batch of 1"
     assert_moments(moments, oracle.sample_gradients(model, loss, data), 1e-12)

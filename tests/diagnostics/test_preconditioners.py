@@ -152,7 +152,9 @@ def test_a_subclass_is_read_like_its_parent() -> None:
 def test_an_optimizer_without_state_gets_one_sentence(name: str) -> None:
     model, _ = mlp()
     optimizer = WITH_MOMENTUM[name][0](model.parameters())
-    with pytest.raises(MeasurementError, match=f"{name} has no state for the weights of Mlp; take a step"):
+    with pytest.raises(
+        MeasurementError, match=f"{name} has no state for the weights of this model; take a step"
+    ):
         preconditioner(optimizer, model)
 
 

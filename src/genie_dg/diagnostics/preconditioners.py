@@ -132,7 +132,7 @@ def _from_state(optimizer: Optimizer, model: nn.Module, read: Reader, needs_stat
                 values[name] = read(group, state, p.detach()).to(values[name].dtype) * float(group["lr"])
     if not seen:
         raise MeasurementError(
-            f"{type(optimizer).__name__} has no state for the weights of {type(model).__name__}; take a step first."
+            f"{type(optimizer).__name__} has no state for the weights of this model; take a step first."
         )
     return values
 
