@@ -76,7 +76,7 @@ def plot_landscape(data: LandscapeData, which: str, ax: Axes, only: str = "") ->
     levels = data.levels[which]
     grid = np.array(data.source if which == "source" else data.unseen)
     norm = BoundaryNorm(levels, 256, extend="both")
-    drawn = {"levels": levels, "norm": norm, "cmap": "Greys", "alpha": 0.5, "extend": "both"}
+    drawn: dict[str, Any] = {"levels": levels, "norm": norm, "cmap": "Greys", "alpha": 0.5, "extend": "both"}
     filled = ax.contourf(data.axis, data.axis, grid, **drawn)
     ax.contour(data.axis, data.axis, grid, levels=levels, colors="0.4", linewidths=0.5)
     for i, path in enumerate(data.paths):
@@ -100,7 +100,7 @@ def _plot_path(path: Path2D, colour: str, marker: str, ax: Axes) -> None:
     xs, ys = zip(*path.places, strict=True)
     ax.plot(xs, ys, "-", color="white", linewidth=3.6, zorder=3)
     ax.plot(xs, ys, "-", color=colour, linewidth=1.5, marker=".", markersize=4.5, zorder=4)
-    end = {"marker": marker, "markersize": 10, "markeredgecolor": "black", "zorder": 6}
+    end: dict[str, Any] = {"marker": marker, "markersize": 10, "markeredgecolor": "black", "zorder": 6}
     ax.plot(xs[-1], ys[-1], "-", label=path.label, color=colour, **end)
 
 

@@ -185,6 +185,7 @@ def make_umap(request: Request) -> Result:
 
 def _legend(data: FeaturesData) -> list[Line2D]:
     unseen = sorted({name for name, target in zip(data.domains, data.targets, strict=True) if target})
+    marks: list[tuple[str, str, str, int | None]]
     marks = [("s", COLOURS[k], name, None) for k, name in enumerate(data.classes)]
     marks += [("o", "0.4", "source domains", 4), ("x", "0.2", f"unseen: {', '.join(unseen)}", None)]
     return [
