@@ -24,7 +24,7 @@ from .logged import Logged, LoggedCurve, committed
 from .published import PUBLISHED, PublishedTable
 from .request import Request, Result
 
-OPTIMIZERS = ("SGD", "Adam", "GENIE", "SAM")
+CURVES = ("SGD", "Adam", "GENIE", "SAM")
 """In the order, and so in the colours, of the measured curves."""
 AS_PLOTTED = "LabelMe"
 """The domain left out in the panel that the authors' plotting script names."""
@@ -33,7 +33,7 @@ AS_PLOTTED = "LabelMe"
 def curves_of(logged: Logged, domain: str) -> list[LoggedCurve]:
     """The runs that left out a domain, in the order of the figure."""
     some = [curve for curve in logged.curves if curve.domain == domain]
-    return sorted(some, key=lambda curve: OPTIMIZERS.index(curve.optimizer))
+    return sorted(some, key=lambda curve: CURVES.index(curve.optimizer))
 
 
 def plot_logged_osgr(curves: Sequence[LoggedCurve], ax: Axes) -> None:
