@@ -7,46 +7,37 @@ makes everything, and ``pages`` makes the pages of docs/ and README.md anew from
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from genie_dg.arguments import MANY, whole
-from genie_dg.bench.status import duration
 from genie_dg.check import InputError, folder, one_of, writable_folder
 from genie_dg.data.registry import open_data
-from genie_dg.files import write_json
 
-from .claims_pages import write_pages
+from .pages import write_pages
 from .registry import PAPER, PaperRow
 from .request import SCALES, NeedsData, Request
 
 
 def parser_of_paper() -> argparse.ArgumentParser:
     """What, how large, where to."""
-    words = {
-        "name": "a table or figure, all, list (default) or pages",
-        "--scale": "smoke (seconds), cpu (a miniature, minutes to an hour) or paper (default: %(default)s)",
-        "--out": "the folder of what is made (default: %(default)s)",
-        "--data": "a set or a folder of pictures, instead of the embedded set",
-        "--root": "for published sets, the folder that holds them",
-        "--workers": "runs at a time (default: %(default)s)",
-        "--only": "of the claims, this one and what is measured with it; may be given several times",
-        "--study": "read the claims from the packed runs of a study, such as studies/pacs, and train nothing",
-    }
     parser = argparse.ArgumentParser("python -m paper", description=__doc__, allow_abbrev=False)
-    parser.add_argument("name", nargs="?", default="list", help=words["name"])
-    parser.add_argument("--scale", default="smoke", help=words["--scale"])
-    parser.add_argument("--out", type=Path, default=Path("runs", "paper"), help=words["--out"])
-    parser.add_argument("--data", default="", help=words["--data"])
-    parser.add_argument("--root", type=Path, metavar="FOLDER", help=words["--root"])
-    parser.add_argument("--workers", type=whole(1, MANY), default=1, help=words["--workers"])
-    parser.add_argument("--only", action="append", default=[], metavar="CLAIM", help=words["--only"])
-    parser.add_argument("--study", type=Path, metavar="FOLDER", help=words["--study"])
+    add = parser.add_argument
+    add("name", nargs="?", default="list", help="a table or figure, all, list (default) or pages")
+    scales = "smoke (seconds), cpu (a miniature, minutes to an hour) or paper (default: %(default)s)"
+    add("--scale", default="smoke", help=scales)
+    out = Path("runs", "paper")
+    add("--out", type=Path, default=out, help="the folder of what is made (default: %(default)s)")
+    add("--data", default="", help="a set or a folder of pictures, instead of the embedded set")
+    add("--root", type=Path, metavar="FOLDER", help="for published sets, the folder that holds them")
+    add("--workers", type=whole(1, MANY), default=1, help="runs at a time (default: %(default)s)")
+    only = "of the claims, this one and what is measured with it; may be given several times"
+    add("--only", action="append", default=[], metavar="CLAIM", help=only)
+    study = "read the claims from the packed runs of a study, such as studies/pacs, and train nothing"
+    add("--study", type=Path, metavar="FOLDER", help=study)
     return parser
 
 
@@ -81,59 +72,31 @@ def _check_folders(arguments: argparse.Namespace) -> None:
         folder(arguments.study, "give --study the folder of a study")
     if arguments.root is not None:
         folder(arguments.root, "give --root the folder that holds the data sets")
-    own = arguments.name in PAPER and arguments.data in PAPER[arguments.name].extra_sets
-    if arguments.data and not own:
+    if arguments.data and arguments.data != "FashionMNIST":  # which the landscape reads itself
         open_data(arguments.data, arguments.root)
 
 
 def make_all(rows: Sequence[PaperRow], arguments: argparse.Namespace) -> None:
-    """Make every part; one that cannot be made is told and does not stop the others.
+    """Make every part.
 
     A figure at scale paper whose data set is not here is no failure: its command is printed, as tables print
-    theirs. At the end stands how long each part took, all calls of the command together: the time of a part
-    that fails or is stopped by Ctrl-C counts as well.
+    theirs.
     """
-    failed = {}
-    path = arguments.out / arguments.scale / "times.json"
     for number, row in enumerate(rows, 1):
         own = row.own_sets and arguments.scale == "paper"
         print(f"Part {number} of {len(rows)}", flush=True)
-        start = time.monotonic()
         try:
             _make(row, arguments, "" if own else arguments.data)
         except NeedsData as error:
             command = f"python -m paper {row.name} --scale paper --root DATA"
             print(f"Not made: {error}\nThe command: {command} --out {arguments.out}\n")
-        except InputError as error:
-            failed[row.name] = str(error)
-            print(f"Not made: {error}\n")
-        finally:
-            times = _read_times(path)
-            times[row.name] = times.get(row.name, 0.0) + time.monotonic() - start
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, times)
-    lines = [f"{name:15} {duration(seconds)}" for name, seconds in times.items()]
-    total = f"{'all':15} {duration(sum(times.values()))}"
-    print("\n".join(["Time, all calls together:", *lines, total]))
-    if failed:
-        first, why = next(iter(failed.items()))
-        names = ", ".join(failed)
-        raise InputError(f"{len(failed)} of {len(rows)} parts could not be made: {names}. {first}: {why}")
-
-
-def _read_times(path: Path) -> dict[str, float]:
-    """Seconds by part, of the calls so far."""
-    times: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return times
 
 
 def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
     """Make one part, print what it says and name the files that it wrote."""
     print(f"## {row.name}: {row.summary} ({row.where})\n", flush=True)
-    request = Request(
-        arguments.scale, arguments.out / arguments.scale / row.name, data, arguments.root, arguments.workers,
-        _say, tuple(arguments.only), arguments.study,
-    )  # fmt: skip
+    out, only = arguments.out / arguments.scale / row.name, tuple(arguments.only)
+    request = Request(arguments.scale, out, data, arguments.root, arguments.workers, only, arguments.study)
     try:
         result = row.make(request)
     except (ValueError, ImportError, OSError) as error:
@@ -142,10 +105,6 @@ def _make(row: PaperRow, arguments: argparse.Namespace, data: str) -> None:
     for file in result.files:
         print(f"wrote {file}")
     print()
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:

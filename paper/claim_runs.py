@@ -14,8 +14,8 @@ from genie_dg.results.select import SelectedRun
 from genie_dg.runs.config import RunConfig
 
 from .figure_setup import OptimizerSetup
-from .numbers_table import NumbersTable
 from .runs import train_and_select, train_side_by_side
+from .verdict import NumbersTable
 
 ClaimNumbers = dict[str, list[float]]
 """For each part of a claim one number for each seed."""
@@ -153,9 +153,9 @@ class ClaimRuns:
         if name not in self.rates:
             rates = [setup.settings["lr"] * factor for factor in self.sizes.lr_factors]
             trials = range(TUNING_SEED, TUNING_SEED + self.sizes.tuning)
+            having = {lr: setup.having(lr=lr) for lr in rates}
             runs = {
-                lr: [self.config_of(setup.having(lr=lr), seed, algorithm, one_source) for seed in trials]
-                for lr in rates
+                lr: [self.config_of(s, t, algorithm, one_source) for t in trials] for lr, s in having.items()
             }
             self.prepare([run for some in runs.values() for run in some])
             best = max(rates, key=lambda lr: fmean(self.validation(run) for run in runs[lr]))
@@ -193,8 +193,5 @@ def against(numbers: ClaimNumbers, ours: str = "GENIE") -> ClaimNumbers:
     >>> against({"SGD": [1.0, 2.0], "GENIE": [1.5, 2.0]})
     {'SGD': [0.5, 0.0]}
     """
-    return {
-        label: [a - b for a, b in zip(numbers[ours], values, strict=True)]
-        for label, values in numbers.items()
-        if label != ours
-    }
+    others = {label: values for label, values in numbers.items() if label != ours}
+    return {k: [a - b for a, b in zip(numbers[ours], v, strict=True)] for k, v in others.items()}

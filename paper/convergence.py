@@ -98,16 +98,9 @@ def printed_step_size(horizon: int, gap: float, smoothness: float) -> float:
 
 
 def convergence_bound(
-    horizon: int,
-    *,
-    gap: float,
-    smoothness: float,
-    gradient: float,
-    inverse_variance: float,
-    least: float,
-    weights: int,
-    step: float | None = None,
-) -> float:
+    horizon: int, *, gap: float, smoothness: float, gradient: float, inverse_variance: float, least: float,
+    weights: int, step: float | None = None,
+) -> float:  # fmt: skip
     r"""The bound of the paper's proof on the mean of :math:`\|\nabla L(\theta_t)\|^2` over T steps,
 
     .. math::

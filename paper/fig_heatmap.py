@@ -7,18 +7,19 @@ layers would be all that is seen. Brightness is logarithmic and relative to the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
-from torch import nn
+from torch import Tensor, nn
 
-from genie_dg.diagnostics.updates import GradientChanges, Heatmap, UpdateRecorder
+from genie_dg.diagnostics.updates import Heatmap, UpdateRecorder
 
 from .figure_setup import FigureSetup, OptimizerSetup, Table, figure_setup, panels, save
 from .request import Request, Result
@@ -97,6 +98,38 @@ def layers_of(sizes: Mapping[str, int], groups: int = GROUPS, most: int = 24) ->
     return tuple(layers)
 
 
+class GradientChanges:
+    r"""What the authors' Figure 1 adds up: :math:`\sum_t |g_t - g_{t-1}|` of raw gradients; not a movement.
+
+    An optimizer divides, averages and masks gradients before it moves a weight, so these sums do not tell what
+    moved: with the same gradients they are the same for every optimizer. Offered for comparison with the
+    published picture only. Call `add` after every step; an `UpdateRecorder` over ``sums.items()`` then records
+    the sum of each group since the last record.
+
+    >>> w = torch.nn.Parameter(torch.zeros(2))
+    >>> changes = GradientChanges([("w", w)])
+    >>> for gradient in ([1.0, 2.0], [4.0, 2.0], [3.0, 7.0]):
+    ...     w.grad = torch.tensor(gradient)
+    ...     changes.add()
+    >>> changes.sums["w"].tolist()  # |4 - 1| + |3 - 4| and |2 - 2| + |7 - 2|
+    [4.0, 5.0]
+    """
+
+    def __init__(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        self._parameters = {name: p for name, p in named if p.requires_grad}
+        self._before: dict[str, Tensor] = {}
+        self.sums = {name: torch.zeros_like(p, requires_grad=True) for name, p in self._parameters.items()}
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Add what changed since the gradients of the last call; a parameter without one counts as zero."""
+        for name, p in self._parameters.items():
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()
+            if name in self._before:
+                self.sums[name].add_((gradient - self._before[name]).abs())
+            self._before[name] = gradient
+
+
 def heatmaps_data(setup: FigureSetup, points: int = 50) -> HeatmapsData:
     """Train with each optimizer; every ``steps / points`` steps record what moved since the last time."""
     maps: dict[tuple[str, str], Heatmap] = {}
@@ -121,10 +154,10 @@ def _record(
             network: nn.Module = parts.algorithm.network
             layers = layers_of({n: p.numel() for n, p in network.named_parameters() if p.requires_grad})
             edges = [0, *(edge for layer in layers for edge in layer.edges[1:])]
-            changes = GradientChanges(network)
+            changes = GradientChanges(network.named_parameters())
             recorders = {
                 "weights": UpdateRecorder(network, bins=edges),
-                "gradients": UpdateRecorder(changes.named_sums(), bins=edges),
+                "gradients": UpdateRecorder(changes.sums.items(), bins=edges),
             }
             continue
         changes.add()
@@ -194,7 +227,7 @@ def draw_heatmaps(data: HeatmapsData, folder: Path) -> tuple[Path, ...]:
 def make_heatmap(request: Request) -> Result:
     """Measure, draw, write."""
     setup = figure_setup(request, "styleshapes", 100, "VLCS", pretrained=True)
-    request.say(f"Updates on {setup.note}, four optimizers")
+    print(f"Updates on {setup.note}, four optimizers", flush=True)
     data = heatmaps_data(setup, 10 if request.scale == "smoke" else 50)
     files = draw_heatmaps(data, request.out)
     lines = [

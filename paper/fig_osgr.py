@@ -32,9 +32,9 @@ from genie_dg.plugins import MAIN
 from genie_dg.results.figures import CurveData, LogLine, curve_data, plot_curves
 from genie_dg.statistics import t_quantile
 
-from .fig_logged import AS_PLOTTED, curves_of, plot_logged_osgr
 from .figure_setup import FigureSetup, Table, cross_entropy, figure_setup, halves, panels, samples, save
 from .logged import committed
+from .logged_page import AS_PLOTTED, curves_of, plot_logged_osgr
 from .request import Request, Result
 from .runs import train_in_memory
 from .verdict import LEVEL
@@ -212,7 +212,7 @@ def draw_osgr(data: OsgrData, folder: Path) -> tuple[Path, ...]:
 def make_osgr(request: Request) -> Result:
     """Measure, draw, write; on pictures that the user names, scale ``cpu`` starts from pretrained weights."""
     setup = figure_setup(request, "digits", 500, "VLCS", pretrained=bool(request.data), pretrained_steps=100)
-    request.say(f"OSGR on {setup.note}, four optimizers")
+    print(f"OSGR on {setup.note}, four optimizers", flush=True)
     data = osgr_data(
         setup, PICTURES if setup.config.pretrained and request.scale == "cpu" else SIZES[request.scale]
     )

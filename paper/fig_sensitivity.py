@@ -74,11 +74,8 @@ def grid_of(averages: Averages) -> SensitivityGrid:
 
 def draw_sensitivity(measured: Numbers, request: Request) -> tuple[Path, ...]:
     """A row of panels for what is measured here, if there is something, and one for what was logged."""
-    rows = [
-        (numbers, origin)
-        for numbers, origin in ((measured, MEASURED), (logged_sensitivity(), LOGGED))
-        if numbers
-    ]
+    both = ((measured, MEASURED), (logged_sensitivity(), LOGGED))
+    rows = [(numbers, origin) for numbers, origin in both if numbers]
     figure, axes = panels(len(rows), 3, 15, 4.6 * len(rows), width_ratios=(1, 1, 1.15))
     for n, (numbers, origin) in enumerate(rows):
         averages = averages_of(numbers, origin)

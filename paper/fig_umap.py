@@ -140,9 +140,8 @@ def features_data(setup: FigureSetup, most: int = MOST, scale: Scale = "cpu") ->
                 add("before training", parts)
         add(optimizer.label, parts)
     names = [data.domains[k].name for k in domains]
-    return FeaturesData(
-        panels, list(data.classes[:shown]), y.tolist(), names, target.tolist(), method, setup.note
-    )
+    classes = list(data.classes[:shown])
+    return FeaturesData(panels, classes, y.tolist(), names, target.tolist(), method, setup.note)
 
 
 def plot_features(data: FeaturesData, index: int, ax: Axes) -> Axes:
@@ -176,25 +175,20 @@ def make_umap(request: Request) -> Result:
     """Train, embed, draw, write."""
     setup = figure_setup(request, "styleshapes", 100, "PACS", pretrained=True)
     setup = replace(setup, optimizers=tuple(one for one in setup.optimizers if one.label != "SAM"))
-    request.say(f"Features on {setup.note}, before and after training with three optimizers")
-    most = 21 if request.scale == "smoke" else MOST
-    data = features_data(setup, most, request.scale)
+    print(f"Features on {setup.note}, before and after training with three optimizers", flush=True)
+    data = features_data(setup, 21 if request.scale == "smoke" else MOST, request.scale)
     files = draw_features(data, request.out)
     nearest = ", ".join(f"{panel.title} {panel.nearest:.0%}" for panel in data.panels)
-    text = (
-        f"Features by {data.method} on {data.note}. Target samples whose nearest source sample has their "
-        f"class: {nearest}."
-    )
-    return Result(text, files)
+    found = f"Target samples whose nearest source sample has their class: {nearest}."
+    return Result(f"Features by {data.method} on {data.note}. {found}", files)
 
 
 def _legend(data: FeaturesData) -> list[Line2D]:
     unseen = sorted({name for name, target in zip(data.domains, data.targets, strict=True) if target})
-    marks = [("s", COLOURS[k], name) for k, name in enumerate(data.classes)]
-    marks += [("o", "0.4", "source domains"), ("x", "0.2", f"unseen: {', '.join(unseen)}")]
+    marks: list[tuple[str, str, str, int | None]]
+    marks = [("s", COLOURS[k], name, None) for k, name in enumerate(data.classes)]
+    marks += [("o", "0.4", "source domains", 4), ("x", "0.2", f"unseen: {', '.join(unseen)}", None)]
     return [
-        Line2D(
-            [], [], marker=mark, linestyle="", color=colour, label=name, markersize=4 if mark == "o" else None
-        )
-        for mark, colour, name in marks
+        Line2D([], [], marker=mark, linestyle="", color=colour, label=name, markersize=size)
+        for mark, colour, name, size in marks
     ]

@@ -21,7 +21,7 @@ from genie_dg.results.render import csv_text
 from genie_dg.runs.config import RunConfig
 
 from .experiments import DIGITS_RATES
-from .request import NeedsData, PaperError, Request
+from .request import NeedsData, Request
 from .runs import train_in_memory
 
 Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[object]]]
@@ -86,14 +86,9 @@ class FigureSetup:
 
 
 def figure_setup(
-    request: Request,
-    cpu: str,
-    cpu_steps: int,
-    paper: str,
-    test_domain: int = -1,
-    pretrained: bool = False,
+    request: Request, cpu: str, cpu_steps: int, paper: str, *, pretrained: bool = False,
     pretrained_steps: int | None = None,
-) -> FigureSetup:
+) -> FigureSetup:  # fmt: skip
     """The set, the network and the length of a scale.
 
     ``smoke`` is 20 steps on digits with the perceptron; ``cpu`` is ``cpu_steps`` on the embedded set ``cpu``,
@@ -106,18 +101,14 @@ def figure_setup(
         cpu: an embedded set.
         cpu_steps: how long.
         paper: a published set.
-        test_domain: the domain that is left out, -1 for the last.
         pretrained: whether scale ``cpu`` starts from published weights, on pictures that are not tiny.
         pretrained_steps: how long then, if not ``cpu_steps``.
     """
     if request.scale == "paper" and not request.data and request.root is None:
-        raise NeedsData(
-            f"The paper's scale needs {paper}; name the folder that holds it with --root, or choose the scale "
-            "cpu."
-        )
+        raise NeedsData(f"The paper's scale needs {paper}; name its folder with --root, or take the scale cpu.")
     embedded = {"smoke": "digits", "cpu": cpu, "paper": paper}[request.scale]
     data = open_data(request.data or embedded, request.root)
-    test = (range(len(data.domains))[test_domain],)
+    test = (len(data.domains) - 1,)
     if request.scale == "paper":
         config = RunConfig(
             data.name, test, backbone="resnet50", pretrained=True, batch_size=32, steps=5001,
@@ -150,12 +141,7 @@ def _every_second(domain: Any, first: int) -> TensorDomain | FileDomain:
     labels = domain.labels[first::2]
     if isinstance(domain, TensorDomain):
         return TensorDomain(domain.name, domain.images[first::2], labels)
-    if isinstance(domain, FileDomain):
-        return FileDomain(domain.name, domain.root, list(domain.paths)[first::2], labels)
-    raise PaperError(
-        f"The domain {domain.name} is a {type(domain).__name__}, which cannot be halved; give pictures in "
-        "files or tensors in memory."
-    )
+    return FileDomain(domain.name, domain.root, list(domain.paths)[first::2], labels)
 
 
 def samples(data: DomainSet, domains: Sequence[int], size: int, most: int = 10**9) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,4 @@
-"""The paper's tables of time and accuracy after a third, two thirds and all of the steps.
-
-What is measured here stands by test domain as well, in a table of the form of the paper's tables of a data set.
-"""
+"""The paper's tables of time and accuracy after a third, two thirds and all of the steps."""
 
 from __future__ import annotations
 
@@ -31,11 +28,6 @@ def iteration_tables(experiment: Experiment, parts: Sequence[GridRuns], request:
     numbers.sort(key=lambda number: (order.index(number.row), origins.index(number.origin)))
     whole = PUBLISHED["iterations", ""]
     tables: Tables = [(f"iterations: time and average accuracy ({whole.place})", numbers)]
-    for part in parts:
-        tables += [
-            (f"iterations: {dataset} by test domain (in miniature; compare Tables 14-16)", rows)
-            for dataset, rows in measured_by_domain(part.frame, levels).items()
-        ]
     for (name, dataset), table in PUBLISHED.items():
         if name == "iterations" and dataset:
             numbers = quoted(table) + logged_times(dataset)
@@ -61,55 +53,6 @@ def _measured_levels(frame: pl.DataFrame, levels: Sequence[int]) -> Numbers:
                     numbers.append(SourcedNumber(row, "time / Adam's", MEASURED, ratio, digits=2))
                 numbers.append(measured(row, dataset, columns["Avg"], dataset))
     return numbers
-
-
-def measured_by_domain(frame: pl.DataFrame, levels: Sequence[int]) -> dict[str, Numbers]:
-    """By data set: seconds of a step and accuracy for each test domain, as the paper's tables of a data set.
-
-    A column is called as there: ``Time`` in seconds, ``Acc`` with the test domain behind it, then the means.
-    """
-    found: dict[str, Numbers] = {}
-    for n, level in enumerate(levels):
-        for dataset, rows in accuracies(until(frame, level)).items():
-            for (_, optimizer), columns in rows.items():
-                row = _level(PRINTED[optimizer], n)
-                folders = _folders(frame, dataset, optimizer)
-                spent = {
-                    name: mean(seconds_until(folder, level) for folder in some)
-                    for name, some in folders.items()
-                }
-                spent["Avg"] = mean(spent.values())
-                numbers = found.setdefault(dataset, [])
-                numbers.append(SourcedNumber(row, "steps", MEASURED, level, digits=0))
-                for name, cell in columns.items():
-                    at = "" if name == "Avg" else f"[{name}]"
-                    numbers += [
-                        measured(row, f"Acc{at}", cell, dataset),
-                        SourcedNumber(row, f"Time{at}", MEASURED, spent[name], place=dataset, digits=2),
-                        SourcedNumber(
-                            row, f"s per step{at}", MEASURED, spent[name] / (level + 1), place=dataset, digits=4
-                        ),
-                    ]
-    return {dataset: _in_order(numbers) for dataset, numbers in found.items()}
-
-
-def _folders(frame: pl.DataFrame, dataset: str, optimizer: str) -> dict[str, list[str]]:
-    """The folders of the runs by test domain."""
-    some = frame.filter((pl.col("dataset") == dataset) & (pl.col("optimizer") == optimizer))
-    folders: dict[str, list[str]] = {}
-    for row in some.select("domains", "test_domains", "folder").iter_rows():
-        domains, (tested,), folder = row
-        folders.setdefault(domains[tested], []).append(folder)
-    return folders
-
-
-def _in_order(numbers: Numbers) -> Numbers:
-    """Steps, then accuracies, times and seconds of a step, each by domain and then the mean; stable."""
-    kinds = ("steps", "Acc", "Time", "s per step")
-    return sorted(
-        numbers,
-        key=lambda number: (kinds.index(number.column.partition("[")[0]), "[" not in number.column),
-    )
 
 
 def _quoted_levels() -> Numbers:
@@ -144,9 +87,8 @@ def logged_times(dataset: str) -> Numbers:
             for name, (value, digits) in facts.items()
         ]  # fmt: skip
     order = [*(f"{name}[{k}]" for name in ("Time", "Acc") for k in range(4)), "Time", "Acc"]
-    return sorted(
-        numbers, key=lambda number: order.index(number.column) if number.column in order else len(order)
-    )
+    places = {column: place for place, column in enumerate(order)}
+    return sorted(numbers, key=lambda number: places.get(number.column, len(order)))
 
 
 def _logged_levels() -> Numbers:

@@ -1,8 +1,8 @@
 """What the authors' own logs say: numbers of the third origin, beside quoted and measured ones.
 
-The folder ``logged`` holds what `extract_logs` made of a clone of their repository: ``source.csv`` names the
+The folder ``logged`` holds what was extracted from a clone of their repository: ``source.csv`` names the
 commit, ``runs.csv`` has a line for each run, ``averages.csv`` one for each number of a table, ``osgr.csv`` the
-curves of the OSGR figure and ``sharpness.csv`` the files of sharpness.
+curves of the OSGR figure and ``sharpness.csv`` what they logged as sharpness, which no page shows.
 
 A number of the paper is mostly the mean of three trials; the repository has one run of each, or a few, mostly
 the best one. So a logged number beside a quoted one may be higher, and says what one run gave.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "logged"
-NAMES = ("source.csv", "runs.csv", "averages.csv", "osgr.csv", "sharpness.csv")
+NAMES = ("source.csv", "runs.csv", "averages.csv", "osgr.csv")
 """The files of the folder."""
 
 
@@ -81,7 +81,6 @@ class Logged:
     averages: tuple[LoggedAverage, ...]
     runs: tuple[dict[str, str], ...]
     curves: tuple[LoggedCurve, ...]
-    sharpness: tuple[dict[str, str], ...]
 
     @property
     def place(self) -> str:
@@ -108,7 +107,6 @@ def read_logged(texts: Mapping[str, str]) -> Logged:
     return Logged(
         source["repository"], source["commit"], int(source["logs"]), int(source["finished"]),
         tuple(map(_average, lines["averages.csv"])), tuple(lines["runs.csv"]), _curves(lines["osgr.csv"]),
-        tuple(lines["sharpness.csv"]),
     )  # fmt: skip
 
 

@@ -1,16 +1,88 @@
-"""The page of what the authors' logs say: how far they agree with the paper, and what they show beside it."""
+"""The page of what the authors' logs say: how far they agree with the paper, and what they show beside it.
+
+What the authors' runs logged under the name of OSGR, as their Figure 4 shows it, and why it moves.
+
+Their logger computes :math:`1 - v / (n s + 10^{-7})` from the variance v and the mean square s over the
+parameters of one gradient, with n pictures in the step. The mean over parameters is near zero, so v and s are
+nearly equal, and the value is 1 - 1/n as long as n s is far above 1e-7; it rises towards 1 when gradients
+become small. The upper panels have the curves and 1 - 1/n as dotted lines, the lower ones the size of the
+gradients, which follows from what was logged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import mean
+from pathlib import Path
 
+from matplotlib.axes import Axes
+
+from genie_dg.results.figures import COLOURS, Curve, CurveData, plot_curves
 from genie_dg.results.render import markdown_table
 
-from .fig_logged import curves_of, draw_logged_osgr
-from .logged import Logged, committed
+from .figure_setup import panels, save
+from .logged import Logged, LoggedCurve, committed
 from .published import PUBLISHED, PublishedTable
 from .request import Request, Result
+
+CURVES = ("SGD", "Adam", "GENIE", "SAM")
+"""In the order, and so in the colours, of the measured curves."""
+AS_PLOTTED = "LabelMe"
+"""The domain left out in the panel that the authors' plotting script names."""
+
+
+def curves_of(logged: Logged, domain: str) -> list[LoggedCurve]:
+    """The runs that left out a domain, in the order of the figure."""
+    some = [curve for curve in logged.curves if curve.domain == domain]
+    return sorted(some, key=lambda curve: CURVES.index(curve.optimizer))
+
+
+def plot_logged_osgr(curves: Sequence[LoggedCurve], ax: Axes) -> None:
+    """The curves of one domain, and 1 - 1/n for each size of batch among them."""
+    plot_curves(_data("OSGR, the authors' formula", curves, sizes=False), ax)
+    for pictures in sorted({curve.pictures for curve in curves}):
+        ax.axhline(1 - 1 / pictures, color="0.3", linestyle=":", linewidth=1, zorder=0)
+        label = f"1 - 1/{pictures}"
+        ax.annotate(label, (0.99, 1 - 1 / pictures), xycoords=("axes fraction", "data"), ha="right", va="top")
+
+
+def _data(name: str, curves: Sequence[LoggedCurve], sizes: bool) -> CurveData:
+    lines = [
+        Curve(
+            f"{curve.optimizer}, {curve.batch} a domain", [round(step + 0.5) for step in curve.steps],
+            list(curve.sizes if sizes else curve.values), [], [],
+        )
+        for curve in curves
+    ]  # fmt: skip
+    return CurveData(name, lines)
+
+
+def draw_logged_osgr(logged: Logged, folder: Path) -> tuple[Path, ...]:
+    """A pair of panels for each domain left out: the curves, and the size of the gradients below."""
+    domains = list(dict.fromkeys(curve.domain for curve in logged.curves))
+    figure, axes = panels(2, len(domains), 4.6 * len(domains), 8, sharex=True)
+    for k, domain in enumerate(domains):
+        curves = curves_of(logged, domain)
+        upper, lower = axes[k], axes[len(domains) + k]
+        plot_logged_osgr(curves, upper)
+        upper.set_xlabel("")
+        lower.set_yscale("log")
+        plot_curves(_data("", curves, sizes=True), lower, [(COLOURS[i], "-") for i in range(len(curves))])
+        lower.set_title(f"{domain} left out", fontsize="medium")
+        lower.grid(axis="y", alpha=0.25)
+        if k:
+            upper.set_ylabel("")
+        else:
+            lower.set_ylabel("root mean square of a gradient's entries")
+    title = f"logged: VLCS, {logged.place}, ResNet-50, one run each; means and medians of 200 steps"
+    figure.suptitle(title, fontsize="medium")
+    header = ["domain", "optimizer", "batch", "pictures", "step", "osgr", "gradient_rms"]
+    rows = [
+        [curve.domain, curve.optimizer, curve.batch, curve.pictures, *point]
+        for curve in logged.curves
+        for point in zip(curve.steps, curve.values, curve.sizes, strict=True)
+    ]
+    return save(figure, folder, "osgr-logged", (header, rows))
+
 
 OPTIMIZERS = ("SGD", "Adam", "SAM", "GENIE")
 CLOSE = 0.0551
@@ -40,9 +112,6 @@ def page_text(logged: Logged, request: Request) -> str:
             logged
         ),
         "Seconds of a step on PACS, 32 pictures a domain, by run": step_times(logged),
-        "p and beta on OfficeHome, one run each": grid(logged),
-        "OSGR as logged, first and last 200 steps": osgr(logged),
-        "Rise of the loss under input perturbations of radius 0.03, last evaluation": sharpness(logged),
     }
     tables = (f"### {title}\n\n{markdown_table(head, rows, 1)}" for title, (head, rows) in parts.items())
     return "\n".join(lines) + "\n\n" + "\n\n".join(tables) + "\n"
@@ -104,52 +173,3 @@ def step_times(logged: Logged) -> Table:
         middle = times[len(times) // 2]
         rows.append([name, f"{middle:.3f}", f"{times[0]:.3f} to {times[-1]:.3f}", str(len(times))])
     return ["row", "middle run", "range", "runs"], rows
-
-
-def grid(logged: Logged) -> Table:
-    """Averages of the grid, and of other optimizers there."""
-    rows = [
-        [one.row, f"{one.value:.1f}"]
-        for one in logged.table("sensitivity", "OfficeHome")
-        if one.column == "Avg"
-    ]
-    others = (f"{optimizer}, defaults" for optimizer in OPTIMIZERS[:3])
-    rows += [[name, f"{logged.cell('optimizers', 'OfficeHome', name).value:.1f}"] for name in others]
-    return ["row", "average"], rows
-
-
-def osgr(logged: Logged) -> Table:
-    """The ends of the curves, and the value for large gradients."""
-    rows = []
-    for domain in dict.fromkeys(curve.domain for curve in logged.curves):
-        for curve in curves_of(logged, domain):
-            ends = f"{curve.values[0]:.4f}", f"{curve.values[-1]:.4f}"
-            sizes = f"{curve.sizes[0]:.1e}", f"{curve.sizes[-1]:.1e}"
-            level = f"{1 - 1 / curve.pictures:.4f}"
-            rows.append([f"{domain}, {curve.optimizer}", str(curve.batch), level, *ends, *sizes])
-    head = ["left out, optimizer", "batch", "1 - 1/n", "first", "last", "gradient, first", "gradient, last"]
-    return head, rows
-
-
-def sharpness(logged: Logged) -> Table:
-    """The mean over runs by domain left out."""
-    key = "rho=0.03"
-    places = dict.fromkeys((line["dataset"], line["domain"]) for line in logged.sharpness)
-    rows = []
-    for place in places:
-        cells = []
-        for optimizer in ("SGD", "Adam", "GENIE"):
-            last = _last_rises(logged.sharpness, place, optimizer, key)
-            cells.append(f"{mean(last):.2f}" if last else "-")
-        rows.append([", ".join(place), *cells])
-    return ["left out", "SGD", "Adam", "GENIE"], rows
-
-
-def _last_rises(
-    lines: Sequence[dict[str, str]], place: tuple[str, str], optimizer: str, key: str
-) -> list[float]:
-    """What each run ended with."""
-    mine = [
-        line for line in lines if (line["dataset"], line["domain"]) == place and line["optimizer"] == optimizer
-    ]
-    return list({line["started"]: float(line[key]) for line in mine}.values())

@@ -18,13 +18,7 @@ from genie_dg.optim.genie import GENIE
 from genie_dg.plugins import StepContext
 
 from .claim_runs import ClaimNumbers, ClaimRuns
-from .convergence import (
-    OptimizerFactory,
-    average_gradient_norm,
-    bound_of_run,
-    rate_slope,
-    step_size,
-)
+from .convergence import OptimizerFactory, average_gradient_norm, bound_of_run, rate_slope, step_size
 from .figure_setup import OptimizerSetup
 from .pac_bayes import kl_divergence, kl_gradient
 from .theory import counterexample
@@ -35,9 +29,12 @@ FOUR = ("Adam", "AdamW", "SGD", "SAM")
 """What the claims about Tables 4 and 5 compare with."""
 
 
-def only_preconditioning(runs: ClaimRuns) -> OptimizerSetup:
-    """GENIE without noise and mask, at GENIE's learning rate."""
-    return replace(runs.tuned("GENIE").having(noise=False, dropout=0.0), label="preconditioning")
+def parts_of_genie(runs: ClaimRuns) -> list[ClaimNumbers]:
+    """GENIE without noise and mask, at GENIE's learning rate, minus Adam; and GENIE minus that."""
+    genie = runs.tuned("GENIE")
+    alone = replace(genie.having(noise=False, dropout=0.0), label="preconditioning")
+    against_adam = runs.differences(alone, {"Adam": runs.tuned("Adam")})
+    return [against_adam, runs.differences(genie, {"preconditioning alone": alone})]
 
 
 def robust(runs: ClaimRuns) -> ClaimNumbers:
@@ -104,13 +101,11 @@ def convergence(runs: ClaimRuns) -> list[ClaimNumbers]:
         "algorithm1": genie("algorithm1"),
     }
     horizons, seeds = runs.sizes.horizons, range(max(3, runs.sizes.seeds))
-    slopes = {
-        name: [
-            rate_slope(horizons, [average_gradient_norm(make, t, seed=seed) for t in horizons]).slope
-            for seed in seeds
-        ]
-        for name, make in makes.items()
-    }
+
+    def slope(make: OptimizerFactory, seed: int) -> float:
+        return rate_slope(horizons, [average_gradient_norm(make, t, seed=seed) for t in horizons]).slope
+
+    slopes = {name: [slope(make, seed) for seed in seeds] for name, make in makes.items()}
     bounds = [bound_of_run(makes["released"], horizons[-1], samples=HELD, seed=seed) for seed in seeds]
     start = 256 / 4  # 256 weights with a gradient of 1/2 each
     sgd = slopes.pop("SGD")
@@ -155,16 +150,7 @@ def genie_against(runs: ClaimRuns, *labels: str, **options: Any) -> ClaimNumbers
 
 MEASURES: tuple[tuple[tuple[str, ...], Callable[[ClaimRuns], list[ClaimNumbers]]], ...] = (
     (("accuracy",), lambda runs: [genie_against(runs, *OTHERS)]),
-    (
-        ("preconditioning",),
-        lambda runs: [runs.differences(only_preconditioning(runs), {"Adam": runs.tuned("Adam")})],
-    ),
-    (
-        ("noise-and-mask",),
-        lambda runs: [
-            runs.differences(runs.tuned("GENIE"), {"preconditioning alone": only_preconditioning(runs)})
-        ],
-    ),
+    (("preconditioning", "noise-and-mask"), parts_of_genie),
     (("robust",), lambda runs: [robust(runs)]),
     (("algorithms",), lambda runs: [other_algorithms(runs)]),
     (("one-source",), lambda runs: [genie_against(runs, *FOUR, one_source=True)]),

@@ -54,14 +54,9 @@ def kl_gradient(gradient: Tensor, q: Tensor, variance: Tensor) -> Tensor:
 
 
 def risk_bound(
-    empirical: float,
-    divergence: float,
-    n: float,
-    *,
-    delta: float = 0.05,
-    limit: float = 1.0,
+    empirical: float, divergence: float, n: float, *, delta: float = 0.05, limit: float = 1.0,
     weight: float = 0.0,
-) -> float:
+) -> float:  # fmt: skip  # fmt: skip
     r"""The right-hand side of the paper's PAC-Bayes bound,
 
     .. math::

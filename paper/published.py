@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .request import PaperError
-
 FOLDER = Path(__file__).parent / "published"
 PRINTED = {
     "adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "yogi": "Yogi", "adabelief": "AdaBelief",
@@ -70,29 +68,6 @@ class PublishedTable:
                 yield row, column, value
 
 
-@dataclass(frozen=True)
-class Inconsistency:
-    """A place of the paper that something else contradicts: ``printed`` there, ``other`` by ``reason``.
-
-    Args:
-        place: a table, or a section for what is said in words.
-        row, column: of the table; empty for words.
-        printed, other: numbers, where it is about numbers.
-        kind: ``mean``, the printed average is not that of the columns; ``detail``, the table by domain has
-            another number; ``table``, another table has, for what should be the same; ``text``, the words say
-            otherwise.
-        reason: where the other number stands, or what contradicts.
-    """
-
-    place: str
-    row: str
-    column: str
-    printed: float | None
-    other: float | None
-    kind: str
-    reason: str
-
-
 def table_from(text: str, experiment: str, dataset: str, place: str) -> PublishedTable:
     """A table from the text of its file.
 
@@ -105,14 +80,10 @@ def table_from(text: str, experiment: str, dataset: str, place: str) -> Publishe
     columns = tuple(name for name in header[2:] if not name.endswith(" error"))
     rows, marks = {}, {}
     for line in lines:
-        if len(line) != len(header):
-            raise PaperError(f"{place} has the line {line}, but {len(header)} columns; give a cell for each.")
         cells = dict(zip(header, line, strict=True))
-        errors = [cells.get(f"{column} error") for column in columns]
-        rows[line[0]] = tuple(
-            PublishedNumber(float(cells[column]), float(error) if error else None)
-            for column, error in zip(columns, errors, strict=True)
-        )
+        errors = {column: cells.get(f"{column} error") or None for column in columns}
+        pairs = [(cells[column], error) for column, error in errors.items()]
+        rows[line[0]] = tuple(PublishedNumber(float(x), None if e is None else float(e)) for x, e in pairs)
         if line[1]:
             marks[line[0]] = line[1]
     return PublishedTable(experiment, dataset, place, columns, rows, marks)
@@ -132,12 +103,3 @@ def _tables() -> Iterator[PublishedTable]:
 
 PUBLISHED: dict[tuple[str, str], PublishedTable] = {(t.experiment, t.dataset): t for t in _tables()}
 """All tables of results by experiment and data set; that of a main table is empty, but for the ablation."""
-
-
-def _inconsistency(line: dict[str, Any]) -> Inconsistency:
-    numbers = {name: float(line[name]) if line[name] else None for name in ("printed", "other")}
-    return Inconsistency(**{**line, **numbers})
-
-
-INCONSISTENCIES = tuple(map(_inconsistency, lines_of("inconsistencies.csv")))
-"""Where the paper contradicts itself, or its authors' logs contradict it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,7 +35,6 @@ class Request:
         data: the name of a set or the path of a folder, instead of the embedded set of the scale.
         root: for published sets, the folder that holds them.
         workers: runs at a time.
-        say: called with lines about what happens.
         only: names of claims, for the ledger; all when empty.
         study: a folder as `paper.study` reads it, whose runs the claims are read from.
     """
@@ -46,7 +44,6 @@ class Request:
     data: str = ""
     root: Path | None = None
     workers: int = 1
-    say: Callable[[str], None] = print
     only: tuple[str, ...] = ()
     study: Path | None = None
 

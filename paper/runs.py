@@ -18,12 +18,10 @@ from genie_dg.bench.assemble import DegenerateWarning, Parts, assemble
 from genie_dg.bench.engines.engine import Update
 from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import read_sweeps
 from genie_dg.bench.sweep import plan
 from genie_dg.bench.train import take_steps, train
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
-from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.results.frame import PER_RECORD_MEANS, load
 from genie_dg.results.select import SelectedRun, cases, select
 from genie_dg.results.tables import Cell, cell_of, gather, mean_cell
@@ -32,7 +30,7 @@ from genie_dg.runs.decode import OF_RECORD
 from genie_dg.runs.read import seconds
 from genie_dg.runs.sweep_list import write_list
 
-from .experiments import PROTOCOL, Experiment, Grid, sweep_name, sweeps, to_toml
+from .experiments import Experiment, Grid, sweeps, to_toml
 from .request import Request
 
 
@@ -113,34 +111,15 @@ def run_experiment(experiment: Experiment, request: Request) -> ExperimentRuns:
 
 def _run_jobs(jobs: Sequence[Job], title: str, request: Request) -> list[str]:
     """Train the jobs of a sweep that are not done; returns a sentence for each that failed."""
-    request.say(f"{title}: {sum(not job.done for job in jobs)} of {len(jobs)} runs to do")
+    print(f"{title}: {sum(not job.done for job in jobs)} of {len(jobs)} runs to do", flush=True)
 
     def report(update: Update) -> None:
         if update.headline in ("retry", "failed"):
-            request.say(f"{update.headline}: {update.run}: {update.reason}")
+            print(f"{update.headline}: {update.run}: {update.reason}", flush=True)
 
     engine = "here" if request.workers == 1 else "local"
     launched = launch(jobs, engine, workers=request.workers, report=report)
     return [f"Run {run} failed: {reason}" for run, reason in launched.failed.items()]
-
-
-def read_experiment(experiment: Experiment, out: Path) -> ExperimentRuns:
-    """What `genie-dg sweep` left in ``out / "runs"`` for the sweeps of an experiment; runs nothing."""
-    started = read_sweeps(out / "runs")
-    planned = []
-    for grid in (one for one in experiment.grids if "paper" in one.scales):
-        configs = started.get(sweep_name(experiment, grid), [])
-        ids = [config.run_id for config in configs if _is_published(experiment, config)]
-        planned += [(grid, ids)] if ids else []
-    problems: list[str] = []
-    grids = _read_grids(planned, out / "runs", problems) if planned else ()
-    return ExperimentRuns(grids, (), tuple(problems))
-
-
-def _is_published(experiment: Experiment, config: RunConfig) -> bool:
-    """Whether a run is of the scale ``paper``, not of a miniature in the same folder."""
-    small = config.backbone != GENIE_PAPER.backbone or config.dataset not in experiment.datasets
-    return config.protocol.partition("/")[0] == PROTOCOL and not small
 
 
 def _read_grids(
@@ -149,9 +128,8 @@ def _read_grids(
     """The runs of each sweep, in the order in which they were planned."""
     frame = load(runs, problems=problems)
     places = {run: at for at, run in enumerate(frame["run"])}
-    return tuple(
-        GridRuns(grid, frame[[places[run] for run in ids if run in places]], len(ids)) for grid, ids in planned
-    )
+    there = [(grid, [places[run] for run in ids if run in places], len(ids)) for grid, ids in planned]
+    return tuple(GridRuns(grid, frame[rows], count) for grid, rows, count in there)
 
 
 Row = tuple[str, str]
@@ -171,10 +149,7 @@ def accuracies(frame: pl.DataFrame) -> dict[str, dict[Row, dict[str, Cell]]]:
         column = tested[0] if len(tested) == 1 else next(name for name in case.domains if name not in tested)
         columns = trials.setdefault(case.dataset, {}).setdefault((case.algorithm, case.optimizer), {})
         columns.setdefault(column, {})[case.trial] = choices[case]
-    return {
-        dataset: {row: _with_average(columns) for row, columns in rows.items()}
-        for dataset, rows in trials.items()
-    }
+    return {name: {row: _with_average(c) for row, c in rows.items()} for name, rows in trials.items()}
 
 
 def _with_average(columns: dict[str, dict[int, SelectedRun]]) -> dict[str, Cell]:
@@ -193,8 +168,7 @@ def until(frame: pl.DataFrame, step: int) -> pl.DataFrame:
     count = pl.col("step").list.eval(pl.element() <= step).list.sum()
     by_domain = count * pl.col("domains").list.len()
     return frame.with_columns(
-        pl.col(*OF_RECORD, *PER_RECORD_MEANS).list.head(count),
-        pl.col("in_acc", "out_acc").list.head(by_domain),
+        pl.col(*OF_RECORD, *PER_RECORD_MEANS).list.head(count), pl.col("in_acc", "out_acc").list.head(by_domain)
     )
 
 

@@ -142,10 +142,7 @@ FROM_STUDY: dict[str, dict[str, tuple[str, str]]] = {
     "accuracy": {label: ("ERM + genie", f"ERM + {name}") for label, name in OTHERS.items()},
     "preconditioning": {"Adam": ("ERM + genie-precondition", "ERM + adam")},
     "noise-and-mask": {"preconditioning alone": ("ERM + genie", "ERM + genie-precondition")},
-    "algorithms": {
-        f"{algorithm} against Adam": (f"{algorithm} + genie", f"{algorithm} + adam")
-        for algorithm in ("CORAL", "RSC")
-    },
+    "algorithms": {f"{a} against Adam": (f"{a} + genie", f"{a} + adam") for a in ("CORAL", "RSC")},
 }
 """By claim and part of it our row and theirs; a part of which a row is not complete is left out."""
 
@@ -180,10 +177,8 @@ def runs_of_study(study: Study) -> dict[str, dict[str, Any]]:
     """What identifies the runs of the complete rows."""
     own = study.frame.filter(pl.col("row").is_in(study.complete))
     wanted = ("dataset", "test_domains", "trial", "algorithm", "optimizer")
-    runs = {
-        values["run"]: {name: values[name] for name in wanted}
-        for values in own.select("run", *wanted).iter_rows(named=True)
-    }
+    rows = own.select("run", *wanted).iter_rows(named=True)
+    runs = {values["run"]: {name: values[name] for name in wanted} for values in rows}
     return runs if study.second is None else runs | runs_of_study(study.second)
 
 

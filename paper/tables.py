@@ -8,46 +8,32 @@ from pathlib import Path
 from genie_dg import __version__
 from genie_dg.check import one_of
 
+from . import sourced
 from .experiments import EXPERIMENTS, Experiment, runs_of, sweeps
 from .fig_sensitivity import GRID_SET, draw_sensitivity, logged_sensitivity
 from .iteration_tables import iteration_tables
 from .logged import committed
 from .published import PRINTED, PUBLISHED
 from .request import ROOT, SCALES, PaperError, Request, Result
-from .runs import ExperimentRuns, GridRuns, accuracies, read_experiment, run_experiment
-from .sourced import (
-    LOGGED,
-    MEASURED,
-    QUOTED,
-    Numbers,
-    Tables,
-    logged,
-    logged_averages,
-    markdown,
-    measured,
-    numbers_csv,
-    quoted,
-)
+from .runs import ExperimentRuns, GridRuns, accuracies, run_experiment
+from .sourced import LOGGED, MEASURED, QUOTED, Numbers, Tables, logged, measured, quoted
 
 
 def make_table(name: str, request: Request) -> Result:
     """A table of the paper: at scales ``smoke`` and ``cpu`` it is run, at ``paper`` the commands are shown.
 
-    At scale ``paper`` runs that these commands left in ``request.out / "runs"`` are shown.
+    What is quoted and logged is shown at every scale.
     """
     experiment = EXPERIMENTS[name]
     one_of("scale", request.scale, SCALES, PaperError)
     if request.scale == "paper" and request.data:
-        raise PaperError(
-            f"Got data={request.data!r} with the scale paper, which has the paper's data sets; leave it out, "
-            "or choose the scale cpu."
-        )
+        raise PaperError(f"Got data={request.data!r} at the scale paper, which has its own sets; leave it out.")
     published = request.scale == "paper"
-    runs = read_experiment(experiment, request.out) if published else run_experiment(experiment, request)
+    runs = ExperimentRuns() if published else run_experiment(experiment, request)
     build = {"iterations": iteration_tables, "sensitivity": sensitivity_tables}.get(name, accuracy_tables)
     tables = build(experiment, runs.grids, request)
-    text = "\n".join([head(experiment, runs, request), *(markdown(title, rows) for title, rows in tables)])
-    page, numbers = request.write(f"{name}.md", text), request.write(f"{name}.csv", numbers_csv(tables))
+    text = "\n".join([head(experiment, runs, request), *(sourced.markdown(*table) for table in tables)])
+    page, numbers = request.write(f"{name}.md", text), request.write(f"{name}.csv", sourced.numbers_csv(tables))
     pictures = draw_sensitivity(tables[0][1] if runs.grids else [], request) if name == "sensitivity" else ()
     return Result(text, (page, numbers, *runs.files, *pictures))
 
@@ -64,7 +50,7 @@ def head(experiment: Experiment, runs: ExperimentRuns, request: Request) -> str:
         counts = sweep_commands(experiment, request.out, request.root)
         lines += [f"- `{command}`: {count:,} runs" for command, count in counts.items()]
         total = sum(counts.values())
-        lines.append(f"- {total:,} runs in all; this command starts none of them, it shows those that are done")
+        lines.append(f"- {total:,} runs in all; this command starts none of them")
         as_done = f"experiments/as-done/{experiment.name}-*.toml"
         if differs := len(list(ROOT.glob(as_done))):
             lines.append(f"- as the authors did it: `{as_done}`, {differs} sweeps")
@@ -117,7 +103,7 @@ def accuracy_tables(experiment: Experiment, parts: Sequence[GridRuns], request: 
     if (name, "") in PUBLISHED:
         whole = PUBLISHED[name, ""]
         drop = "ERM+" if name == "single-source" else ""
-        beside = quoted(whole) + logged_averages(name, drop)
+        beside = quoted(whole) + sourced.logged_averages(name, drop)
         tables.append((f"{name}: average accuracy by data set ({whole.place})", main + beside))
     listed = [d for e, d in PUBLISHED if e == name and d and ((name, "") in PUBLISHED or not details)]
     by = "source" if experiment.task == "single-source" else "test domain"

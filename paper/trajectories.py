@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from genie_dg.data.domains import DomainSet
-from genie_dg.diagnostics.rules import GradientHistory
-from genie_dg.diagnostics.same_weights import Gains, mean_of_defined
 from genie_dg.files import read_whole, write_json
 from genie_dg.plugins import MAIN
 from genie_dg.runs.config import RunConfig
@@ -25,9 +23,9 @@ from genie_dg.runtime import same_kernels
 
 from .claim_runs import ClaimRuns, Sizes
 from .figure_setup import OptimizerSetup, halves, samples
+from .rules import Gains, GradientHistory, mean_of_defined
 from .runs import train_in_memory
-from .trajectory_ends import end_numbers, weights_of
-from .trajectory_points import PointNumbers, balance_of_moves, measure_point
+from .trajectory_points import PointNumbers, balance_of_moves, end_numbers, measure_point, weights_of
 
 UNSEEN = 300
 """Samples of each domain left out that accuracy and class separation at the end are measured on, at most."""
@@ -81,11 +79,8 @@ def run_numbers(runs: ClaimRuns, setups: Sequence[OptimizerSetup]) -> list[RunNu
     size = f"{runs.sizes.osgr_points}x{runs.sizes.pool}-{VERSION}"
     folder = runs.runs.parent / "measured"
     kept = [folder / f"{config.run_id}-{size}.json" for _, config in planned]
-    missing = [
-        (runs.data, runs.sizes, *one, path)
-        for one, path in zip(planned, kept, strict=True)
-        if not path.exists()
-    ]
+    pairs = [(one, path) for one, path in zip(planned, kept, strict=True) if not path.exists()]
+    missing = [(runs.data, runs.sizes, *one, path) for one, path in pairs]
     _measure_runs(missing, runs.workers)
     return [kept_numbers(path) for path in kept]
 

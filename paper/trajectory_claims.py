@@ -3,20 +3,125 @@
 Within a trial a claim about preconditioners averages over the runs of four optimizers: at each run's weights
 all preconditioners are compared, and the differences are averaged. A ratio without a positive denominator is
 left out, and the name of the part then says how many were.
+
+Tables of what was measured along training runs: means over trials, each with its interval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import polars as pl
 
 from .claim_runs import ClaimNumbers, ClaimRuns
 from .figure_setup import OptimizerSetup
+from .rules import RULES
 from .trajectories import RunNumbers, run_numbers
-from .trajectory_tables import PUBLISHED, Runs, Value, over_runs, tables, value
+from .trajectory_points import GRANULARITIES
+from .verdict import NumbersTable, cell
+
+PUBLISHED = ("SGD", "Adam", "SAM", "GENIE")
+"""The optimizers of the paper's figures."""
+
+Runs = dict[str, list[RunNumbers]]
+"""By label, one for each trial."""
+
+Value = Callable[[RunNumbers], float]
+
+MEASURED = {
+    "SGD": "measured/sgd/product",
+    "Adam": "measured/adam/product",
+    "trust": "measured/svag/product",
+    "eq. 5 in closed form": "measured/eq. 5",
+}
+"""What the paper's formulas give at the measured moments, by the name that tables show."""
+
+OF_RUNS = {
+    "accuracy": "accuracy",
+    "OSGR by the definition": "definition",
+    "sharpness along training": "sharpness",
+    "sharpness at the end": "end/sharpness",
+    "class separation": "separation",
+}
+"""Numbers of a run with its own optimizer, by the column that shows them."""
+
+SPANS = ("step", "window")
+
+
+def value(name: str) -> Value:
+    """The function that takes a number out of what was measured along a run."""
+    return lambda run: run.numbers[name]
+
+
+def over_runs(runs: Runs, of: Value, labels: Sequence[str] = PUBLISHED) -> list[float]:
+    """For each trial the mean over runs of the numbers that exist; NaN where none does."""
+    trials = zip(*(runs[label] for label in labels), strict=True)
+    means = []
+    for trial in trials:
+        kept = [number for number in map(of, trial) if math.isfinite(number)]
+        means.append(fmean(kept) if kept else math.nan)
+    return means
+
+
+def tables(runs: Runs) -> dict[str, NumbersTable]:
+    """OSGR at the same weights by rule and run, Table 1's parts, balance in both senses, and the runs."""
+    theorem = {rule: f"theorem/{rule}" for rule in RULES}
+    theorem |= {f"{name}, measured moments": key for name, key in MEASURED.items()}
+    return {
+        "osgr-theorem": _by_run(
+            runs, "OSGR in the theorem's form, by preconditioner, at the same weights", theorem
+        ),
+        "osgr-step": _by_run(
+            runs, "OSGR to first order of each rule's next step, momentum included, at the same weights",
+            {rule: f"step/{rule}" for rule in RULES},
+        ),
+        "table-1": _averaged(
+            runs, "Table 1 measured: OSGR with a part of the preconditioner alone, and with both",
+            ("convergence", "alignment", "product"),
+            {"Adam": "measured/adam/{}", "GENIE (eq. 5)": "measured/genie/{}"},
+        ),
+        "gap": _averaged(
+            runs, "Gini coefficient of the shares of the gap 1 - R, mean over the weights of four optimizers",
+            GRANULARITIES, {rule: f"gap/{{}}/{rule}" for rule in (*RULES, "released, one mask")},
+        ),
+        "moves": _own(
+            runs, "Gini coefficient of weight changes, over one step and over a window of steps",
+            {f"{unit}, {span}": f"moves/{span}/{unit}" for span in SPANS for unit in GRANULARITIES},
+        ),
+        "runs": _own(runs, "The runs themselves", OF_RUNS),
+    }  # fmt: skip
+
+
+def _by_run(runs: Runs, title: str, rows: dict[str, str]) -> NumbersTable:
+    """A column for the weights of each optimizer's runs."""
+    columns = tuple(f"weights of {label}" for label in PUBLISHED)
+
+    def cells(name: str) -> list[tuple[float, float]]:
+        return [cell([run.numbers[name] for run in runs[label]]) for label in PUBLISHED]
+
+    return NumbersTable(title, columns, {row: cells(name) for row, name in rows.items()})
+
+
+def _averaged(runs: Runs, title: str, columns: Sequence[str], rows: dict[str, str]) -> NumbersTable:
+    """Means over the weights of all four; a row names its numbers with a place for the column."""
+    cells = {
+        row: [cell(over_runs(runs, value(name.format(column)))) for column in columns]
+        for row, name in rows.items()
+    }
+    return NumbersTable(title, tuple(columns), cells)
+
+
+def _own(runs: Runs, title: str, columns: dict[str, str]) -> NumbersTable:
+    """A row for each optimizer's own runs."""
+    cells = {
+        label: [cell([run.numbers[name] for run in some]) for name in columns.values()]
+        for label, some in runs.items()
+    }
+    return NumbersTable(title, tuple(columns), cells)
+
 
 SCALE_FREE = OptimizerSetup("scale_free", "genie", {"scale_free": True})
 THEOREM = OptimizerSetup("eq. 5", "genie", {"scale_free": True, "formulation": "theorem"})
@@ -40,10 +145,8 @@ def between_runs(
     runs: Runs, name: str, ours: str = "GENIE", theirs: Sequence[str] = PUBLISHED[:3]
 ) -> ClaimNumbers:
     """One optimizer's number minus that of each other, paired by trial."""
-    return {
-        label: [a.numbers[name] - b.numbers[name] for a, b in zip(runs[ours], runs[label], strict=True)]
-        for label in theirs
-    }
+    pairs = {label: zip(runs[ours], runs[label], strict=True) for label in theirs}
+    return {label: [a.numbers[name] - b.numbers[name] for a, b in some] for label, some in pairs.items()}
 
 
 def defined(parts: ClaimNumbers) -> ClaimNumbers:
@@ -79,39 +182,30 @@ def conjecture(runs: Runs) -> ClaimNumbers:
     Both by weight and by group; 1 - Gini is how even they are.
     """
     trials = [list(trial) for trial in zip(*runs.values(), strict=True)]
-    return {
-        f"shares by {unit}": [
-            rank_correlation(
-                [1 - run.numbers[f"gap/{unit}/own"] for run in trial],
-                [run.numbers["accuracy"] for run in trial],
-            )
-            for trial in trials
-        ]
-        for unit in ("weight", "group")
-    }
+
+    def correlation(trial: list[RunNumbers], unit: str) -> float:
+        even = [1 - run.numbers[f"gap/{unit}/own"] for run in trial]
+        return rank_correlation(even, [run.numbers["accuracy"] for run in trial])
+
+    return {f"shares by {unit}": [correlation(t, unit) for t in trials] for unit in ("weight", "group")}
 
 
 def _theorem(runs: Runs) -> dict[str, ClaimNumbers]:
     """The claims about the OSGR at the same weights."""
     sgd_adam = {"SGD": "theorem/SGD", "Adam": "theorem/Adam"}
     measured = {"SGD": "measured/sgd/product", "Adam": "measured/adam/product"}
+    with_genie = {"GENIE": "theorem/released", **sgd_adam}
+    steps = {"SGD": "step/SGD", "Adam": "step/Adam", "the averaged gradient": "step/averaged gradient"}
     near = over_runs(runs, lambda run: run.numbers["theorem/SGD"] - run.numbers["theorem/Adam"])
     return {
         "osgr-preconditioner": at_same_weights(runs, "theorem/released", sgd_adam),
         "osgr-trust": at_same_weights(runs, "measured/svag/product", measured),
         "osgr-corollary": at_same_weights(runs, "measured/eq. 5", measured),
-        "theorem-osgr": at_same_weights(
-            runs, "theorem/eq. 5", {"GENIE": "theorem/released", **sgd_adam}, ("GENIE",)
-        ),
-        "osgr-step": at_same_weights(
-            runs, "step/released",
-            {"SGD": "step/SGD", "Adam": "step/Adam", "the averaged gradient": "step/averaged gradient"},
-        ),
+        "theorem-osgr": at_same_weights(runs, "theorem/eq. 5", with_genie, ("GENIE",)),
+        "osgr-step": at_same_weights(runs, "step/released", steps),
         "gsnr-variance": {"all four optimizers' weights": over_runs(runs, value("correlation"))},
         "sgd-adam": {"SGD minus Adam": near, "Adam minus SGD": [-difference for difference in near]},
-        "uniform-weights": {
-            "SGD": over_runs(runs, value("weights/sgd")), "Adam": over_runs(runs, value("weights/adam"))
-        },
+        "uniform-weights": {o: over_runs(runs, value(f"weights/{o.lower()}")) for o in ("SGD", "Adam")},
         "dominance": {"SGD": over_runs(runs, value("dominance"))},
     }  # fmt: skip
 

@@ -11,6 +11,8 @@ the same splits, initial weights and batches for both sides), and the mean has S
 A claim about several opponents at once is as strong as its weakest part. With k parts each interval has level
 1 - 0.05/k (Bonferroni), so that all k cover with 95 %: it holds if every part does, and does not hold if one
 part does not.
+
+A table of means over trials, each with its interval.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from genie_dg.statistics import t_quantile
 
@@ -116,3 +118,52 @@ def judge_intervals(intervals: Mapping[str, Interval], side: Side, threshold: fl
     part = (failed or undecided or list(verdicts))[0]
     every = {name: (intervals[name], verdicts[name]) for name in intervals}
     return Judgement(verdicts[part], part, intervals[part], every)
+
+
+@dataclass(frozen=True)
+class NumbersTable:
+    """A table of means over trials, each with half the width of its 95 % interval."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, list[tuple[float, float]]]
+
+    def markdown(self) -> str:
+        """As Markdown; a cell without two numbers is a dash."""
+        lines = [["", *self.columns], ["---"] * (len(self.columns) + 1)]
+        for name, cells in self.rows.items():
+            shown = [f"{mean:.3f} ± {half:.3f}" if math.isfinite(half) else "-" for mean, half in cells]
+            lines.append([name, *shown])
+        return f"{self.title}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain data; a number that does not exist is null."""
+        rows = {
+            name: [[x if math.isfinite(x) else None for x in pair] for pair in cells]
+            for name, cells in self.rows.items()
+        }
+        return {"title": self.title, "columns": list(self.columns), "rows": rows}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> NumbersTable:
+        """What `as_json` gave; null is a number that does not exist."""
+
+        def number(x: float | None) -> float:
+            return math.nan if x is None else x
+
+        cells = plain["rows"].items()
+        rows = {name: [(number(mean), number(half)) for mean, half in pairs] for name, pairs in cells}
+        return cls(plain["title"], tuple(plain["columns"]), rows)
+
+
+def cell(numbers: Sequence[float]) -> tuple[float, float]:
+    """Mean and half width over the numbers that exist.
+
+    >>> [round(x, 3) for x in cell([1.0, 2.0, 3.0, math.nan])]
+    [2.0, 2.484]
+    """
+    finite = [number for number in numbers if math.isfinite(number)]
+    if len(finite) < 2:
+        return math.nan, math.nan
+    interval = interval_of(finite)
+    return interval.value, interval.value - interval.low

@@ -58,25 +58,9 @@ def test_against_the_twin(name: str, kind: str) -> None:
     for ratio, pairs in ((result.by_loss, [x[:2] for x in twin]), (result.first_order, [x[2:] for x in twin])):
         value, low, high = oracle.fieller(pairs, t)
         assert ratio.value == pytest.approx(value, rel=1e-6)
-        if (
-            abs(low) < 1e3 and abs(high) < 1e3
-        ):  # the t quantile's series is within 1 % at three degrees of freedom
+        if abs(low) < 1e3 and abs(high) < 1e3:  # the quantile is within 1 %
             assert (ratio.low, ratio.high) == pytest.approx((low, high), rel=0.1, abs=0.1)
     assert result.gain_on_d == pytest.approx(oracle.mean([x[1] for x in twin]), rel=1e-7)
-    assert sum(float(w.sum()) for w in result.weights.values()) == pytest.approx(1.0)
-
-
-def test_weights_are_the_shares_of_the_first_order_change() -> None:
-    model, optimizer, data = started("mlp", OPTIMIZERS["sgd"])
-    plain = torch.optim.SGD(model.parameters(), lr=0.1)
-    result = measure_osgr(model, plain, loss, data, 6, seed=5)
-    squares = [[g * g for g in oracle.flat_gradient(model, loss, d)] for d, _ in dealt(data, 6, 5)]
-    total = sum(map(sum, squares))
-    wanted = [sum(c) / total for c in zip(*squares, strict=True)]
-    assert torch.cat([w.flatten() for w in result.weights.values()]).tolist() == pytest.approx(
-        wanted, rel=1e-9, abs=1e-15
-    )
-    assert optimizer.state_dict()["state"]
 
 
 def test_held_out_pool_of_another_domain() -> None:
@@ -130,11 +114,6 @@ def test_the_same_seed_deals_the_same_pairs() -> None:
         ({"n": 20}, "2 draws of n=20 need 80 samples that are not used twice, and the pool holds 48"),
         ({"n": 6, "draws": 5}, "5 draws of n=6 need 60 samples"),
         ({"n": 0}, "got n=0; expected a whole number"),
-        ({"n": 6, "mode": "other"}, "got mode='other'; expected"),
-        (
-            {"n": 6, "held_out": (torch.zeros(6, 6), torch.zeros(6).long())},
-            "need 12 samples that are not used twice",
-        ),
     ],
 )
 def test_bad_input_gets_one_sentence(options: dict[str, Any], sentence: str) -> None:

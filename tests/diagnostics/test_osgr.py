@@ -10,18 +10,10 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from genie_dg.diagnostics import (
-    MeasurementError,
-    Preconditioner,
-    gradient_moments,
-    measure_osgr,
-    osgr_as_published,
-    osgr_of_batch,
-    osgr_of_moments,
-    theory,
-)
-from genie_dg.diagnostics._intervals import ratio_of_means
+from genie_dg.diagnostics import MeasurementError, gradient_moments, measure_osgr
+from genie_dg.diagnostics.osgr import osgr_as_published, osgr_of_batch, osgr_of_moments, ratio_of_means
 from genie_dg.statistics import t_quantile
+from paper import theory
 from tests.diagnostics.models import CASES, loss, mlp
 from tests.oracle import gradients as oracle
 
@@ -50,7 +42,7 @@ def test_value_and_weights(name: str, n: int) -> None:
     assert result.value == pytest.approx(top / bottom, rel=1e-9)
     assert flat(result.weights) == pytest.approx(oracle.osgr_weights(rows, flat(p), n), rel=1e-8, abs=1e-14)
     assert sum(flat(result.weights)) == pytest.approx(1.0)
-    assert (result.n, result.axis, result.source) == (n, "sample", "p as given")
+    assert (result.n, result.axis) == (n, "sample")
     assert math.isnan(result.low)
 
 
@@ -65,18 +57,6 @@ def test_interval(name: str) -> None:
     assert result.value == pytest.approx(osgr_of_moments(gradient_moments(model, loss, data), p, 8).value)
 
 
-def test_micro_batches_and_samples_speak_of_the_same_n() -> None:
-    """With micro-batches of b the noise is b times smaller and n counts n / b of them: R stays about the
-    same.
-    """
-    toy = Toy(torch.linspace(0.0, 0.3, 40), torch.ones(40))
-    x = toy.draw(4000, torch.Generator().manual_seed(0))
-    one = osgr_of_moments(gradient_moments(toy.model, linear, (x,)), n=64).value
-    ten = osgr_of_moments(gradient_moments(toy.model, linear, (x,), micro_batch=10), n=64).value
-    assert one == pytest.approx(toy.osgr(torch.ones(40), 64), abs=0.05)
-    assert ten == pytest.approx(one, abs=0.02)
-
-
 def test_fieller_against_the_twin() -> None:
     generator = torch.Generator().manual_seed(3)
     for scale in (0.1, 1.0, 4.0):
@@ -87,9 +67,7 @@ def test_fieller_against_the_twin() -> None:
         assert (result.value, result.low, result.high) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
     wide = ratio_of_means(torch.tensor([1.0, -1.0, 0.5]), torch.tensor([1.0, -1.0, 0.1]))
     assert (wide.low, wide.high) == (-math.inf, math.inf)
-    exact = ratio_of_means(
-        torch.tensor([1.0, 3.0, 2.0]), torch.tensor([4.0, 4.0, 4.0])
-    )  # a constant denominator
+    exact = ratio_of_means(torch.tensor([1.0, 3.0, 2.0]), torch.full((3,), 4.0))  # a constant denominator
     assert exact.value == 0.5
     assert exact.high - 0.5 == pytest.approx(float(stats.t.ppf(0.975, 2)) / math.sqrt(3) / 4)
 
@@ -217,16 +195,8 @@ def test_as_published_rises_when_gradients_vanish_and_only_the_batch_matters_bef
         (lambda m: osgr_of_moments(m, {"x": torch.ones(1)}), "name different parameters"),
         (lambda m: osgr_of_moments(m, {k: v * 0 for k, v in m.mean.items()}), "zero everywhere"),
         (lambda m: osgr_as_published(m.mean, 0), "got batch_size=0; expected a whole number"),
-        (lambda m: osgr_as_published({"w": torch.ones(1)}, 4), "has one entry or is not finite"),
-        (
-            lambda m: osgr_as_published({"w": torch.tensor([1.0, math.nan])}, 4),
-            "has one entry or is not finite",
-        ),
         (lambda m: ratio_of_means(torch.ones(1), torch.ones(1)), "Got 1 draw"),
-        (
-            lambda m: ratio_of_means(torch.ones(3), torch.ones(3), 95),
-            "got level=95; expected",
-        ),
+        (lambda m: ratio_of_means(torch.ones(3), torch.ones(3), 95), "got level=95; expected"),
     ],
 )
 def test_bad_input_gets_one_sentence(call: Any, sentence: str) -> None:
@@ -244,10 +214,8 @@ def test_three_samples_are_too_few_for_an_interval() -> None:
 
 def test_floats_for_logs() -> None:
     model, data = mlp()
-    p = Preconditioner(some_preconditioner(model), "a test")
-    result = osgr_of_batch(model, loss, data, p)
+    result = osgr_of_batch(model, loss, data, some_preconditioner(model))
     floats = result.as_floats()
-    assert result.source == "a test"
     assert floats["osgr"] == result.value
     assert 0 <= floats["w_gini"] <= 1
     assert 0 < floats["w_effective"] <= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,9 +41,8 @@ def quadratic(model: nn.Module, hessians: Tensor) -> Tensor:
 
 def bowl(start: Tensor, eigenvalues: list[float]) -> tuple[Bowl, Tensor]:
     """The model at ``start`` and a batch of two matrices whose mean has the given eigenvalues."""
-    turn = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(7)))[
-        0
-    ]
+    generator = torch.Generator().manual_seed(7)
+    turn, _ = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64, generator=generator))
     hessian = turn @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ turn.T
     return Bowl(start), torch.stack([hessian * 0.5, hessian * 1.5])
 
@@ -116,27 +115,6 @@ def test_random_mean_on_a_quadratic() -> None:
     assert result.value == pytest.approx(0.25 * sum(EIGENVALUES) / 5 / 2, rel=0.05)
     assert result.value < result.highest <= 0.25 * 8.0 / 2
     assert result.highest > 0.25 * 8.0 / 2 * 0.95
-
-
-def test_relative_radius_is_a_multiple_of_the_weights() -> None:
-    model, hessians = bowl(START, EIGENVALUES)
-    relative = loss_rise(model, quadratic, (hessians,), 0.1, relative=True)
-    assert relative.radius == pytest.approx(0.1 * START.norm().item())
-    assert relative == loss_rise(model, quadratic, (hessians,), relative.radius)
-    flat = first_order_flatness(model, quadratic, (hessians,), 0.1, relative=True)
-    assert flat == first_order_flatness(model, quadratic, (hessians,), relative.radius)
-
-
-def test_one_weight_can_turn_around() -> None:
-    """With one weight the ascent may step from one end of the interval through zero to the other."""
-    model = nn.ParameterList([torch.tensor([0.0], dtype=torch.float64)])
-
-    def slanted(model: Any, x: Tensor) -> Tensor:
-        return (x * (model[0] ** 2 + 0.1 * model[0] ** 3)).sum()
-
-    for seed in range(6):
-        result = loss_rise(model, slanted, (torch.ones(1),), 1.0, direction="ascent", steps=30, seed=seed)
-        assert result.value in (pytest.approx(1.1), pytest.approx(0.9))
 
 
 # -- slow twins on the networks: copied models, plain autograd, float64 ---
@@ -289,49 +267,6 @@ def test_a_tiny_gradient_has_a_direction() -> None:
     assert loss_rise(model, faint, (torch.tensor([3.0, 4.0]),), 1.0).value == pytest.approx(5e-41, rel=1e-3)
 
 
-# -- nothing is disturbed, and two points see the same noise ---
-
-
-def state(model: nn.Module) -> Iterator[Any]:
-    for name, value in model.state_dict(keep_vars=True).items():
-        yield name, id(value), value.detach().clone().tolist()
-    for module in model.modules():
-        yield module.training
-    yield [None if p.grad is None else (id(p.grad), p.grad.tolist()) for p in model.parameters()]
-    yield torch.get_rng_state().tolist()
-
-
-@pytest.mark.parametrize("mode", ["eval", "dropout", "train"])
-def test_the_model_is_as_before(case: Case, mode: Any) -> None:
-    case.model.train()
-    loss(case.model, *case.data).backward()
-    before = list(state(case.model))
-    for direction in ("gradient", "ascent", "random"):
-        loss_rise(case.model, loss, case.data, 0.1, direction=direction, steps=2, draws=2, mode=mode)
-    first_order_flatness(case.model, loss, case.data, 0.1, steps=2, mode=mode)
-    assert list(state(case.model)) == before
-
-
-@pytest.mark.parametrize("name", list(CASES))
-def test_noise_of_the_model_is_no_rise(name: str) -> None:
-    """A tiny ball shows a tiny rise: dropout masks and statistics are the same at both of its points."""
-    case = CASES[name]()
-    result = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train")
-    assert abs(result.highest) < 1e-5
-    other = loss_rise(case.model, loss, case.data, 1e-6, direction="random", mode="train", seed=1)
-    assert other.value != result.value
-
-
-def test_as_floats_is_plain() -> None:
-    model, hessians = bowl(START, EIGENVALUES)
-    rise = loss_rise(model, quadratic, (hessians,), 1)
-    flat = first_order_flatness(model, quadratic, (hessians,), 1)
-    assert set(rise.as_floats()) == {"value", "highest", "radius", "loss", "gradient_norm"}
-    assert set(flat.as_floats()) == {"value", "steepest", "radius", "loss", "gradient_norm"}
-    assert all(type(x) is float for x in [*rise.as_floats().values(), *flat.as_floats().values()])
-    assert rise.as_floats()["value"] == rise.value
-
-
 # -- what cannot be measured ---
 
 
@@ -340,28 +275,14 @@ def far_wall(model: Any, x: Tensor) -> Tensor:
     return (x / (1 - model.vector().sum().clamp(max=1.0)) ** 2).sum()
 
 
-def kink(model: Any, x: Tensor) -> Tensor:
-    return (model.vector() * 0).square().sum().sqrt() + x.sum() * 0
-
-
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"radius": 0.0}, r"got radius=0.0; expected a number above 0"),
-    ({"radius": -1.0}, r"got radius=-1.0; expected"),
-    ({"radius": math.inf}, r"got radius=inf; expected"),
-    ({"radius": math.nan}, r"got radius=nan; expected"),
     ({"steps": 0}, r"got steps=0; expected a whole number"),
-    ({"relative": True}, r"All weights are zero and relative=True"),
     ({"mode": "evla"}, r"got mode='evla'; expected eval, dropout or train; did you mean 'eval'\?$"),
     ({"loss": lambda model, x: model.vector() * x}, r"returned shape \(5,\)"),
-    ({"loss": lambda model, x: 1.0}, r"returned a float"),
     ({"loss": lambda model, x: model.vector().sum() + math.nan}, r"is nan, not finite, at the weights"),
     ({"loss": far_wall, "radius": 10.0}, r"is inf, not finite, at a point of the ball; shrink radius"),
     ({"loss": lambda model, x: x.sum()}, r"does not depend on any of the 2 trainable tensors"),
-    (
-        {"loss": lambda model, x: (x * nn.Parameter(x)).sum()},
-        r"does not depend on any of the 2 trainable tensors",
-    ),
-    ({"loss": kink}, r"its gradient is not finite"),
 ]
 
 
@@ -384,27 +305,6 @@ def test_what_only_loss_rise_refuses() -> None:
         loss_rise(model, quadratic, (hessians,), 0.1, direction="up")  # type: ignore[arg-type]
     with pytest.raises(MeasurementError, match="got draws=True; expected a whole number"):
         loss_rise(model, quadratic, (hessians,), 0.1, direction="random", draws=True)
-
-
-def test_a_frozen_model_is_refused() -> None:
-    model, hessians = bowl(START, EIGENVALUES)
-    model.requires_grad_(False)
-    with pytest.raises(MeasurementError, match="no parameter that requires a gradient"):
-        loss_rise(model, quadratic, (hessians,), 0.1)
-
-
-def test_a_loss_with_parameters_of_its_own_keeps_them_still() -> None:
-    class Weighted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
-
-        def forward(self, model: Any, x: Tensor) -> Tensor:
-            return self.scale * quadratic(model, x)
-
-    model, hessians = bowl(START, EIGENVALUES)
-    result = loss_rise(model, Weighted(), (hessians,), 0.1)
-    assert result.value == pytest.approx(2 * loss_rise(model, quadratic, (hessians,), 0.1).value)
 
 
 def test_docstring_examples() -> None:

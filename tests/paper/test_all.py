@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from paper.fig_landscape import STEPS
-from paper.kept_ledgers import kept_ledger
-from paper.ledger import CLAIMS
+from paper.ledger import CLAIMS, kept_ledger
 from paper.published import PRINTED
 from paper.registry import PAPER
 from paper.sourced import MEASURED
@@ -24,19 +23,15 @@ def test_paper_all(tmp_path: Path) -> None:
     done = command("all", tmp_path)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "smoke"
-    assert {path.name for path in out.iterdir()} == {*PAPER, "times.json"}
-    times = json.loads((out / "times.json").read_text(encoding="utf-8"))
-    assert set(times) == set(PAPER)
-    assert all(seconds > 0 for seconds in times.values())
+    assert {path.name for path in out.iterdir()} == set(PAPER)
     assert f"Part {len(PAPER)} of {len(PAPER)}" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("all  ")
     told = [line.removeprefix("wrote ") for line in done.stdout.splitlines() if line.startswith("wrote ")]
     assert all(Path(path).stat().st_size > 0 for path in told)
     assert len(told) == len(set(told)) > 30
     for name in FIGURES:
         assert (out / name / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (out / name / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    for check in (tables, osgr, heatmap, landscape, features, ledger):
+    for check in (tables, osgr, landscape, ledger):
         check(out)
 
 
@@ -77,14 +72,6 @@ def osgr(out: Path) -> None:
     assert len(ordered) > len(cells) / 2
 
 
-def heatmap(out: Path) -> None:
-    cells = rows_of(out / "heatmap" / "heatmap.csv")
-    assert {cell["optimizer"] for cell in cells} == {"SGD", "Adam", "SAM", "GENIE"}
-    assert {cell["kind"] for cell in cells} == {"weights", "gradients"}
-    assert max(float(cell["share_of_largest"]) for cell in cells) == 1
-    assert (out / "heatmap" / "heatmap-large.png").is_file()
-
-
 def landscape(out: Path) -> None:
     cells = rows_of(out / "landscape" / "landscape.csv")
     assert [(float(c["x"]), float(c["y"])) for c in cells if c["step"] == "0" and c["x"]] == [(-1.0, 3.0)] * 3
@@ -94,23 +81,14 @@ def landscape(out: Path) -> None:
     assert (out / "landscape" / "landscape-large.png").is_file()
 
 
-def features(out: Path) -> None:
-    cells = rows_of(out / "umap" / "umap.csv")
-    assert [*dict.fromkeys(c["panel"] for c in cells)] == ["before training", "SGD", "Adam", "GENIE"]
-    assert {c["domain"] for c in cells if c["unseen"] == "1"} == {"75 degrees"}
-
-
 def ledger(out: Path) -> None:
     whole = json.loads((out / "claims" / "claims.json").read_text(encoding="utf-8"))
     table = (out / "claims" / "claims.md").read_text(encoding="utf-8")
     verdicts = {row["claim"]["name"]: row["judged"]["verdict"] for row in whole["claims"]}
     assert set(verdicts) == {claim.name for claim in CLAIMS}
     assert NOT_MEASURED not in verdicts.values()
-    assert (verdicts["pac-bayes"], verdicts["pac-bayes-moving"], verdicts["osgr-always"]) == (
-        HOLDS,
-        FAILS,
-        FAILS,
-    )
+    exact = [verdicts[name] for name in ("pac-bayes", "pac-bayes-moving", "osgr-always")]
+    assert exact == [HOLDS, FAILS, FAILS]
     for row in whole["claims"]:  # each verdict follows from the numbers that were written
         claim = row["claim"]
         assert judge(row["numbers"], claim["side"], claim["threshold"]).verdict == row["judged"]["verdict"]
@@ -118,10 +96,8 @@ def ledger(out: Path) -> None:
         assert all(part in table for part in row["numbers"])
     kept = kept_ledger("claims-smoke.json", whole)
     repeated = ("| Claim |", "| --- |", "### ")  # with every table
-    again, lines = (
-        sorted(line for line in page.splitlines() if line and not line.startswith(repeated))
-        for page in (kept.markdown(), table)
-    )
+    pages = (kept.markdown().splitlines(), table.splitlines())
+    again, lines = (sorted(x for x in page if x and not x.startswith(repeated)) for page in pages)
     assert again == lines  # what is kept makes the same page again, a table for each regime
     assert kept.otherwise == ()
     assert whole["seeds"] == [0, 1]

@@ -55,14 +55,6 @@ def test_the_draws_of_the_table_of_times_are_those_of_the_logs() -> None:
     assert {run.steps for run in runs} == {15001}
 
 
-def test_the_batches_of_the_table_of_times_were_not_equal() -> None:
-    batches = {run["batch"] for run in committed().runs if run["steps"] == "15001" and run["dataset"] == "PACS"}
-    assert batches == {"32", "29", "34", "17", "13"}
-    others = [run for run in runs_of("iterations") if run.optimizer != "genie"]
-    assert len(others) == 36
-    assert {run.batch_size for run in others} == {32}
-
-
 @pytest.mark.parametrize("variant", ["precondition", "precondition+noise", "precondition+mask"])
 def test_the_ablation_has_the_draws_of_the_full_rule(variant: str) -> None:
     file = variant.replace("+", "-and-") if "+" in variant else f"only-{variant}"

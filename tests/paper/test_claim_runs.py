@@ -11,7 +11,6 @@ from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
 from paper.claim_runs import SIZES, TUNING_SEED, ClaimRuns
 from paper.figure_setup import SMALL
-from paper.measures import FOUR, genie_against
 
 
 @pytest.fixture
@@ -40,16 +39,3 @@ def test_a_rate_is_chosen_by_validation_on_its_own_task(
     assert runs.rates == {name: best}
     assert tuned.settings["lr"] == best
     assert runs.at_edge == {name}  # of two rates both are ends
-
-
-def test_adamw_starts_from_the_settings_of_adam(runs: ClaimRuns) -> None:
-    adam, adamw = runs.setup("Adam"), runs.setup("AdamW")
-    assert (adamw.optimizer, adamw.label, adamw.settings) == ("adamw", "AdamW", adam.settings)
-
-
-def test_tables_4_and_5_are_compared_with_four_optimizers(runs: ClaimRuns) -> None:
-    runs.sizes = replace(runs.sizes, lr_factors=(1.0,), seeds=1)
-    numbers = genie_against(runs, *FOUR, one_source=True)
-    assert set(numbers) == {"Adam", "AdamW", "SGD", "SAM"}
-    assert {config.optimizer for config in runs.configs.values()} == {"genie", "adam", "adamw", "sgd", "sam"}
-    assert all(len(values) == runs.sizes.seeds for values in numbers.values())

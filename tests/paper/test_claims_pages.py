@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from paper.claims import CLAIMS
-from paper.claims_pages import LEDGER, pages, put, with_numbers, write_pages
-from paper.kept_ledgers import KEPT, MeasuredClaim, all_ledgers
+from paper.ledger import KEPT, MeasuredClaim, all_ledgers
 from paper.logged import committed
+from paper.pages import FIRST, LEDGER, accuracy_in_short, answers, counts, pages, put, with_numbers, write_pages
 from paper.request import PaperError
-from paper.summary import FIRST, accuracy_in_short, answers, counts
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,10 +15,10 @@ from genie_dg.protocols.draws import LARGE
 from genie_dg.protocols.genie_paper import GENIE_PAPER
 from paper.__main__ import parser_of_paper
 from paper.claims import CLAIMS
-from paper.coverage import HEADER, ITEMS, coverage_row
 from paper.experiments import EXPERIMENTS
 from paper.fig_landscape import START, STEPS
-from paper.kept_ledgers import MeasuredClaim
+from paper.ledger import MeasuredClaim
+from paper.pages import HEADER, ITEMS, coverage_row
 from paper.published import PRINTED, PUBLISHED
 from paper.registry import PAPER
 
@@ -88,12 +88,8 @@ def test_settings_are_those_of_the_code() -> None:
     defaults = {"batch": LARGE["batch_size"], "lr": genie["lr"], "dropout": LARGE["dropout"]}
     assert all(printed[name].startswith(f"{one.default}, ") for name, one in defaults.items())
     for name in optimizers.datasets:
-        assert printed[name].startswith(
-            f"{len(SETS[name].domains)} domains, {SETS[name].class_count} classes, "
-        )
+        one = SETS[name]
+        assert printed[name].startswith(f"{len(one.domains)} domains, {one.class_count} classes, ")
     settings = [item for item in ITEMS if item["kind"] == "setting" and item["code"]]
-    assert all(
-        item["verdict"] == f"as printed: {item['printed']}"
-        for item in settings
-        if "; here" not in item["verdict"]
-    )
+    alike = [item for item in settings if "; here" not in item["verdict"]]
+    assert all(item["verdict"] == f"as printed: {item['printed']}" for item in alike)

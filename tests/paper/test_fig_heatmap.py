@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from genie_dg.diagnostics.updates import Heatmap
-from paper.fig_heatmap import HeatmapsData, Layer, heatmaps_data, heights, layers_of
+from paper.fig_heatmap import heatmaps_data, heights, layers_of
 from paper.figure_setup import figure_setup
 from paper.request import Request
 
@@ -50,17 +49,3 @@ def test_one_training_run_gives_both_kinds(tmp_path: Path) -> None:
     assert not any(gradients.values[0])  # one gradient has not changed yet
     assert max(gradients.values[1]) == max(weights.values[0]) == 1.0
     assert {layer.name for layer in data.layers} == {"hidden1 0", "hidden2 0", "output", "head"}
-
-
-def test_the_file_names_layers() -> None:
-    one = Heatmap((5,), ((1.0, 4.0, 2.0),), (0, 3, 6, 7), {}).normalised()
-    keys = [(kind, label) for kind in ("weights", "gradients") for label in ("SGD", "Adam", "SAM", "GENIE")]
-    layers = (Layer("body", (0, 3, 6)), Layer("head", (6, 7)))
-    data = HeatmapsData(dict.fromkeys(keys, one), dict.fromkeys(keys, 0.5), layers, "a note")
-    header, rows = data.table()
-    assert header == ["kind", "optimizer", "step", "layer", "first_id", "last_id", "share_of_largest"]
-    assert rows[:3] == [
-        ["weights", "SGD", 5, "body", 0, 2, 0.25],
-        ["weights", "SGD", 5, "body", 3, 5, 1.0],
-        ["weights", "SGD", 5, "head", 6, 6, 0.5],
-    ]

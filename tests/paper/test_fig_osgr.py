@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from genie_dg.data.registry import open_data
-from paper.fig_osgr import FORMS, Size, combine, osgr_data, windows
+from paper.fig_osgr import Size, combine, osgr_data, windows
 from paper.figure_setup import OptimizerSetup, figure_setup
 from paper.request import Request
 
@@ -19,13 +17,8 @@ def test_a_window_adds_gains_and_averages_the_rest() -> None:
     rows[1] |= {"gain_on_d": 2.0, "gain_on_other": 1.0}
     rows[2] |= {"gain_on_d": 4.0, "gain_on_other": -1.0, "theorem_osgr": 0.5}
     first, second = windows(rows, 3)  # step 7 is no whole window
-    assert first == {
-        "step": 1,
-        "as_published": 2.0,
-        "gain_on_d": 6.0,
-        "gain_on_other": 0.0,
-        "theorem_osgr": 0.5,
-    }
+    gains = {"gain_on_d": 6.0, "gain_on_other": 0.0}
+    assert first == {"step": 1, "as_published": 2.0, **gains, "theorem_osgr": 0.5}
     assert second == {"step": 4, "as_published": 5.0}
 
 
@@ -49,33 +42,3 @@ def test_sam_of_no_radius_has_the_curves_of_the_optimizer_inside_it(tmp_path: Pa
     for curves in data.curves.values():
         inside, sam = curves.curves
         assert sam.values == pytest.approx(inside.values)
-
-
-def test_sam_is_in_all_forms(tmp_path: Path) -> None:
-    setup = figure_setup(Request("smoke", tmp_path), "digits", 500, "VLCS")
-    some = tuple(one for one in setup.optimizers if one.label in ("SAM", "GENIE"))
-    data = osgr_data(replace(setup, config=replace(setup.config, steps=4), optimizers=some), Size(2, 2, 2, 16))
-    labels = {form: [curve.label for curve in curves.curves] for form, curves in data.curves.items()}
-    assert labels == {form: ["GENIE", "SAM"] for form in FORMS}
-    for curve in data.curves["as_published"].curves:
-        assert curve.steps == [1, 3]
-        assert curve.values == pytest.approx([1 - 1 / data.n] * 2, abs=1e-3)  # as for every optimizer
-    assert all(math.isfinite(value) for value in data.curves["osgr"].curves[0].values)
-
-
-@pytest.mark.slow
-def test_pictures_start_from_pretrained_weights(tmp_path: Path) -> None:
-    request = Request("cpu", tmp_path, data="styleshapes")
-    setup = figure_setup(request, "digits", 500, "VLCS", pretrained=True, pretrained_steps=100)
-    assert (setup.config.pretrained, setup.config.steps) == (True, 100)
-    config = replace(setup.config, steps=2)
-    genie = tuple(one for one in setup.optimizers if one.label == "GENIE")
-    data = osgr_data(replace(setup, config=config, optimizers=genie), Size(2, 2, 2, 32))
-    assert [curves.curves[0].steps for curves in data.curves.values()] == [[1]] * 3
-
-
-def test_digits_by_name_stay_a_small_network(tmp_path: Path) -> None:
-    request = Request("cpu", tmp_path, data="digits")
-    config = figure_setup(request, "digits", 500, "VLCS", pretrained=True, pretrained_steps=100).config
-    assert (config.backbone, config.pretrained, config.steps) == ("mlp", False, 500)
-    assert open_data("digits").name == config.dataset

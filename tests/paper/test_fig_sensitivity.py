@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from paper.experiments import EXPERIMENTS, sweeps
 from paper.fig_sensitivity import averages_of, grid_of, logged_sensitivity, plot_grid, plot_line
 from paper.figure_setup import panels
-from paper.sourced import LOGGED, MEASURED, SourcedNumber
+from paper.sourced import LOGGED
 
 ROWS = {
     "SGD": (60.0, 2.0),
@@ -17,17 +14,6 @@ ROWS = {
     "GENIE beta=0.9": (62.0, 0.5),
     "GENIE beta=0.95": (64.0, 1.5),
 }
-
-
-def test_only_averages_of_the_origin_count() -> None:
-    numbers = [
-        SourcedNumber("SGD", "Avg", MEASURED, 60.0, 2.0),
-        SourcedNumber("SGD", "0 degrees", MEASURED, 50.0, 3.0),
-        SourcedNumber("Adam", "Avg", LOGGED, 70.0),
-        SourcedNumber("SAM", "Avg", MEASURED, None),
-        SourcedNumber("GENIE p=0.0", "Avg", MEASURED, 61.0),
-    ]
-    assert averages_of(numbers, MEASURED) == {"SGD": (60.0, 2.0), "GENIE p=0.0": (61.0, 0.0)}
 
 
 def test_the_grid_is_both_lines_and_what_lies_off_them() -> None:
@@ -54,18 +40,3 @@ def test_what_is_drawn() -> None:
     assert line.get_legend_handles_labels()[1] == ["SGD", "Adam", "GENIE"]
     plot_grid(grid_of(ROWS), grid)
     assert [text.get_text() for text in grid.texts] == ["61.0\n± 1.0", "62.0\n± 0.5", "64.0\n± 1.5"]
-
-
-def test_digits_have_the_whole_grid_and_pictures_the_two_lines() -> None:
-    experiment = EXPERIMENTS["sensitivity"]
-    listed = [sweep for _, sweep in sweeps(experiment, "cpu")]
-    genie = [sweep.optimizer_settings["genie"] for sweep in listed if sweep.optimizers == ["genie"]]
-    assert len({(one["dropout"], one["beta"]) for one in genie}) == 25
-    assert {one["lr"] for one in genie} == {0.3}
-    assert listed[0].datasets == ["digits"]
-    assert listed[0].trials == 3
-    assert listed[0].optimizer_settings["sam"] == {"base": "sgd", "lr": 0.1, "rho": 0.05}
-    pictures = [sweep for _, sweep in sweeps(experiment, "cpu", "styleshapes")]
-    assert len(pictures) == 11
-    assert pictures[0].overrides["backbone"] == "efficientnet_lite0"
-    assert pictures[1].optimizer_settings["genie"]["lr"] == pytest.approx(0.015)

@@ -13,18 +13,13 @@ from genie_dg.data.domains import TensorDomain
 from genie_dg.data.registry import open_data
 from paper import fig_landscape
 from paper.__main__ import main
-from paper.fig_landscape import Patch, landscape_data, landscape_set
+from paper.fig_landscape import Patch
 from paper.fig_osgr import pooled
-from paper.fig_umap import embedding, nearest_source, umap
-from paper.figure_setup import OptimizerSetup, figure_setup, halves, samples
+from paper.fig_umap import embedding, umap
+from paper.figure_setup import OptimizerSetup, figure_setup, halves
 from paper.registry import PAPER, PaperRow
 from paper.request import PaperError, Request
 from paper.runs import train_in_memory
-
-
-def quiet(line: str) -> None:
-    """Says nothing."""
-
 
 FIGURES = [PAPER[name] for name in ("osgr", "heatmap", "landscape", "umap")]
 
@@ -32,15 +27,8 @@ FIGURES = [PAPER[name] for name in ("osgr", "heatmap", "landscape", "umap")]
 @pytest.mark.parametrize("row", FIGURES, ids=lambda row: row.name)
 def test_the_papers_scale_asks_for_data(row: PaperRow, tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="--root"):
-        row.make(Request("paper", tmp_path, say=quiet))
+        row.make(Request("paper", tmp_path))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_method_is_named_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paper.fig_umap.find_spec", lambda name: None)
-    method, _ = embedding("cpu")
-    assert "t-SNE" in method
-    assert "not installed" in method
 
 
 @pytest.mark.slow
@@ -54,27 +42,6 @@ def test_umap_keeps_clusters_together() -> None:
     assert torch.equal(labels[distances.argmin(1)], labels)
 
 
-def test_the_nearest_source_sample() -> None:
-    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 1.0], [1.0, 5.0]])
-    target = torch.tensor([False, False, True, True])
-    assert nearest_source(features, torch.tensor([0, 1, 0, 1]), target) == 1.0
-    assert nearest_source(features, torch.tensor([0, 1, 1, 0]), target) == 0.0
-
-
-def test_pooling_is_a_ratio_of_sums_with_an_interval_that_covers() -> None:
-    ratio, low, high = pooled([1.0, 3.0], [2.0, 6.0])
-    assert (ratio, low, high) == (0.5, 0.5, 0.5)  # every trial has the same ratio, whatever its size
-    assert all(map(math.isnan, pooled([1.0, 1.0], [1.0, -2.0])))
-    stream = torch.Generator().manual_seed(0)
-    covered = 0
-    for _ in range(400):
-        b = 1 + 0.3 * torch.randn(8, generator=stream)
-        a = 0.4 * b + 0.3 * torch.randn(8, generator=stream)
-        _, low, high = pooled(a.tolist(), b.tolist())
-        covered += low < 0.4 < high
-    assert 0.9 < covered / 400 < 0.985
-
-
 def test_halves_share_no_sample() -> None:
     data = open_data("digits")
     first, second = halves(data)
@@ -86,14 +53,6 @@ def test_halves_share_no_sample() -> None:
         assert torch.equal(a.images, whole.images[::2])
         assert torch.equal(b.images, whole.images[1::2])
         assert b.labels.tolist() == whole.labels[1::2].tolist()
-
-
-def test_samples_are_spread_and_limited() -> None:
-    data = open_data("digits")
-    images, labels = samples(data, [0, 2], 32, most=10)
-    assert images.shape == (20, 1, 8, 8)
-    assert labels[0] == data.domains[0].labels[0]
-    assert labels[9] == data.domains[0].labels[-1]
 
 
 def test_training_in_memory_is_what_the_benchmark_does(tmp_path: Path) -> None:
@@ -125,12 +84,6 @@ def test_the_corners_of_the_patch_are_the_networks() -> None:
         torch.testing.assert_close(patch.loss(torch.tensor(place), x, y), want)
 
 
-def test_a_landscape_needs_five_domains(tmp_path: Path) -> None:
-    data = open_data("digits")
-    with pytest.raises(PaperError, match="five or more"):
-        landscape_data(replace(data, domains=data.domains[:4]))
-
-
 def test_the_command_knows_fashion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["landscape", "--data", "FashionMNIST", "--root", str(tmp_path), "--out", str(tmp_path / "out")]
     assert main(words) == 2  # the folder is empty, and that is what it says
@@ -139,6 +92,14 @@ def test_the_command_knows_fashion(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "the name of a data set" not in said
 
 
-def test_fashion_is_read_from_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="FashionMNIST"):
-        landscape_set(Request("cpu", tmp_path, data="FashionMNIST"))
+def test_pooling_is_a_ratio_of_sums_with_an_interval_that_covers() -> None:
+    assert pooled([1.0, 3.0], [2.0, 6.0]) == (0.5, 0.5, 0.5)  # the ratio of every trial, whatever its size
+    assert all(map(math.isnan, pooled([1.0, 1.0], [1.0, -2.0])))
+    stream = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(400):
+        b = 1 + 0.3 * torch.randn(8, generator=stream)
+        a = 0.4 * b + 0.3 * torch.randn(8, generator=stream)
+        _, low, high = pooled(a.tolist(), b.tolist())
+        covered += low < 0.4 < high
+    assert 0.9 < covered / 400 < 0.985

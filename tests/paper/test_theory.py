@@ -9,12 +9,11 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from paper import theory
-from paper.request import PaperError
 from paper.theory import COMPONENTS, PRECONDITIONERS, genie_osgr, osgr, signal_to_noise, weights
 
 SGD, ADAM, SVAG, GENIE = (PRECONDITIONERS[name] for name in ("sgd", "adam", "svag", "genie"))
@@ -84,12 +83,9 @@ def test_ratio_and_weights_match_exact_fractions(name: str, n: int) -> None:
     variance = [Fraction(5), Fraction(1, 3), Fraction(1, 10)]
     p = [TWIN_FACTORS[name](m, v, n) for m, v in zip(mean, variance, strict=True)]
     m, v = tensor([float(x) for x in mean]), tensor([float(x) for x in variance])
-    torch.testing.assert_close(
-        PRECONDITIONERS[name](m, v, n), tensor([float(x) for x in p]), rtol=1e-12, atol=0
-    )
-    assert osgr(m, v, PRECONDITIONERS[name], n) == pytest.approx(
-        float(twin_osgr(mean, variance, p, n)), rel=1e-12
-    )
+    rule, exact = PRECONDITIONERS[name], float(twin_osgr(mean, variance, p, n))
+    torch.testing.assert_close(rule(m, v, n), tensor([float(x) for x in p]), rtol=1e-12, atol=0)
+    assert osgr(m, v, rule, n) == pytest.approx(exact, rel=1e-12)
     share = [a * (b * b + c / n) for a, b, c in zip(p, mean, variance, strict=True)]
     expected = tensor([float(s / sum(share)) for s in share])
     torch.testing.assert_close(weights(m, v, PRECONDITIONERS[name], n), expected, rtol=1e-12, atol=0)
@@ -116,14 +112,6 @@ def test_ratio_lies_in_the_unit_interval_and_weights_add_up_to_one(toy: Toy) -> 
 
 
 @fair
-@given(toys(), st.floats(1e-6, 1e6))
-def test_only_the_ratios_of_the_preconditioner_matter(toy: Toy, scale: float) -> None:
-    for p in PRECONDITIONERS.values():
-        scaled = toy.osgr(lambda mean, variance, n, p=p: scale * p(mean, variance, n))
-        assert scaled == pytest.approx(toy.osgr(p), rel=1e-12)
-
-
-@fair
 @given(toys())
 def test_the_closed_form_is_the_ratio_of_the_theorem_and_its_factor_is_the_inverse_variance(toy: Toy) -> None:
     assert genie_osgr(toy.gsnr, toy.n) == pytest.approx(toy.osgr(GENIE), rel=1e-9)
@@ -136,19 +124,8 @@ def test_genie_makes_the_shares_of_the_gap_uniform_and_not_the_weights(toy: Toy)
     x = toy.gsnr + 1 / toy.n
     torch.testing.assert_close(toy.weights(GENIE), x / x.sum())
     gap = toy.weights(GENIE) / (toy.n * x)
-    torch.testing.assert_close(
-        gap, torch.full_like(gap, (1 - toy.osgr(GENIE)) / len(gap)), rtol=1e-6, atol=1e-9
-    )
-
-
-@fair
-@given(toys())
-def test_uniform_weights_are_sufficient_by_jensen(toy: Toy) -> None:
-    """1 / E[g_D^2] makes the weights uniform, so the theorem's ratio is at least its ratio."""
-    balanced = fixed((1 / theory.second_moment(toy.mean, toy.variance, toy.n)).tolist())
-    shares = toy.weights(balanced)
-    torch.testing.assert_close(shares, torch.full_like(shares, 1 / len(shares)))
-    assert toy.osgr(GENIE) >= toy.osgr(balanced) - 1e-12
+    even = torch.full_like(gap, (1 - toy.osgr(GENIE)) / len(gap))
+    torch.testing.assert_close(gap, even, rtol=1e-6, atol=1e-9)
 
 
 @fair
@@ -159,17 +136,6 @@ def test_the_sign_of_a_covariance_decides_for_sgd(toy: Toy) -> None:
     assert toy.osgr(SGD) == pytest.approx(toy.n * average / (toy.n * average + 1), rel=1e-6)
     margin = toy.osgr(GENIE) - toy.osgr(SGD)
     assert abs(margin) < 1e-12 or (margin > 0) == (covariance < 0)
-
-
-@fair
-@given(toys())
-def test_the_implemented_factor_needs_no_assumption(toy: Toy) -> None:
-    """Trust grows with GSNR, so it beats SGD; without 1/n the theorem's form beats the theorem's."""
-    assert toy.osgr(SVAG) >= toy.osgr(SGD) - 1e-12
-    printed = toy.osgr(
-        lambda mean, variance, n: signal_to_noise(mean, variance) / theory.second_moment(mean, variance, n)
-    )
-    assert printed >= toy.osgr(GENIE) - 1e-12
 
 
 def test_the_counterexample_in_exact_numbers() -> None:
@@ -193,11 +159,6 @@ def test_the_condition_as_printed_is_not_sufficient_for_any_n(n: float) -> None:
     assert example.sgd > example.genie
 
 
-def test_the_gap_of_the_dropped_term_does_not_shrink_faster_than_the_ratios_approach_one() -> None:
-    example = theory.dropped_term_counterexample(1e6)
-    assert 1e6 * (example.sgd - example.genie) == pytest.approx(15 / 16, rel=1e-3)
-
-
 @st.composite
 def dominated(draw: st.DrawFn) -> tuple[Toy, list[float]]:
     """One large GSNR among small ones, and a preconditioner with any weights."""
@@ -218,62 +179,6 @@ def test_with_one_over_n_the_condition_is_sufficient(case: tuple[Toy, list[float
             assert toy.osgr(GENIE) >= toy.osgr(preconditioner) - 1e-12
 
 
-@many
-@given(dominated())
-def test_for_sgd_the_printed_condition_is_sufficient_with_the_weights_of_infinite_n(
-    case: tuple[Toy, list[float]],
-) -> None:
-    toy, _ = case
-    signal = toy.mean.square()
-    share = (signal / signal.sum())[0]
-    assume(bool((1 - share) * toy.gsnr[0] >= toy.gsnr.numel() * toy.gsnr[1:].max()))
-    assert toy.osgr(GENIE) >= toy.osgr(SGD) - 1e-12
-
-
-def test_dominance_in_hand_made_cases() -> None:
-    """W is (1/4, 3/4) and n is 1: as printed 0.75 r >= 2 r', and 0.75 (r + 1) >= 2 (r' + 1) with the 1/n."""
-
-    def holds(r: float, second: float, drop: bool) -> bool:
-        mean, variance = tensor([math.sqrt(r), math.sqrt(second)]), tensor([1.0, 1.0])
-        return theory.dominance_holds(mean, variance, fixed([1 / (r + 1), 3 / (second + 1)]), 1, drop=drop)
-
-    assert holds(8.0, 2.9, True)
-    assert not holds(8.0, 3.1, True)
-    assert holds(8.0, 2.3, False)
-    assert not holds(8.0, 2.4, False)
-    assert theory.dominance_holds(
-        tensor([1.0]), tensor([1.0]), SGD, 1, drop=False
-    )  # alone: the ratios are equal
-    for p in (SGD, GENIE):  # without noise GENIE's ratio is 1
-        assert theory.dominance_holds(tensor([1.0, 1.0]), tensor([0.0, 1.0]), p, 1)
-
-
-def test_dominance_uses_the_weight_of_the_largest_gsnr_wherever_it_stands() -> None:
-    """GSNR (2, 8) with n = 1 and W = (3/4, 1/4), then W = (1/4, 3/4): 0.75 * 8 >= 2 * 2 > 0.25 * 8."""
-    mean, variance = tensor([math.sqrt(2.0), math.sqrt(8.0)]), tensor([1.0, 1.0])
-    assert theory.dominance_holds(mean, variance, fixed([3 / 3, 1 / 9]), 1)
-    assert not theory.dominance_holds(mean, variance, fixed([1 / 3, 3 / 9]), 1)
-
-
-def test_what_the_preconditioner_says_of_an_absent_parameter_is_ignored() -> None:
-    mean, variance = tensor([2.0, 1.0, 0.0]), tensor([1.0, 5.0, 0.0])
-    inverse = osgr(mean, variance, lambda mean, variance, n: 1 / variance, 2)
-    assert inverse == pytest.approx(genie_osgr(tensor([4.0, 0.2]), 2), rel=1e-12)
-
-
-def test_without_noise_the_limit_is_taken_and_without_a_gradient_a_parameter_is_absent() -> None:
-    mean, variance = tensor([2.0, 1.0, 3.0]), tensor([0.0, 5.0, 0.0])
-    assert osgr(mean, variance, GENIE, 2) == 1.0 == genie_osgr(signal_to_noise(mean, variance), 2)
-    torch.testing.assert_close(weights(mean, variance, GENIE, 2), tensor([4 / 13, 0.0, 9 / 13]))
-    nearly = tensor([1e-12, 5.0, 1e-12])
-    torch.testing.assert_close(
-        weights(mean, nearly, GENIE, 2), tensor([4 / 13, 0.0, 9 / 13]), rtol=1e-9, atol=1e-9
-    )
-    for p in PRECONDITIONERS.values():
-        with_absent = osgr(tensor([2.0, 1.0, 0.0]), tensor([1.0, 5.0, 0.0]), p, 2)
-        assert with_absent == osgr(tensor([2.0, 1.0]), tensor([1.0, 5.0]), p, 2)
-
-
 @fair
 @given(toys())
 def test_the_parts_of_table_1_multiply_to_the_preconditioner(toy: Toy) -> None:
@@ -282,28 +187,3 @@ def test_the_parts_of_table_1_multiply_to_the_preconditioner(toy: Toy) -> None:
         product = parts.convergence(*moments) * parts.alignment(*moments)
         torch.testing.assert_close(product, PRECONDITIONERS[name](*moments), rtol=1e-9, atol=0)
         assert parts.product is PRECONDITIONERS[name]
-
-
-@pytest.mark.parametrize(
-    ("name", "convergence", "alignment"),
-    [
-        ("sgd", 1.0, 1.0),
-        ("adam", 1 / 3, math.sqrt(1 / (1 / (4 * 4.5) + 1))),
-        ("svag", 1.0, 18 / 19),
-        ("genie", 1 / 9.5, 4.75),
-    ],
-)
-def test_the_parts_by_hand(name: str, convergence: float, alignment: float) -> None:
-    """Mean -3, variance 2, n = 4: the second moment is 9.5 and the GSNR 4.5."""
-    moments = torch.tensor([-3.0]), torch.tensor([2.0]), 4
-    assert COMPONENTS[name].convergence(*moments).item() == pytest.approx(convergence)
-    assert COMPONENTS[name].alignment(*moments).item() == pytest.approx(alignment)
-    assert COMPONENTS["adam"].convergence(torch.zeros(1), torch.ones(1), 4).item() == 0  # the table has 1/0
-
-
-@pytest.mark.parametrize(
-    ("mean", "variance", "n"), [([1.0], [1.0], 0), ([1.0], [-0.1], 1), ([1e200], [1.0], 1), ([0.0], [0.0], 1)]
-)
-def test_what_cannot_be_computed_is_refused(mean: list[float], variance: list[float], n: float) -> None:
-    with pytest.raises(PaperError):
-        osgr(tensor(mean), tensor(variance), SGD, n)

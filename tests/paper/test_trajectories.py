@@ -13,23 +13,22 @@ from torch import Tensor, nn
 from genie_dg import GENIE
 from genie_dg.data.registry import open_data
 from genie_dg.diagnostics import measure_osgr, preconditioner
-from genie_dg.diagnostics.rules import GradientHistory, flatten
-from genie_dg.diagnostics.same_weights import Half, SampleMoments
 from genie_dg.runs.config import RunConfig
 from paper.claim_runs import SIZES, ClaimRuns
 from paper.figure_setup import SMALL, cross_entropy
 from paper.pac_bayes import kl_divergence
-from paper.trajectories import RunNumbers, keep, kept_numbers, run_numbers
-from paper.trajectory_ends import risk_bounds
-from paper.trajectory_points import balance_of_moves, from_moments, measure_point
+from paper.rules import GradientHistory, Half, SampleMoments, flatten
+from paper.trajectories import run_numbers
+from paper.trajectory_points import from_moments, measure_point, risk_bounds
 from tests.diagnostics.test_updates import brute_gini
 from tests.oracle import gradients as oracle
 
 N = 4
+Trained = tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]]
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]]:
+def trained() -> Trained:
     """A network in float64 after a few steps of GENIE, and a pool of samples that it has not seen."""
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
@@ -44,14 +43,12 @@ def trained() -> tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]]
     return model, optimizer, history, (x[24:], y[24:])
 
 
-def test_a_point_matches_the_slow_twins(
-    trained: tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]],
-) -> None:
+def test_a_point_matches_the_slow_twins(trained: Trained) -> None:
     model, optimizer, history, pool = trained
     before = [p.detach().clone() for p in model.parameters()]
     point = measure_point(model, optimizer, history, pool, N, "genie")
     rows = oracle.sample_gradients(model, cross_entropy, pool)
-    p = flatten(list(preconditioner(optimizer, model).values.values())).tolist()
+    p = flatten(list(preconditioner(optimizer, model).values())).tolist()
     top, bottom = oracle.osgr_parts(rows, p, N)
     assert point.numbers["theorem/released"] == pytest.approx(top / bottom, rel=1e-8)
     top, bottom = oracle.osgr_parts(rows, [1.0] * len(p), N)
@@ -93,17 +90,7 @@ def test_conditions_of_the_proof_by_hand() -> None:
     assert numbers["measured/eq. 5"] == pytest.approx(1 - 1 / (1 + 4.55))
 
 
-def test_moves_by_hand_and_without_any() -> None:
-    moved = torch.tensor([0.0, -4.0, 2.0, 2.0])
-    assert balance_of_moves("step", moved, [2, 2]) == pytest.approx(
-        {"moves/step/weight": 0.375, "moves/step/tensor": 0.0, "moves/step/group": 0.375}
-    )
-    assert all(math.isnan(value) for value in balance_of_moves("step", 0 * moved, [2, 2]).values())
-
-
-def test_the_risk_bounds_are_those_of_the_formula(
-    trained: tuple[nn.Module, GENIE, GradientHistory, tuple[Tensor, Tensor]],
-) -> None:
+def test_the_risk_bounds_are_those_of_the_formula(trained: Trained) -> None:
     """With q = 1 the divergence is sum g^2 / rho^2 / 2; the error rate lies between 0 and 1."""
     model, _, _, (x, y) = trained
     rows = oracle.columns(oracle.sample_gradients(model, cross_entropy, (x, y)))
@@ -116,15 +103,6 @@ def test_the_risk_bounds_are_those_of_the_formula(
         error = found[f"risk/{name}"] - complexity
         assert -1e-9 <= error <= 1 + 1e-9
         assert (error * 5 * len(y)) == pytest.approx(round(error * 5 * len(y)), abs=1e-6)
-
-
-def test_what_is_kept_is_read_back_with_its_gaps(tmp_path: Path) -> None:
-    one = RunNumbers("SGD", 3, {"a": 0.1, "b": math.nan}, {"b": 2})
-    keep(tmp_path / "runs" / "one.json", one)
-    back = kept_numbers(tmp_path / "runs" / "one.json")
-    assert (back.label, back.seed, back.undefined) == ("SGD", 3, {"b": 2})
-    assert back.numbers["a"] == 0.1
-    assert math.isnan(back.numbers["b"])
 
 
 def test_a_run_is_measured_once(tmp_path: Path) -> None:
@@ -147,14 +125,8 @@ def test_runs_measured_side_by_side_have_the_same_numbers(tmp_path: Path) -> Non
     config = RunConfig(data.name, (0,), backbone="mlp", batch_size=4, steps=4)
     found = []
     for workers in (1, 2):
-        runs = ClaimRuns(
-            data,
-            config,
-            replace(SIZES["smoke"], seeds=1),
-            tmp_path / str(workers) / "runs",
-            {},
-            workers=workers,
-        )
+        sizes, folder = replace(SIZES["smoke"], seeds=1), tmp_path / str(workers) / "runs"
+        runs = ClaimRuns(data, config, sizes, folder, {}, workers=workers)
         found.append(run_numbers(runs, (SMALL[0], SMALL[3])))
     assert found[0] == found[1]
     assert [run.label for run in found[0]] == ["SGD", "GENIE"]

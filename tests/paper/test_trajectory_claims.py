@@ -10,17 +10,14 @@ from scipy import stats
 
 from paper.claims import CLAIMS
 from paper.measures import MEASURES
-from paper.numbers_table import NumbersTable
 from paper.trajectories import RunNumbers
 from paper.trajectory_claims import (
     at_same_weights,
-    between_runs,
-    by_label,
     conjecture,
     defined,
     rank_correlation,
-    undefined_note,
 )
+from paper.verdict import NumbersTable
 
 
 def run(label: str, seed: int, **numbers: float) -> RunNumbers:
@@ -41,22 +38,9 @@ def test_at_the_same_weights_the_runs_of_a_trial_are_averaged() -> None:
     assert at_same_weights(some, "r", {"other": "s"}, ("Adam",))["other"][0] == pytest.approx(-0.2)
 
 
-def test_between_runs_pairs_trials() -> None:
-    some = runs(SGD=[0.1, 0.2], Adam=[0.3, 0.1], SAM=[0.5, 0.6], GENIE=[0.7, 1.0])
-    found = between_runs(some, "r")
-    assert found["SGD"] == pytest.approx([0.6, 0.8])
-    assert set(found) == {"SGD", "Adam", "SAM"}
-
-
 def test_what_does_not_exist_is_counted_in_the_name() -> None:
     found = defined({"a": [1.0, 2.0], "b": [1.0, math.nan, 3.0], "c": [math.nan, 1.0]})
     assert found == {"a": [1.0, 2.0], "b (1 of 3 left out: no positive denominator)": [1.0, 3.0]}
-
-
-def test_runs_are_grouped_in_the_order_of_trials_and_gaps_are_said() -> None:
-    grouped = by_label([run("SGD", 1), run("Adam", 0), run("SGD", 0)])
-    assert [one.seed for one in grouped["SGD"]] == [0, 1]
-    assert undefined_note(grouped) == "Every ratio in 3 runs had a positive denominator."
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,10 +50,6 @@ def test_the_rank_correlation_is_scipys(seed: int) -> None:
     draw = random.Random(seed)
     x, y = ([float(draw.randint(0, 4)) for _ in range(9)] for _ in range(2))
     assert rank_correlation(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-9)
-
-
-def test_the_rank_correlation_with_nothing_to_rank_is_zero() -> None:
-    assert rank_correlation([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) == 0.0
 
 
 def test_the_conjecture_holds_where_even_runs_are_accurate() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 import torch
 from sklearn.metrics import silhouette_score
 
 from paper import theory
-from paper.request import PaperError
-from paper.trajectory_ends import class_separation
-from paper.trajectory_points import evenness, gap_shares
+from paper.trajectory_points import class_separation, evenness, gap_shares
 
 from ..diagnostics.test_updates import brute_gini
 
@@ -25,12 +21,6 @@ def test_granularities_by_hand() -> None:
     assert evenness(torch.tensor([1.0, 3.0]), [2])["group"] == pytest.approx(
         0.25
     )  # no more groups than weights
-
-
-def test_groups_are_those_of_the_heatmap() -> None:
-    x = torch.rand(1000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    means = [x[a:b].mean().item() for a, b in pairwise(b * 1000 // 120 for b in range(121))]
-    assert evenness(x, [1000])["group"] == pytest.approx(brute_gini(means), abs=1e-12)
 
 
 def test_the_theorems_preconditioner_shares_the_gap_evenly_and_sgd_does_not() -> None:
@@ -52,12 +42,3 @@ def test_separation_is_scikit_learns_silhouette(seed: int) -> None:
     features = torch.randn(60, 7, generator=stream) + 0.5 * labels[:, None]
     expected = silhouette_score(features.numpy(), labels.numpy())
     assert class_separation(features, labels) == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_extremes_of_separation() -> None:
-    labels = torch.tensor([0, 0, 1, 1])
-    assert class_separation(torch.tensor([[0.0], [0.0], [1.0], [1.0]]), labels) == 1.0
-    assert class_separation(torch.zeros(4, 2), labels) == 0.0
-    assert class_separation(torch.tensor([[0.0], [1.0], [0.0], [1.0]]), labels) == pytest.approx(-0.5)
-    with pytest.raises(PaperError, match="Got 3 rows of features and 3 labels of 1 classes"):
-        class_separation(torch.zeros(3, 2), torch.zeros(3))

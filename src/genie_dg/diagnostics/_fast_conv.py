@@ -22,6 +22,8 @@ from torch.nn import grad as nn_grad
 from torch.overrides import TorchFunctionMode
 
 Pair = tuple[int, int]
+Options = tuple[Pair, Pair, Pair, int]
+"""Stride, padding, dilation and groups."""
 
 
 class Workspace:
@@ -63,8 +65,8 @@ class _WeightGradient(torch.autograd.Function):
     """The weight's gradient; for a batch, one for each sample."""
 
     @staticmethod
-    def forward(x: Tensor, dy: Tensor, shape: torch.Size, s: Pair, p: Pair, d: Pair, groups: int) -> Tensor:
-        dw: Tensor = nn_grad.conv2d_weight(x, shape, dy, s, p, d, groups)  # type: ignore[no-untyped-call]
+    def forward(x: Tensor, dy: Tensor, shape: torch.Size, options: Options) -> Tensor:
+        dw: Tensor = nn_grad.conv2d_weight(x, shape, dy, *options)  # type: ignore[no-untyped-call]
         return dw
 
     @staticmethod
@@ -73,9 +75,9 @@ class _WeightGradient(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], x: Tensor, dy: Tensor,
-        shape: torch.Size, s: Pair, p: Pair, d: Pair, groups: int,
-    ) -> tuple[Tensor, int]:  # fmt: skip
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, dy: Tensor, shape: torch.Size, options: Options
+    ) -> tuple[Tensor, int]:
+        s, p, d, groups = options
         x, dy = (_batch_first(t, dim, info.batch_size) for t, dim in ((x, in_dims[0]), (dy, in_dims[1])))
         samples, images = x.shape[:2]
         x, dy = x.flatten(0, 1), dy.flatten(0, 1)
@@ -113,7 +115,7 @@ class _Convolution(torch.autograd.Function):
         if need_x:
             dx = nn_grad.conv2d_input(x.shape, weight, dy, *ctx.options)  # type: ignore[no-untyped-call]
         if need_weight:
-            dw = _WeightGradient.apply(x, dy, weight.shape, *ctx.options)
+            dw = _WeightGradient.apply(x, dy, weight.shape, tuple(ctx.options))
         return dx, dw, None, None, None, None
 
     @staticmethod

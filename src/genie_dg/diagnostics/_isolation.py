@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from genie_dg._streams import own_randomness as own_randomness
 from genie_dg.check import one_of
 
-from ._functional import MeasurementError
+from ._losses import MeasurementError
 
 Mode: TypeAlias = Literal["eval", "dropout", "train"]
 MODES: tuple[Mode, ...] = ("eval", "dropout", "train")

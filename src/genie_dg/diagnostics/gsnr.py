@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._functional import MeasurementError, Parameters
+from ._losses import MeasurementError, Parameters
 from .per_sample import GradientMoments
 
 
@@ -38,7 +38,6 @@ class Summary:
             not spoil it.
         size: how many parameters there are.
         dead: how many have no variance and no mean; they are left out of mean and median.
-        constant: how many have a mean but no variance (infinite GSNR); left out likewise.
     """
 
     mean: float
@@ -46,7 +45,6 @@ class Summary:
     pooled: float
     size: int
     dead: int
-    constant: int
 
 
 @dataclass(frozen=True)
@@ -58,10 +56,6 @@ class GSNR:
     corrected: bool
     values: Parameters
     moments: GradientMoments
-
-    def by_tensor(self) -> dict[str, Summary]:
-        """One summary for each parameter tensor."""
-        return {name: _summary([name], self) for name in self.values}
 
     def by_layer(self) -> dict[str, Summary]:
         """One summary for each module that owns parameters; the model's own are under ``""``."""
@@ -122,17 +116,10 @@ def _summary(names: list[str], g: GSNR) -> Summary:
     mean = torch.cat([g.moments.mean[name].flatten() for name in names])
     variance = torch.cat([g.moments.spread[name].flatten() for name in names]) / (g.count - 1)
     dead = int(((mean == 0) & (variance == 0)).sum())
-    constant = int(((mean != 0) & (variance == 0)).sum())
     alive = values[variance > 0]
     noise = float(variance.sum(dtype=torch.float64))
     signal = float(mean.square().sum(dtype=torch.float64))
     if g.corrected:
         signal -= noise / g.count
-    return Summary(
-        mean=float(alive.mean(dtype=torch.float64)) if alive.numel() else math.nan,
-        median=float(alive.median()) if alive.numel() else math.nan,
-        pooled=signal / noise if noise > 0 else math.nan,
-        size=values.numel(),
-        dead=dead,
-        constant=constant,
-    )
+    middle = float(alive.mean(dtype=torch.float64)), float(alive.median())  # both NaN without any
+    return Summary(*middle, signal / noise if noise > 0 else math.nan, values.numel(), dead)

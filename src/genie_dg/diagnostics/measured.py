@@ -24,19 +24,9 @@ from torch.optim import Optimizer
 
 from genie_dg.check import whole_number
 
-from ._functional import (
-    Batch,
-    Loss,
-    MeasurementError,
-    Parameters,
-    gradients,
-    loss_of_parameters,
-    sample_count,
-    take,
-    trainable,
-)
-from ._intervals import Ratio, ratio_of_means
 from ._isolation import Mode, own_randomness, set_mode, undisturbed
+from ._losses import Batch, Loss, MeasurementError, gradients, loss_of_parameters, sample_count, take, trainable
+from .osgr import Ratio, ratio_of_means
 from .preconditioners import copy_of
 
 
@@ -51,8 +41,6 @@ class MeasuredOSGR:
         draws: how many pairs were drawn.
         gain_on_d: mean loss decrease on D.
         gain_on_other: mean loss decrease on D'.
-        weights: each parameter's share :math:`-\\Delta\\theta_j g_{D,j}` of the first-order change on D,
-            averaged over draws.
     """
 
     by_loss: Ratio
@@ -61,7 +49,6 @@ class MeasuredOSGR:
     draws: int
     gain_on_d: float
     gain_on_other: float
-    weights: Parameters
 
     def as_floats(self) -> dict[str, float]:
         """Plain numbers for logs."""
@@ -75,19 +62,11 @@ class MeasuredOSGR:
 
 
 def measure_osgr(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loss: Loss,
-    data: Batch | Callable[[torch.Generator], tuple[Batch, Batch]],
-    n: int,
-    *,
-    draws: int | None = None,
-    held_out: Batch | None = None,
-    level: float = 0.95,
-    mode: Mode = "eval",
-    create_graph: bool = False,
+    model: nn.Module, optimizer: Optimizer, loss: Loss,
+    data: Batch | Callable[[torch.Generator], tuple[Batch, Batch]], n: int, *, draws: int | None = None,
+    held_out: Batch | None = None, level: float = 0.95, mode: Mode = "eval", create_graph: bool = False,
     seed: int = 0,
-) -> MeasuredOSGR:
+) -> MeasuredOSGR:  # fmt: skip
     """Measure the OSGR of an optimizer's next step; neither the model nor the optimizer is changed.
 
     Args:
@@ -105,12 +84,9 @@ def measure_osgr(
         seed: of the split of the pool, and of dropout.
     """
     pairs = _pairs(data, held_out, n, draws, torch.Generator().manual_seed(seed))
-    changes: list[tuple[float, float, float, float]] = []
-    total: list[Tensor] = []
-    for batch, other in pairs:
-        change, shares = _one_draw(model, optimizer, loss, batch, other, mode, create_graph, seed)
-        changes.append(change)
-        total = [a + b for a, b in zip(total, shares, strict=True)] if total else shares
+    changes = [
+        _Stepper(*copy_of(model, optimizer), loss, mode, create_graph, seed).gains(*pair) for pair in pairs
+    ]
     values = torch.tensor(changes, dtype=torch.float64).reshape(-1, 4).T.contiguous()
     broken = int((~values.isfinite()).any(0).sum())
     if broken:
@@ -124,16 +100,10 @@ def measure_osgr(
             f"{type(optimizer).__name__} did not move any weight along the gradient, so there is no loss "
             "change to compare; check that it holds the model's parameters and that its learning rate is not 0."
         )
-    scale = float(linear_on_d.sum())
-    return MeasuredOSGR(
-        by_loss=ratio_of_means(gain_on_other, gain_on_d, level),
-        first_order=ratio_of_means(linear_on_other, linear_on_d, level),
-        n=n,
-        draws=len(pairs),
-        gain_on_d=float(gain_on_d.mean()),
-        gain_on_other=float(gain_on_other.mean()),
-        weights={name: share / scale for name, share in zip(trainable(model), total, strict=True)},
-    )
+    by_loss = ratio_of_means(gain_on_other, gain_on_d, level)
+    first_order = ratio_of_means(linear_on_other, linear_on_d, level)
+    gains = float(gain_on_d.mean()), float(gain_on_other.mean())
+    return MeasuredOSGR(by_loss, first_order, n, len(pairs), *gains)
 
 
 def _pairs(
@@ -163,39 +133,41 @@ def _pairs(
     return pairs
 
 
-def _one_draw(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loss: Loss,
-    batch: Batch,
-    other: Batch,
-    mode: Mode,
-    create_graph: bool,
-    seed: int,
-) -> tuple[tuple[float, float, float, float], list[Tensor]]:
-    """The loss decreases on D' and on D, their linear parts, and each parameter's share of the last."""
-    copied, stepper = copy_of(model, optimizer)
-    parameters, of_parameters = trainable(copied), loss_of_parameters(copied, loss)
+@dataclass(frozen=True)
+class _Stepper:
+    """A copy of the model with a copy of its optimizer."""
 
-    def value_and_slope(batch: Batch) -> tuple[float, list[Tensor]]:
-        with undisturbed(copied, mode, seed):
-            value = of_parameters({}, batch)
-            return float(value.detach()), gradients(value, parameters)
+    model: nn.Module
+    optimizer: Optimizer
+    loss: Loss
+    mode: Mode
+    create_graph: bool
+    seed: int
 
-    def value_only(batch: Batch) -> float:
-        with undisturbed(copied, mode, seed), torch.no_grad():
-            return float(of_parameters({}, batch))
+    def gains(self, batch: Batch, other: Batch) -> tuple[float, float, float, float]:
+        """The loss decreases on D' and on D, and their linear parts."""
+        parameters, of_parameters = trainable(self.model), loss_of_parameters(self.model, self.loss)
 
-    before = [p.detach().clone() for p in parameters.values()]
-    (start_d, slope_d), (start_other, slope_other) = value_and_slope(batch), value_and_slope(other)
-    with own_randomness(seed), torch.enable_grad():
-        set_mode(copied, mode)
-        _step(stepper, lambda: of_parameters({}, batch), create_graph)
-    moved = [old - p.detach() for old, p in zip(before, parameters.values(), strict=True)]
-    shares, others = ([d * g for d, g in zip(moved, slope, strict=True)] for slope in (slope_d, slope_other))
-    linear_d, linear_other = (sum(float(x.sum(dtype=torch.float64)) for x in xs) for xs in (shares, others))
-    gains = start_other - value_only(other), start_d - value_only(batch)
-    return (*gains, linear_other, linear_d), shares
+        def value_and_slope(batch: Batch) -> tuple[float, list[Tensor]]:
+            with undisturbed(self.model, self.mode, self.seed):
+                value = of_parameters({}, batch)
+                return float(value.detach()), gradients(value, parameters)
+
+        def value_only(batch: Batch) -> float:
+            with undisturbed(self.model, self.mode, self.seed), torch.no_grad():
+                return float(of_parameters({}, batch))
+
+        before = [p.detach().clone() for p in parameters.values()]
+        (start_d, slope_d), (start_other, slope_other) = value_and_slope(batch), value_and_slope(other)
+        with own_randomness(self.seed), torch.enable_grad():
+            set_mode(self.model, self.mode)
+            _step(self.optimizer, lambda: of_parameters({}, batch), self.create_graph)
+        moved = [old - p.detach() for old, p in zip(before, parameters.values(), strict=True)]
+
+        def along(slope: list[Tensor]) -> float:
+            return sum(float((d * g).sum(dtype=torch.float64)) for d, g in zip(moved, slope, strict=True))
+
+        return start_other - value_only(other), start_d - value_only(batch), along(slope_other), along(slope_d)
 
 
 def _step(stepper: Optimizer, loss: Callable[[], Tensor], create_graph: bool) -> None:

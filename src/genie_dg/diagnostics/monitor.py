@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from torch import nn
 from torch.optim import Optimizer
@@ -25,8 +25,8 @@ from torch.optim import Optimizer
 from genie_dg.check import whole_number
 from genie_dg.files import append_line
 
-from ._functional import Batch, Loss, MeasurementError
 from ._isolation import own_randomness
+from ._losses import Batch, Loss, MeasurementError
 from .gsnr import gsnr
 from .measured import measure_osgr
 from .osgr import osgr_of_batch
@@ -42,13 +42,8 @@ Schedule: TypeAlias = "Callable[[int], bool]"
 """From a step to whether to measure."""
 
 
-class ScalarWriter(Protocol):
-    """What TensorBoard's ``SummaryWriter`` offers."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
-
-
-Sink: TypeAlias = "str | Path | ScalarWriter | Callable[[dict[str, float]], Any]"
+Sink: TypeAlias = "Any"
+"""A path, TensorBoard's ``SummaryWriter``, or a function of a record."""
 
 
 def every(interval: int, start: int = 0) -> Schedule:
@@ -93,12 +88,12 @@ class Monitor:
     """
 
     def __init__(
-        self, gauges: Gauge | Mapping[str, Gauge], when: Schedule | None = None, to: Sink | Sequence[Sink] = ()
+        self, gauges: Gauge | Mapping[str, Gauge], when: Schedule | None = None, to: Sink = ()
     ) -> None:
         self.gauges: Mapping[str, Gauge] = gauges if isinstance(gauges, Mapping) else {"": gauges}
         self.when = every(200) if when is None else when
         self.records: list[dict[str, float]] = []
-        several: Sequence[Any] = to if isinstance(to, (list, tuple)) else [to]
+        several = to if isinstance(to, (list, tuple)) else [to]
         self._sinks = [_sink(s) for s in several]
 
     def __call__(self, step: int) -> dict[str, float] | None:
@@ -179,17 +174,15 @@ def watch_sharpness(
 ) -> Gauge:
     """Loss rise and first-order flatness in the same ball (``rise_...`` and ``flatness_...``).
 
-    The arguments are those of `loss_rise`; all but ``direction`` are for both.
+    The arguments are those of `loss_rise`; ``options`` are ``steps`` and ``mode``.
     """
 
     def gauge(step: int) -> dict[str, float]:
         rise = loss_rise(model, loss, batch, radius, direction=direction, **options).as_floats()
         flat = first_order_flatness(model, loss, batch, radius, **options).as_floats()
-        return {
-            **{f"rise_{name}": rise[name] for name in ("value", "highest")},
-            **{f"flatness_{name}": flat[name] for name in ("value", "steepest")},
-            "radius": rise["radius"],
-        }
+        numbers = {f"rise_{name}": rise[name] for name in ("value", "highest")}
+        numbers |= {f"flatness_{name}": flat[name] for name in ("value", "steepest")}
+        return {**numbers, "radius": rise["radius"]}
 
     return gauge
 

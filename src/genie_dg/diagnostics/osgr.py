@@ -23,18 +23,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from genie_dg.check import number, whole_number
+from genie_dg.statistics import t_quantile
 
-from ._functional import Batch, Loss, MeasurementError, Parameters
-from ._intervals import Ratio, ratio_of_means
-from ._isolation import Mode, undisturbed
-from .per_sample import Axis, GradientMoments, gradient_moments, gradient_rows
-from .preconditioners import Preconditioner
+from ._isolation import undisturbed
+from ._losses import Batch, Loss, MeasurementError, Parameters
+from .per_sample import GradientMoments, gradient_moments, gradient_rows
 from .updates import effective_number, gini, top_share
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """An estimate with its confidence interval; the limits are infinite when the data do not bound it."""
+
+    value: float
+    low: float
+    high: float
+    level: float
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,6 @@ class OSGR:
     level: float
     n: float
     axis: str
-    source: str
     weights: Parameters
 
     def as_floats(self) -> dict[str, float]:
@@ -60,13 +69,13 @@ class OSGR:
 
 
 def osgr_of_moments(
-    moments: GradientMoments, preconditioner: Preconditioner | Parameters | None = None, n: float | None = None
+    moments: GradientMoments, preconditioner: Parameters | None = None, n: float | None = None
 ) -> OSGR:
     """The theorem's OSGR from moments alone, without an interval (the moments do not hold enough for one).
 
     Args:
         moments: from `gradient_moments`.
-        preconditioner: from `preconditioner`, or a dict of tensors; ``None`` is SGD (p = 1).
+        preconditioner: from `preconditioner`: p by name; ``None`` is SGD (p = 1).
         n: samples of D, by default as many as were measured; along the axis of domains, domains.
 
     Example:
@@ -74,7 +83,7 @@ def osgr_of_moments(
         >>> round(osgr_of_moments(moments, n=10).value, 6)  # (9 - 2/5) / (9 - 2/5 + 2/10)
         0.977273
     """
-    p, source = _values(moments, preconditioner)
+    p = _values(moments, preconditioner)
     units = float(moments.count)  # how many of these gradients the samples of D amount to
     if n is not None:
         units = number("n", n, 0, excluding=(0,), error=MeasurementError) / moments.unit
@@ -84,29 +93,19 @@ def osgr_of_moments(
     a, b = _total(signal), _total(noise)
     if a + b / units == 0:
         raise MeasurementError(
-            f"The preconditioned gradient is zero everywhere ({source}), so no step changes the loss and there "
+            "The preconditioned gradient is zero everywhere, so no step changes the loss and there "
             "is no ratio; check that the optimizer holds the model's parameters and that its learning rate is "
             "not 0."
         )
     weights = {name: (s + noise[name] / units) / (a + b / units) for name, s in signal.items()}
     value = a / (a + b / units)
-    return OSGR(value, math.nan, math.nan, math.nan, units * moments.unit, moments.label, source, weights)
+    return OSGR(value, math.nan, math.nan, math.nan, units * moments.unit, moments.label, weights)
 
 
 def osgr_of_batch(
-    model: nn.Module,
-    loss: Loss,
-    batch: Batch,
-    preconditioner: Preconditioner | Parameters | None = None,
-    *,
-    n: float | None = None,
-    level: float = 0.95,
-    axis: Axis = "sample",
-    micro_batch: int | None = None,
-    chunk: int | None = None,
-    mode: Mode = "eval",
-    seed: int = 0,
-) -> OSGR:
+    model: nn.Module, loss: Loss, batch: Batch, preconditioner: Parameters | None = None,
+    *, n: float | None = None, level: float = 0.95, **options: Any,
+) -> OSGR:  # fmt: skip
     """The theorem's OSGR with a confidence interval; two passes over the gradients, the model left as it was.
 
     The interval is Fieller's, on the jackknife's pseudo-values of numerator and denominator: gradients, not
@@ -114,21 +113,19 @@ def osgr_of_batch(
     fixed, so p should not come from this batch: take it from the optimizer, or from other samples. Without any
     signal the jackknife overstates the variance, and the interval is too wide rather than too narrow.
 
-    ``level`` is that of the interval, ``preconditioner`` and ``n`` are as in `osgr_of_moments`, and all other
-    arguments as in `gradient_moments`.
+    ``level`` is that of the interval, ``preconditioner`` and ``n`` are as in `osgr_of_moments`, and ``options``
+    those of `gradient_moments`.
     """
-    moments = gradient_moments(
-        model, loss, batch, axis=axis, micro_batch=micro_batch, chunk=chunk, mode=mode, seed=seed
-    )
+    moments = gradient_moments(model, loss, batch, **options)
     if moments.count < 4:
         raise MeasurementError(
             f"Got {moments.count} gradients along the axis {moments.label!r}; expected four or more for a "
             "jackknife interval, so give more samples, or use osgr_of_moments for the value alone."
         )
     plain = osgr_of_moments(moments, preconditioner, n)
-    p, _ = _values(moments, preconditioner)
-    with undisturbed(model, mode, seed):
-        rows = gradient_rows(model, loss, batch, moments.axis, moments.unit, chunk)
+    p = _values(moments, preconditioner)
+    with undisturbed(model, options.get("mode", "eval"), options.get("seed", 0)):
+        rows = gradient_rows(model, loss, batch, moments.axis, moments.unit, options.get("chunk"))
         along, square = _products(rows, moments, p)
     ratio = _jackknife(along, square, plain.n / moments.unit, level)
     return replace(plain, value=ratio.value, low=ratio.low, high=ratio.high, level=level)
@@ -167,6 +164,33 @@ def _jackknife(a: Tensor, b: Tensor, units: float, level: float) -> Ratio:
     return ratio_of_means(top, bottom, level)
 
 
+def ratio_of_means(numerators: Tensor, denominators: Tensor, level: float = 0.95) -> Ratio:
+    r"""Fieller's interval for mean(numerators) / mean(denominators), pairs being independent draws.
+
+    It holds all :math:`R` for which the mean of :math:`a_k - R\,b_k` does not differ from zero by more than the
+    t quantile allows. It needs no linearisation, and it is unbounded when :math:`\bar b` itself does not differ
+    from zero.
+    """
+    number("level", level, 0, 1, open_low=True, open_high=True, error=MeasurementError)
+    count = len(numerators)
+    if count < 2:
+        raise MeasurementError(
+            f"Got {count} draw; expected two or more for an interval, so ask for more draws."
+        )
+    pairs = torch.stack([numerators.double(), denominators.double()])
+    a, b = (float(x) for x in pairs.mean(1))
+    (vaa, vab), (_, vbb) = ((torch.cov(pairs)) / count).tolist()
+    t = t_quantile(level, count - 1)
+    value = a / b if b != 0 else math.nan
+    if b == 0 or t * t * vbb >= b * b:
+        return Ratio(value, -math.inf, math.inf, level)
+    g = t * t * vbb / (b * b)
+    shift = g * vab / vbb if vbb > 0 else 0.0
+    inside = vaa - 2 * value * vab + value * value * vbb - (g * (vaa - vab * vab / vbb) if vbb > 0 else 0.0)
+    half = t / abs(b) * math.sqrt(max(inside, 0.0))
+    return Ratio(value, (value - shift - half) / (1 - g), (value - shift + half) / (1 - g), level)
+
+
 def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:
     r"""What the authors' logger plots under the name of OSGR: not a generalization ratio.
 
@@ -191,31 +215,19 @@ def osgr_as_published(gradient: Mapping[str, Tensor], batch_size: int) -> float:
     """
     whole_number("batch_size", batch_size, error=MeasurementError)
     every = torch.cat([g.detach().flatten().double() for g in gradient.values()])
-    square = float(every.square().mean()) if every.numel() > 1 else math.nan
-    if not math.isfinite(square):
-        raise MeasurementError(
-            "The gradient has one entry or is not finite, and the published formula takes the variance over "
-            "its entries; give the gradient of one batch for a whole network."
-        )
+    square = float(every.square().mean())
     return 1 - float(every.var()) / (batch_size * square + 1e-7)
 
 
-def _values(
-    moments: GradientMoments, preconditioner: Preconditioner | Parameters | None
-) -> tuple[Parameters, str]:
+def _values(moments: GradientMoments, preconditioner: Parameters | None) -> Parameters:
     if preconditioner is None:
-        return {name: torch.ones_like(m) for name, m in moments.mean.items()}, "p = 1"
-    if isinstance(preconditioner, Preconditioner):
-        values, source = preconditioner.values, preconditioner.source
-    else:
-        values, source = preconditioner, "p as given"
-    if set(values) != set(moments.mean):
-        differ = sorted(set(values) ^ set(moments.mean))
+        return {name: torch.ones_like(m) for name, m in moments.mean.items()}
+    if differ := sorted(set(preconditioner) ^ set(moments.mean)):
         raise MeasurementError(
             f"Preconditioner and gradients name different parameters ({', '.join(differ[:3])}); "
             "build both from the same model."
         )
-    return values, source
+    return preconditioner
 
 
 def _total(parts: Parameters) -> float:

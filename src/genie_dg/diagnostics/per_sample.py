@@ -26,7 +26,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from genie_dg.check import one_of, whole_number
 
 from ._fast_conv import Workspace, fast_convolutions
-from ._functional import (
+from ._isolation import Mode, undisturbed
+from ._losses import (
     Batch,
     Loss,
     MeasurementError,
@@ -40,7 +41,6 @@ from ._functional import (
     take,
     trainable,
 )
-from ._isolation import Mode, undisturbed
 
 Axis: TypeAlias = Literal["sample", "micro-batch", "domain"]
 AXES: tuple[Axis, ...] = ("sample", "micro-batch", "domain")
@@ -111,16 +111,9 @@ class RunningMoments:
 
 
 def gradient_moments(
-    model: nn.Module,
-    loss: Loss,
-    batch: Batch,
-    *,
-    axis: Axis = "sample",
-    micro_batch: int | None = None,
-    chunk: int | None = None,
-    mode: Mode = "eval",
-    seed: int = 0,
-) -> GradientMoments:
+    model: nn.Module, loss: Loss, batch: Batch, *, axis: Axis = "sample", micro_batch: int | None = None,
+    chunk: int | None = None, mode: Mode = "eval", seed: int = 0,
+) -> GradientMoments:  # fmt: skip
     """Mean and spread of the gradients of a batch; the model is left as it was.
 
     Args:
@@ -131,7 +124,7 @@ def gradient_moments(
         axis: what one gradient belongs to. A model that cannot be vmapped (in-place writes, branches on values)
             is measured by micro-batches instead, and a warning says so.
         micro_batch: samples of a micro-batch (default 1). What is left over at the end is not used.
-        chunk: how many samples are differentiated at once, by default what fits 512 MB of gradients.
+        chunk: for samples, how many are differentiated at once, by default what fits 512 MB of gradients.
         mode: ``"eval"``, ``"dropout"`` (each sample its own mask) or ``"train"``; see `MODES`.
         seed: of the dropout masks. The random streams of the run are not touched.
 
@@ -143,7 +136,7 @@ def gradient_moments(
         ('sample', 3, 3.0, 7.0)
     """
     parameters = trainable(model)
-    unit = _unit(axis, micro_batch, chunk, mode)
+    unit = _unit(axis, micro_batch, mode)
     if axis == "sample" and micro_batch is not None:
         axis = "micro-batch"
     with undisturbed(model, mode, seed):
@@ -179,17 +172,18 @@ def gradient_rows(
     model: nn.Module, loss: Loss, batch: Batch, axis: str, unit: int, chunk: int | None
 ) -> Iterator[list[Tensor]]:
     """One gradient after another along an axis; call it inside `undisturbed`."""
-    parameters = trainable(model)
-    if axis == "domain":
-        batches = list(batch.values()) if isinstance(batch, Mapping) else batch
-        yield from _domains(model, loss, batches, chunk, parameters)
-    elif axis == "micro-batch":
-        whole = (piece for piece in pieces(batch, unit) if sample_count(piece) == unit)
-        yield from (gradients(loss_of_parameters(model, loss)({}, piece), parameters) for piece in whole)
-    else:
+    if axis == "sample":
         for rows in _chunks(model, loss, batch, chunk, Workspace()):
             for index in range(len(rows[0])):
                 yield [r[index] for r in rows]  # done with before the next chunk overwrites them
+        return
+    if axis == "domain":
+        batches = list(batch.values()) if isinstance(batch, Mapping) else batch
+    else:
+        batches = [piece for piece in pieces(batch, unit) if sample_count(piece) == unit]
+    for one in batches:
+        sample_count(one)  # refuses what is no batch
+        yield gradients(loss_of_parameters(model, loss)({}, one), trainable(model))
 
 
 def _chunks(
@@ -210,26 +204,9 @@ def _chunks(
         yield [rows[name] for name in parameters]
 
 
-def _domains(
-    model: nn.Module, loss: Loss, batches: Sequence[Batch], chunk: int | None, parameters: Parameters
-) -> Iterator[list[Tensor]]:
-    of_parameters = loss_of_parameters(model, loss)
-    for batch in batches:
-        total = [torch.zeros_like(p) for p in parameters.values()]
-        for piece in pieces(batch, chunk or sample_count(batch)):
-            share = sample_count(piece) / sample_count(batch)
-            torch._foreach_add_(total, gradients(of_parameters({}, piece), parameters), alpha=share)
-        yield total
-
-
-def _unit(axis: str, micro_batch: int | None, chunk: int | None, mode: Mode) -> int:
+def _unit(axis: str, micro_batch: int | None, mode: Mode) -> int:
     """Samples of one gradient, for choices that go together."""
     one_of("axis", axis, AXES, MeasurementError)
-    if axis == "domain" and chunk is not None and mode == "train":
-        raise MeasurementError(
-            "chunk was given with mode='train', where batch norm mixes the samples of a batch; "
-            "leave chunk out so that each domain is one batch, or use mode='eval'."
-        )
     if axis == "sample" and micro_batch is None and mode == "train":
         raise MeasurementError(
             "axis='sample' was asked for with mode='train', where batch norm mixes the samples of a batch; "
@@ -243,7 +220,7 @@ def per_sample_gradients(
     model: nn.Module, loss: Loss, batch: Batch, *, mode: Mode = "eval", chunk: int | None = None, seed: int = 0
 ) -> Parameters:
     """For each parameter a tensor ``[samples, *shape]``; takes samples times the memory of the model."""
-    _unit("sample", None, chunk, mode)
+    _unit("sample", None, mode)
     with undisturbed(model, mode, seed):
         columns = zip(*_chunks(model, loss, batch, chunk), strict=True)
         return {name: torch.cat(rows) for name, rows in zip(trainable(model), columns, strict=True)}

@@ -1,6 +1,6 @@
 r"""The preconditioner p of an optimizer's next step, which is :math:`-p_j\,g_j` plus what does not depend on g.
 
-Two ways to find it, and the result says which one was used:
+Two ways to find it:
 
 - from the optimizer's own state, for the optimizers in `READERS`: for Adam
   :math:`\alpha\frac{1-\beta_1}{1-\beta_1^t} / (\sqrt{\hat v}+\epsilon)`, for M-SVAG and
@@ -17,34 +17,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from genie_dg._moments import (
-    GRADIENT_SIZE,
-    NEUTRAL_LR,
-    averaging,
-    gate,
-    inverse_variance,
-    printed,
-    to_one_size,
-    trust,
-    variance,
-)
+from genie_dg._moments import GRADIENT_SIZE, NEUTRAL_LR, to_one_size
+from genie_dg._moments import averaging as averaging
+from genie_dg._moments import gate as gate
+from genie_dg._moments import inverse_variance as inverse_variance
+from genie_dg._moments import printed as printed
+from genie_dg._moments import trust as trust
+from genie_dg._moments import variance as variance
 
-from ._functional import MeasurementError, Parameters, accumulator_dtype, trainable
-
-
-@dataclass(frozen=True)
-class Preconditioner:
-    """p for each parameter, and in words where it comes from."""
-
-    values: Parameters
-    source: str
+from ._losses import MeasurementError, Parameters, accumulator_dtype, trainable
 
 
 def _sgd(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
@@ -61,21 +48,6 @@ def _adam(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> T
     first = (1 - beta1) / (1 - float(beta1**step))
     denominator: Tensor = (v / (1 - float(beta2**step))).sqrt() + float(group["eps"])
     return first / denominator
-
-
-def _rmsprop(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
-    v = state["square_avg"]
-    if group["centered"]:
-        v = v - state["grad_avg"].square()
-    return 1 / (v.clamp(min=0).sqrt() + float(group["eps"]))
-
-
-def _adagrad(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
-    return 1 / (state["sum"].sqrt() + float(group["eps"]))
-
-
-def _adamax(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
-    return 1 / state["exp_inf"]
 
 
 def _msvag(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> Tensor:
@@ -99,12 +71,11 @@ def _genie(group: Mapping[str, Any], state: Mapping[str, Tensor], p: Tensor) -> 
         response = response * to_one_size(state["grad_size"].to(wide), power) * longer
     if not group["precondition"]:
         return response
+    mean = m * a.inverse_correction
+    s2 = variance(v, mean, a)
     if group["formulation"] == "theorem":
-        s2 = variance(v, m * a.inverse_correction, a)
         return response * inverse_variance(s2, s2.mean())
     if group["formulation"] == "released":
-        mean = m * a.inverse_correction
-        s2 = variance(v, mean, a)
         return response * trust(mean.square(), s2, a.rho) * gate(s2)
     response = response * (1 - float(group["dropout"]))  # the mask of this formulation is not rescaled
     _, gated, trusted = printed(m, v, a)
@@ -116,9 +87,6 @@ READERS: dict[str, tuple[Reader, bool]] = {
     "SGD": (_sgd, False),
     "Adam": (_adam, True),
     "AdamW": (_adam, True),
-    "RMSprop": (_rmsprop, True),
-    "Adagrad": (_adagrad, True),
-    "Adamax": (_adamax, True),
     "MSVAG": (_msvag, True),
     "GENIE": (_genie, True),
 }
@@ -130,45 +98,29 @@ def reader_of(optimizer: Optimizer) -> tuple[Reader, bool] | None:
     return next((READERS[c.__name__] for c in type(optimizer).__mro__ if c.__name__ in READERS), None)
 
 
-def preconditioner(
-    optimizer: Optimizer,
-    model: nn.Module,
-    *,
-    gradient: Parameters | None = None,
-    method: Literal["auto", "state", "update"] = "auto",
-) -> Preconditioner:
+def preconditioner(optimizer: Optimizer, model: nn.Module, *, gradient: Parameters | None = None) -> Parameters:
     """The preconditioner of an optimizer as it stands now; nothing is changed.
 
     Args:
-        optimizer: any ``torch.optim.Optimizer`` over parameters of ``model``.
+        optimizer: any ``torch.optim.Optimizer`` over parameters of ``model``. The state is read where a reader
+            exists for its class; otherwise steps are taken on a copy.
         model: gives the parameters their names. Parameters that the optimizer does not hold get p = 0.
         gradient: the mean gradient by name, needed when p comes from the actual update.
-        method: ``"state"`` reads the state, ``"update"`` takes steps on a copy, ``"auto"`` reads the state
-            where a reader exists for the optimizer's class.
 
     Example:
         >>> line = torch.nn.Linear(1, 1, bias=False)
-        >>> preconditioner(torch.optim.SGD(line.parameters(), lr=0.5), line).values["weight"].item()
+        >>> preconditioner(torch.optim.SGD(line.parameters(), lr=0.5), line)["weight"].item()
         0.5
     """
     reader = reader_of(optimizer)
-    if method == "auto":
-        method = "state" if reader is not None else "update"
-    if method == "update":
-        return _from_update(optimizer, model, gradient)
-    if method != "state" or reader is None:
-        raise MeasurementError(
-            f"method={method!r} cannot be used with {type(optimizer).__name__}; the state is understood for "
-            f"{', '.join(READERS)}, and method='update' works for every optimizer that steps without a closure."
-        )
-    return _from_state(optimizer, model, *reader)
+    return from_update(optimizer, model, gradient) if reader is None else _from_state(optimizer, model, *reader)
 
 
-def _from_state(optimizer: Optimizer, model: nn.Module, read: Reader, needs_state: bool) -> Preconditioner:
+def _from_state(optimizer: Optimizer, model: nn.Module, read: Reader, needs_state: bool) -> Parameters:
     parameters = trainable(model)
     values = {name: torch.zeros_like(p, dtype=accumulator_dtype(p.dtype)) for name, p in parameters.items()}
     names = {id(p): name for name, p in parameters.items()}
-    kind, seen = type(optimizer).__name__, False
+    seen = False
     with torch.no_grad():
         for group in optimizer.param_groups:
             for p in group["params"]:
@@ -180,11 +132,9 @@ def _from_state(optimizer: Optimizer, model: nn.Module, read: Reader, needs_stat
                 values[name] = read(group, state, p.detach()).to(values[name].dtype) * float(group["lr"])
     if not seen:
         raise MeasurementError(
-            f"{kind} holds no state for any parameter of {type(model).__name__}: either no step has been "
-            "taken yet or the optimizer belongs to another model; take one step first, or pass "
-            "method='update' with a gradient."
+            f"{type(optimizer).__name__} has no state for the weights of this model; take a step first."
         )
-    return Preconditioner(values, f"state of {kind}")
+    return values
 
 
 def copy_of(model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
@@ -207,12 +157,11 @@ def copy_of(model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimize
     return copied, stepper
 
 
-def _from_update(optimizer: Optimizer, model: nn.Module, gradient: Parameters | None) -> Preconditioner:
-    kind = type(optimizer).__name__
+def from_update(optimizer: Optimizer, model: nn.Module, gradient: Parameters | None) -> Parameters:
+    """P from what a copy of the optimizer does with the gradient and without one."""
     if gradient is None:
         raise MeasurementError(
-            f"The preconditioner of {kind} comes from its actual update, which needs a gradient; "
-            "pass gradient=moments.mean."
+            f"p of {type(optimizer).__name__} comes from its actual update; pass gradient=moments.mean."
         )
     full = _delta(optimizer, model, gradient)
     empty = _delta(optimizer, model, {name: torch.zeros_like(g) for name, g in gradient.items()})
@@ -220,7 +169,7 @@ def _from_update(optimizer: Optimizer, model: nn.Module, gradient: Parameters | 
     for name, g in gradient.items():
         response = empty[name] - full[name]
         values[name] = torch.where(g == 0, 0.0, response / torch.where(g == 0, 1.0, g))
-    return Preconditioner(values, f"update of {kind}")
+    return values
 
 
 def _delta(optimizer: Optimizer, model: nn.Module, gradient: Parameters) -> Parameters:
@@ -230,11 +179,5 @@ def _delta(optimizer: Optimizer, model: nn.Module, gradient: Parameters) -> Para
     before = {name: p.detach().clone() for name, p in parameters.items()}
     for name, p in parameters.items():
         p.grad = gradient[name].to(p.dtype).clone()
-    try:
-        stepper.step()
-    except TypeError as error:
-        raise MeasurementError(
-            f"{type(optimizer).__name__} did not step without a closure ({error}); its OSGR can be measured "
-            "with measure_osgr, which gives it one."
-        ) from error
+    stepper.step()
     return {name: p.detach().to(accumulator_dtype(p.dtype)) - before[name] for name, p in parameters.items()}

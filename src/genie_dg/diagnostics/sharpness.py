@@ -16,18 +16,21 @@ A rise much below ``torch.finfo(dtype).eps`` times the loss is rounding: measure
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from genie_dg.check import one_of, whole_number
+from genie_dg.check import number, one_of, whole_number
 
-from ._functional import Batch, Loss, MeasurementError
-from ._isolation import Mode
-from ._landscape import Landscape, Vector, norm_of, scaled
+from ._isolation import Mode, undisturbed
+from ._losses import Batch, Loss, MeasurementError, accumulator_dtype, gradients, loss_of_parameters, trainable
 
+Vector: TypeAlias = "list[Tensor]"
+"""A tensor for each trainable parameter."""
 Direction: TypeAlias = Literal["gradient", "ascent", "random"]
 Surface: TypeAlias = "Callable[[Vector | None], tuple[float, Vector]]"
 """Height and slope at an offset from the weights; None is the weights themselves."""
@@ -41,7 +44,7 @@ class Sharpness:
         value: the rise at the SAM point ("gradient"), the largest rise met ("ascent"), the mean over the
             draws ("random").
         highest: the largest rise met; differs from ``value`` for "random" only.
-        radius: the radius of the ball, absolute also when it was given relative to the weights.
+        radius: the radius of the ball.
         loss: the loss at the weights.
         gradient_norm: the norm of the gradient at the weights.
     """
@@ -74,18 +77,9 @@ class Flatness:
 
 
 def loss_rise(
-    model: nn.Module,
-    loss: Loss,
-    batch: Batch,
-    radius: float,
-    *,
-    direction: Direction = "gradient",
-    steps: int = 20,
-    draws: int = 20,
-    relative: bool = False,
-    mode: Mode = "eval",
-    seed: int = 0,
-) -> Sharpness:
+    model: nn.Module, loss: Loss, batch: Batch, radius: float, *, direction: Direction = "gradient",
+    steps: int = 20, draws: int = 20, mode: Mode = "eval", seed: int = 0,
+) -> Sharpness:  # fmt: skip
     r"""The rise :math:`L(w+e) - L(w)` of the loss for :math:`\lVert e\rVert \le \rho`.
 
     - ``"gradient"``: :math:`e = \rho\, g/\lVert g\rVert`, the point that SAM looks at. It is a lower bound
@@ -101,11 +95,10 @@ def loss_rise(
         model: its parameters with ``requires_grad`` are moved, tied ones as one.
         loss: called as ``loss(model, *batch)``; gives the mean over the batch.
         batch: a tuple of tensors whose first dimension is samples.
-        radius: :math:`\rho > 0`; with ``relative`` a multiple of :math:`\lVert w\rVert`.
+        radius: :math:`\rho > 0`.
         direction: see above.
         steps: trial points of "ascent", each one pass forward and backward.
         draws: points of "random", each one pass forward.
-        relative: see ``radius``.
         mode: how the model runs; see `MODES`.
         seed: of the random directions and of whatever is random in the model.
 
@@ -126,36 +119,28 @@ def loss_rise(
     one_of("direction", direction, get_args(Direction), MeasurementError)
     whole_number("steps", steps, error=MeasurementError)
     whole_number("draws", draws, error=MeasurementError)
-    at = Landscape(model, loss, batch, mode, seed)
-    radius = at.absolute(radius, relative)
+    radius = float(number("radius", radius, 0, open_low=True, error=MeasurementError))
+    at = _Surroundings(model, loss, batch, mode, seed)
     base, gradient = at.loss_and_gradient(None)
-    norm = norm_of(gradient)
+    norm = _norm_of(gradient)
     if direction == "gradient" and norm == 0:
         raise MeasurementError(
             "The gradient is exactly zero, so that direction='gradient' has no direction; take "
             "direction='ascent' or direction='random' here."
         )
     if direction == "gradient":
-        value = highest = at.loss_only(scaled(gradient, radius / norm)) - base
+        value = highest = at.loss_only(_scaled(gradient, radius / norm)) - base
     elif direction == "ascent":
         value = highest = _ascend(at.loss_and_gradient, at.directions(), radius, steps) - base
     else:
         sphere = at.directions()
-        rises = [at.loss_only(scaled(sphere(), radius)) - base for _ in range(draws)]
+        rises = [at.loss_only(_scaled(sphere(), radius)) - base for _ in range(draws)]
         value, highest = math.fsum(rises) / draws, max(rises)
     return Sharpness(value, highest, direction, radius, base, norm)
 
 
 def first_order_flatness(
-    model: nn.Module,
-    loss: Loss,
-    batch: Batch,
-    radius: float,
-    *,
-    steps: int = 20,
-    relative: bool = False,
-    mode: Mode = "eval",
-    seed: int = 0,
+    model: nn.Module, loss: Loss, batch: Batch, radius: float, *, steps: int = 20, mode: Mode = "eval"
 ) -> Flatness:
     r"""GAM's first-order flatness :math:`R_1`: the radius times the largest gradient norm in the ball.
 
@@ -182,10 +167,10 @@ def first_order_flatness(
     Hessian-vector product replaced by a difference of two gradients.
     """
     whole_number("steps", steps, error=MeasurementError)
-    at = Landscape(model, loss, batch, mode, seed)
-    radius = at.absolute(radius, relative)
+    radius = float(number("radius", radius, 0, open_low=True, error=MeasurementError))
+    at = _Surroundings(model, loss, batch, mode, seed=0)
     base, gradient = at.loss_and_gradient(None)
-    norm = norm_of(gradient)
+    norm = _norm_of(gradient)
     # The ascent's first point is the weights again, with other attention kernels: rounding must not lower it.
     steepest = max(norm, _ascend(at.steepness_and_slope, at.directions(), radius, steps))
     return Flatness(radius * steepest, steepest, radius, base, norm)
@@ -195,17 +180,17 @@ def _ascend(surface: Surface, sphere: Callable[[], Vector], radius: float, steps
     """The greatest height that projected ascent with a length that adapts meets in the ball."""
     height, slope = surface(None)
     best = height
-    offset = scaled(slope, 0.0)
-    if norm_of(slope) == 0:  # a stationary point gives no direction
-        offset = scaled(sphere(), radius)
+    offset = _scaled(slope, 0.0)
+    if _norm_of(slope) == 0:  # a stationary point gives no direction
+        offset = _scaled(sphere(), radius)
         height, slope = surface(offset)
     length = 2 * radius
     for _ in range(steps):
-        norm = norm_of(slope)
+        norm = _norm_of(slope)
         if norm == 0:
             break
-        moved = [e + v for e, v in zip(offset, scaled(slope, length / norm), strict=True)]
-        trial = scaled(moved, radius / max(radius, norm_of(moved)))
+        moved = [e + v for e, v in zip(offset, _scaled(slope, length / norm), strict=True)]
+        trial = _scaled(moved, radius / max(radius, _norm_of(moved)))
         height_there, slope_there = surface(trial)
         if height_there > height:
             offset, height, slope = trial, height_there, slope_there
@@ -213,3 +198,85 @@ def _ascend(surface: Surface, sphere: Callable[[], Vector], radius: float, steps
         else:
             length /= 2
     return max(best, height)
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """The loss and its derivatives as functions of an offset from the weights."""
+
+    model: nn.Module
+    loss: Loss
+    batch: Batch
+    mode: Mode
+    seed: int
+
+    def directions(self) -> Callable[[], Vector]:
+        """Unit vectors, uniform on the sphere, from a generator of their own; the same on every device."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def draw() -> Vector:
+            normal = [
+                torch.randn(w.shape, generator=generator, dtype=torch.float64).to(w.device, _double(w))
+                for w in trainable(self.model).values()
+            ]
+            return _scaled(normal, 1 / _norm_of(normal))
+
+        return draw
+
+    def _forward(self, offset: Vector | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The checked loss at an offset, and the weights there, on which it depends."""
+        here = trainable(self.model)
+        steps: Sequence[Tensor | float] = [0.0] * len(here) if offset is None else offset
+        there = {
+            name: (w.detach() + e).to(w.dtype).requires_grad_()
+            for (name, w), e in zip(here.items(), steps, strict=True)
+        }
+        value = loss_of_parameters(self.model, self.loss)(there, self.batch)
+        if not math.isfinite(value.item()):
+            at = "the weights; repair the batch" if offset is None else "a point of the ball; shrink radius"
+            raise MeasurementError(f"The loss is {value.item()}, not finite, at {at}.")
+        return value, there
+
+    def _gradient(self, value: Tensor, there: dict[str, Tensor], create_graph: bool = False) -> Vector:
+        gradient = [g.to_dense() if g.is_sparse else g for g in gradients(value, there, create_graph)]
+        if not math.isfinite(_norm_of(gradient)):
+            raise MeasurementError(
+                f"The loss is {value.item():g} but its gradient is not finite; make it differentiable there."
+            )
+        return gradient
+
+    def loss_only(self, offset: Vector) -> float:
+        with undisturbed(self.model, self.mode, self.seed):
+            return float(self._forward(offset)[0].item())
+
+    def loss_and_gradient(self, offset: Vector | None) -> tuple[float, Vector]:
+        with undisturbed(self.model, self.mode, self.seed):
+            value, there = self._forward(offset)
+            return float(value.item()), self._gradient(value, there)
+
+    def steepness_and_slope(self, offset: Vector | None) -> tuple[float, Vector]:
+        """The norm of the gradient and its own gradient H g / |g|; zero where the norm has a kink."""
+        with undisturbed(self.model, self.mode, self.seed), sdpa_kernel(SDPBackend.MATH):
+            value, there = self._forward(offset)
+            gradient = self._gradient(value, there, create_graph=True)
+            norm = _norm_of(gradient)
+            curved = [g for g in gradient if g.requires_grad]
+            if norm == 0 or not curved:
+                return norm, [torch.zeros_like(w) for w in there.values()]
+            unit = [(g.detach().to(_double(g)) / norm).to(g.dtype) for g in curved]
+            weights = list(there.values())
+            slope = torch.autograd.grad(curved, weights, unit, allow_unused=True)
+            return norm, [torch.zeros_like(w) if s is None else s for w, s in zip(weights, slope, strict=True)]
+
+
+def _double(x: Tensor) -> torch.dtype:
+    return torch.float32 if x.device.type == "mps" else torch.float64  # which has no float64
+
+
+def _norm_of(vector: Vector) -> float:
+    return math.hypot(*(float(torch.linalg.vector_norm(v.detach(), dtype=_double(v)).item()) for v in vector))
+
+
+def _scaled(vector: Vector, factor: float) -> Vector:
+    """In float64 on the way, since a factor may be beyond float32; half precision becomes float32."""
+    return [(v.detach().to(_double(v)) * factor).to(accumulator_dtype(v.dtype)) for v in vector]
