@@ -159,11 +159,7 @@ def test_gradients_of_gradients() -> None:
         assert torch.allclose(got.double(), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda x: x.double(), lambda x: x[:0]],
-    ids=["float64", "no pictures"],
-)
+@pytest.mark.parametrize("change", [lambda x: x.double(), lambda x: x[:0]], ids=["float64", "no pictures"])
 def test_what_torch_serves(change: Callable[[Tensor], Tensor]) -> None:
     assert fast.serves_layers(pictures(2, 8, 4, 4), torch.ones(1))
     assert not fast.serves_layers(change(pictures(2, 8, 4, 4)), torch.ones(1))

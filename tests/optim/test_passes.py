@@ -37,11 +37,7 @@ RULES: dict[str, tuple[type[Passes], dict[str, Any], Callable[..., Any]]] = {
         {"rho": 0.4, "rho_prime": 0.1, "beta0": 1.7, "beta1": 0.6, "gamma": 0.5},
         lambda w, at: oracle.gam(w, at, 0.4, 0.1, 1.7, 0.6, 0.5),
     ),
-    "FAD": (
-        FAD,
-        {"rho": 0.3, "alpha": 0.3, "beta": 0.8},
-        lambda w, at: oracle.fad(w, at, 0.3, 0.3, 0.8),
-    ),
+    "FAD": (FAD, {"rho": 0.3, "alpha": 0.3, "beta": 0.8}, lambda w, at: oracle.fad(w, at, 0.3, 0.3, 0.8)),
     "SAGM": (SAGM, {"rho": 0.3, "alpha": 0.2}, lambda w, at: oracle.sagm(w, at, 0.3, 0.2)),
 }
 PASSES = {"SAM": 2, "ASAM": 2, "GAM": 4, "GAM, beta0 > 1": 4, "FAD": 4, "SAGM": 2}

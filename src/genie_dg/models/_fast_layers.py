@@ -199,11 +199,7 @@ def _by_tap(weight: Tensor, first: int, end: int) -> Tensor:
 
 
 def _with_a_graph(
-    function: Callable[..., Tensor],
-    tensors: Sequence[Tensor],
-    stride: int,
-    g: Tensor,
-    needed: tuple[bool, ...],
+    function: Callable[..., Tensor], tensors: Sequence[Tensor], stride: int, g: Tensor, needed: tuple[bool, ...]
 ) -> list[Tensor | None]:
     """The gradients of torch's way, which can be differentiated again."""
     asked = [t for t, need in zip(tensors, needed, strict=False) if need]

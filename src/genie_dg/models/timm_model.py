@@ -14,13 +14,7 @@ from genie_dg.check import InputError, did_you_mean
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.registry import UnknownName
 
-from ._featurizer import (
-    BackboneRequest,
-    BackboneRow,
-    Featurizer,
-    Renormalised,
-    need,
-)
+from ._featurizer import BackboneRequest, BackboneRow, Featurizer, Renormalised, need
 from ._weights import WeightsError, load_weights
 
 PREFIX = "timm/"

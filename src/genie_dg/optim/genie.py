@@ -15,13 +15,7 @@ from genie_dg._options import UpdateRule
 
 from ._gauges import Alarm, gauges_of
 from ._local import local_gradients, local_parameters
-from ._options import (
-    check_group,
-    check_loaded_groups,
-    refuse_unknown,
-    rule_of,
-    shared_scalars,
-)
+from ._options import check_group, check_loaded_groups, refuse_unknown, rule_of, shared_scalars
 from ._plan import GroupPlan, PlanInputs
 from ._scale import STATE_NAMES, Scratch, distance_of, new_state, rescale_all, store
 from ._update import Randomness, step_loop
