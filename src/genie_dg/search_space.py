@@ -29,7 +29,7 @@ class Source(Protocol):
     def choice(self, a: Any) -> Any: ...
 
 
-class Rule(Protocol):
+class SearchRule(Protocol):
     """How a random value is made."""
 
     def draw(self, random: Source) -> Any: ...
@@ -82,7 +82,7 @@ class Setting:
     """One hyper-parameter: its default, its rule (``None``: not searched), and where these come from."""
 
     default: Any
-    rule: Rule | None = None
+    rule: SearchRule | None = None
     source: str = ""
 
 
@@ -150,7 +150,7 @@ def kind_of_setting(setting: Setting) -> SettingKind:
     return kinds.pop() if len(kinds) == 1 else "any"
 
 
-def _fixed_or_choice(rule: Rule | None) -> bool:
+def _fixed_or_choice(rule: SearchRule | None) -> bool:
     return rule is None or isinstance(rule, Choice)
 
 

@@ -37,9 +37,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "beta as a word": ({"beta": "0.9"}, TypeError, "beta='0.9'; expected a number"),
     "dropout as a boolean": ({"dropout": False}, TypeError, "dropout=False; expected a number"),
     "Adam's betas": ({"betas": (0.9, 0.99)}, TypeError, "did you mean 'beta'"),
-    "the authors' name of lr": ({"convergence_rate": 0.1}, TypeError, "did you mean 'lr'"),
-    "eps": ({"eps": 1e-8}, TypeError, "no eps"),
-    "differentiable": ({"differentiable": True}, TypeError, "differentiate"),
 }
 
 

@@ -85,7 +85,7 @@ def check_precision(config: RunConfig, main: Optimizer) -> None:
         reason = f"{algorithm.name} computes gradients of its own, from losses that are not scaled"
     elif optimizer.create_graph:
         reason = f"{optimizer.name} differentiates the gradient, and the scaling stays in the second derivative"
-    elif optimizer.needs_closure and not isinstance(main, Passes):
+    elif optimizer.passes > 1 and not isinstance(main, Passes):
         reason = f"{optimizer.name} needs the closure, which torch's GradScaler does not pass on"
     if reason:
         raise InputError(f"got precision=float16, but {reason}; choose bfloat16 or float32.")

@@ -19,31 +19,11 @@ from ._update import Scalars
 _SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
 _PATHS = ("foreach", "fused")
 
-_OTHER_NAMES = {
-    "betas": "beta",
-    "moving_avg": "beta",
-    "momentum": "beta",
-    "convergence_rate": "lr",
-    "learning_rate": "lr",
-    "p": "dropout",
-    "generator": "seed",
-    "normalize": "scale_free",
-}
-_NOT_HERE = {
-    "eps": "GENIE has no eps: the floor of its denominators is fixed at 1e-8.",
-    "amsgrad": "GENIE has no AMSGrad form.",
-    "differentiable": "GENIE cannot be differentiated through; use differentiable=False.",
-}
-
 
 def refuse_unknown(unknown: dict[str, Any], allowed: Sequence[str]) -> None:
     """Raise for the first keyword that GENIE does not have, and name the nearest one that it has."""
-    for name, value in unknown.items():
-        if name == "differentiable" and not value:
-            continue
-        if name in _NOT_HERE:
-            raise OptionError(f"GENIE got the unknown keyword {name!r}. {_NOT_HERE[name]}")
-        hint = check.did_you_mean(_OTHER_NAMES.get(name, name), allowed)
+    for name in unknown:
+        hint = check.did_you_mean(name, allowed)
         raise OptionError(f"GENIE got the unknown keyword {name!r}; it takes {', '.join(allowed)}{hint}")
 
 

@@ -21,18 +21,7 @@ from torch import Tensor
 
 from genie_dg import _moments, _random
 from genie_dg._constants import CALM as CALM
-from genie_dg._moments import (
-    FLOOR,
-    Averaging,
-    Scalar,
-    advance_moments,
-    doubled,
-    inverse_variance,
-    printed,
-    safe_square,
-    trust,
-    variance,
-)
+from genie_dg._moments import FLOOR, Averaging, Scalar, advance_moments, doubled
 from genie_dg._options import UpdateRule
 
 from ._local import LocalParameter, stream_keys, whole_words
@@ -101,15 +90,15 @@ def direction(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, typical: Scala
     largest = torch.finfo(wide).max
     mean = (m * average.inverse_correction).clamp(-largest, largest) + m * 0.0
     if rule.formulation == "released":
-        s2 = variance(v, mean, average)
+        s2 = _moments.variance(v, mean, average)
         gate = _moments.gate(s2)
-        q = trust(safe_square(mean), s2, average.rho)
+        q = _moments.trust(_moments.safe_square(mean), s2, average.rho)
         return StepParts(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
     if rule.formulation == "theorem":
-        s2 = variance(v, mean, average)
-        q = inverse_variance(s2, typical)
+        s2 = _moments.variance(v, mean, average)
+        q = _moments.inverse_variance(s2, typical)
         return StepParts(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
-    s2, gate, q = printed(m, v, average)
+    s2, gate, q = _moments.printed(m, v, average)
     return StepParts(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
 
 

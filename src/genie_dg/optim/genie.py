@@ -31,16 +31,11 @@ def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
         if own.dtype != p.dtype:  # overflow saturates
             wide, largest = torch.promote_types(own.dtype, p.dtype), torch.finfo(p.dtype).max
             own = state[name] = own.to(wide).clamp(-largest, largest).to(p.dtype)
-        if own.shape != p.shape:
+        if own.shape != p.shape or grad.shape != p.shape:
             raise RuntimeError(
-                f"GENIE has a state {name} of shape {tuple(own.shape)} for a parameter of shape "
-                f"{tuple(p.shape)}; expected the same shape, so build the optimizer anew for a new shape."
+                f"GENIE got a parameter of shape {tuple(p.shape)} with a gradient of shape {tuple(grad.shape)} and "
+                f"a state of shape {tuple(own.shape)}; after a change of shape, build the optimizer anew."
             )
-    if grad.shape != p.shape:
-        raise RuntimeError(
-            f"GENIE got a gradient of shape {tuple(grad.shape)} for a parameter of shape {tuple(p.shape)}; "
-            "expected the same shape, so clear the gradient after a change of shape."
-        )
 
 
 class GENIE(Optimizer):
@@ -191,11 +186,6 @@ class GENIE(Optimizer):
             grad = p.grad
             if grad is None:
                 continue
-            if group["fused"] and p.is_meta:
-                raise RuntimeError(
-                    "GENIE(fused=True) got a parameter on the meta device, which holds no numbers to update; "
-                    "move the model to a real device first, for example with to_empty(device='cpu')."
-                )
             if grad.layout != torch.strided:
                 raise RuntimeError(
                     f"GENIE got a gradient of layout {grad.layout} for a parameter of shape "
@@ -237,7 +227,7 @@ class GENIE(Optimizer):
         for group in self.param_groups:
             self._step_group(group, first, distance)
             first += len(group["params"])
-        self._alarm.listen(self.param_groups, self.state)
+        self._alarm.look(self.param_groups, self.state)
         return loss
 
     def _distance(self) -> Scalar:
@@ -247,13 +237,10 @@ class GENIE(Optimizer):
         return distance_of(mine, self.state, on_device)
 
     def _step_group(self, group: dict[str, Any], first: int, distance: Scalar) -> None:
-        params: list[Tensor] = []
-        grads: list[Tensor] = []
-        averages: list[Tensor] = []
-        squares: list[Tensor] = []
-        counts: list[Tensor] = []
+        lists: tuple[list[Tensor], ...] = ([], [], [], [], [])
+        params, grads, averages, squares, counts = lists
         scales: list[dict[str, Tensor]] = []
-        self._init_group(group, params, grads, averages, squares, counts, scales)
+        self._init_group(group, *lists, scales)
         if not params:
             return
         numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]
@@ -297,11 +284,8 @@ class GENIE(Optimizer):
 
         Returns:
             ``trust``: mean of q over all entries; ``live``: share of entries whose noise is not zero
-            (:math:`s^2 > 0.1`); ``top_1_percent``: share of the summed absolute update, without noise and
-            mask, that the largest hundredth of the entries carries (0.01 when all are equal);
-            ``relative_step``: root mean square of the update over that of the weights, and the same for each
-            group (``relative_step/0``, ...) if there are several. Networks learn between 3e-6 and 0.03: see
-            the page on learning rates. Of a sharded parameter the local shard counts. Before the first step all
-            are NaN.
+            (:math:`s^2 > 0.1`); ``relative_step``: root mean square of the update over that of the weights.
+            Networks learn between 3e-6 and 0.03: see the page on learning rates. Of a sharded parameter the
+            local shard counts. Before the first step all are NaN.
         """
         return gauges_of(self.param_groups, self.state)
