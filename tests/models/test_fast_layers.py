@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -273,12 +272,3 @@ class TestNetwork:
         targets = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
         assert targets
         assert all(target.startswith("aten.") or "getitem" in target for target in targets)
-
-    def test_bfloat16(self, network: nn.Module) -> None:
-        with torch.autocast("cpu", torch.bfloat16):
-            assert classify(network, pictures(2, 3, 32, 32)).isfinite().all()
-
-    def test_deep_copy_and_pickle(self, network: nn.Module) -> None:
-        x = pictures(2, 3, 32, 32)
-        for other in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
-            assert torch.equal(classify(other, x), classify(network, x))

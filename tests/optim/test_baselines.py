@@ -254,20 +254,6 @@ class TestAdaHessian:
         spread = (hessian**2).sum(1) - hessian.diagonal() ** 2  # Hutchinson's variance, by hand
         torch.testing.assert_close(estimates.var(0), spread, rtol=0.3, atol=0)
 
-    def test_a_parameter_without_curvature_is_momentum_over_eps(self) -> None:
-        p, q, r = (nn.Parameter(torch.ones(2)) for _ in range(3))
-        optimizer = build_optimizer("adahessian", [p, q, r], lr=0.01, eps=0.5)
-
-        def closure() -> Tensor:
-            loss = (p**4).sum() + 3 * q.sum() + (r * p.detach()).sum()
-            backward(loss, optimizer, create_graph=True)
-            return loss
-
-        optimizer.step(closure)
-        torch.testing.assert_close(q.detach(), torch.full((2,), 1 - 0.01 * 3 / 0.5))
-        torch.testing.assert_close(r.detach(), torch.full((2,), 1 - 0.01 * 1 / 0.5))
-        torch.testing.assert_close(p.detach(), torch.full((2,), 1 - 0.01 * 4 / (12 + 0.5)))
-
     def test_a_gradient_without_graph_is_refused(self) -> None:
         p = nn.Parameter(torch.ones(2))
         optimizer = AdaHessian([p])

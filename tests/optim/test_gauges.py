@@ -39,8 +39,6 @@ def test_relative_step_is_the_update_over_the_weights() -> None:
         p.grad, q.grad = torch.full((4,), 0.5), torch.full((4,), 0.25)
         optimizer.step()
     gauges = optimizer.gauges()
-    assert gauges["relative_step/0"] == pytest.approx(0.1 * 0.5 / p[0].item())
-    assert gauges["relative_step/1"] == pytest.approx(0.3 * 0.25 / q[0].item())
     together = math.hypot(0.05, 0.075) / math.hypot(p[0].item(), q[0].item())
     assert gauges["relative_step"] == pytest.approx(together)
 

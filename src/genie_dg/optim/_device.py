@@ -94,7 +94,7 @@ class EagerBlock(Block):
 
 
 class CompiledBlock:
-    """All elements of a stream, as rows of lanes or flat, that go through compiled stages."""
+    """All elements of a parameter, as rows of lanes or flat, that go through compiled stages."""
 
     def __init__(self, piece: Piece, parameter: LocalParameter, plan: DevicePlan, kernels: Kernels) -> None:
         self.owners, self._piece, self._plan, self._stage = [piece.owner], piece, plan, kernels.stage
@@ -158,8 +158,7 @@ class DevicePlan:
         alone = {i for i, own in enumerate(parameters) if compiled and own.p.numel() > PACKED_SIZE}
         block = _BLOCK_CPU if device.type == "cpu" else _BLOCK_DEVICE
         sizes = [max(own.p.numel(), 1) if i in alone else block for i, own in enumerate(parameters)]
-        pieces, streams, self._owners = cut(parameters, sizes)
-        self.rows = RowWords(randomness.seed, streams, device)
+        pieces, self.rows = cut(parameters, sizes), RowWords(randomness.seed, parameters, device)
         # the kernels come first: if they cannot be compiled nothing has been changed
         self._compiled = [
             CompiledBlock(piece, parameters[piece.owner], self, kernels_for(rule, dtype, device))
@@ -176,7 +175,7 @@ class DevicePlan:
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step."""
         if self.rule.needs_words:
-            self.rows.hash([steps[i] for i in self._owners])
+            self.rows.hash(steps)
         values = _values(scalars, self._wide, self._device) if self._compiled else []
         step = StepInputs(grads, scalars, values)
         live = [block for block in self._blocks if block.advance(step)]
@@ -203,10 +202,8 @@ class DevicePlan:
 
 def _values(scalars: list[Scalars], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """The scalars of each parameter as a tensor; parameters that share them share the tensor."""
-    tensors = {}
-    for key, numbers in {id(s): s.flat() for s in scalars}.items():
-        if any(isinstance(x, Tensor) for x in numbers):
-            tensors[key] = torch.stack([torch.as_tensor(x, dtype=dtype, device=device) for x in numbers])
-        else:
-            tensors[key] = torch.tensor(numbers, dtype=dtype, device=device)
+    tensors = {
+        id(s): torch.stack([torch.as_tensor(x, dtype=dtype, device=device) for x in s.flat()])
+        for s in {id(s): s for s in scalars}.values()
+    }
     return [tensors[id(s)] for s in scalars]

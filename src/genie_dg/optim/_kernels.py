@@ -90,13 +90,7 @@ class Kernels:
         copy = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
         kernel: Callable[..., Any] = torch.compile(copy, fullgraph=True)
         dummies = [_dummy(t, tensors[0].dim() == 2) for t in tensors[:shaped]]
-        try:
-            kernel(*dummies, *tensors[shaped:])
-        except Exception as error:
-            raise RuntimeError(
-                f"GENIE(fused=True) could not compile its kernel for {tensors[0].device}: {error} "
-                "On CPU it needs a C++ compiler such as g++; without one use foreach=True."
-            ) from error
+        kernel(*dummies, *tensors[shaped:])
         return kernel
 
 

@@ -171,8 +171,8 @@ def step_loop(
     """The readable path: update every parameter in place, whole tensors, one after the other."""
     for parameter, g, s, t in zip(parameters, grads, scalars, steps, strict=True):
         p, m, v = parameter[:3]
-        streams, reduce = parameter.streams(), parameter.reduce
-        if not streams:  # an empty tensor, perhaps the empty shard of one that is not
+        reduce = parameter.reduce
+        if p.numel() == 0:  # an empty tensor, perhaps the empty shard of one that is not
             if rule.needs_kappa and reduce is not None:
                 reduce(torch.zeros(2, dtype=compute_dtype(p.dtype), device=p.device))
             continue
@@ -185,8 +185,8 @@ def step_loop(
             kappa = kappa_of(sums if reduce is None else reduce(sums))
         word = None
         if rule.needs_words:
-            keys = stream_keys(randomness.seed, streams, [t] * len(streams), p.device)
-            word = whole_words(parameter, keys, streams)
+            keys = stream_keys(randomness.seed, [parameter.number], [t], p.device)
+            word = whole_words(parameter, keys[:, 0])
         p.copy_(stepped(rule, p, m, v, s, Perturbation(kappa, word, randomness.threshold)))
 
 

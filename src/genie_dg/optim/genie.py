@@ -14,8 +14,8 @@ from genie_dg._moments import Scalar
 from genie_dg._options import UpdateRule
 
 from ._gauges import Alarm, gauges_of
-from ._local import local_gradients, local_parameters
-from ._options import check_group, check_loaded_groups, refuse_unknown, rule_of, shared_scalars
+from ._local import local_gradient, local_parameters
+from ._options import check_group, check_loaded_groups, rule_of, shared_scalars
 from ._plan import GroupPlan, PlanInputs
 from ._scale import STATE_NAMES, Scratch, distance_of, new_state, rescale_all, store
 from ._update import Randomness, step_loop
@@ -33,7 +33,7 @@ def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
             own = state[name] = own.to(wide).clamp(-largest, largest).to(p.dtype)
         if own.shape != p.shape or grad.shape != p.shape:
             raise RuntimeError(
-                f"GENIE got a parameter of shape {tuple(p.shape)} with a gradient of shape {tuple(grad.shape)} and "
+                f"GENIE got a parameter of shape {tuple(p.shape)}, a gradient of shape {tuple(grad.shape)} and "
                 f"a state of shape {tuple(own.shape)}; after a change of shape, build the optimizer anew."
             )
 
@@ -134,7 +134,6 @@ class GENIE(Optimizer):
         fused: bool | None = None,
         capturable: bool = False,
         seed: int = 0,
-        **unknown: Any,
     ) -> None:
         options: dict[str, Any] = {"lr": lr}
         options |= {"beta": beta, "dropout": dropout, "noise": noise, "precondition": precondition}
@@ -142,7 +141,6 @@ class GENIE(Optimizer):
         options |= {"weight_decay": weight_decay, "decoupled_weight_decay": decoupled_weight_decay}
         options |= {"maximize": maximize, "foreach": foreach, "fused": fused, "capturable": capturable}
         options |= {"seed": seed}
-        refuse_unknown(unknown, list(options))
         check_group(options)
         super().__init__(params, options)
         self._plans: dict[int, GroupPlan] = {}
@@ -151,12 +149,9 @@ class GENIE(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its own options are checked like those of the constructor."""
+        check_group({**self.defaults, **param_group, "params": ()})
         super().add_param_group(param_group)
-        try:
-            check_group(self.param_groups[-1])
-        except (TypeError, ValueError):
-            self.param_groups.pop()
-            raise
+        check_group(self.param_groups[-1])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         check_loaded_groups(state["param_groups"])
@@ -250,7 +245,7 @@ class GENIE(Optimizer):
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
         if isinstance(distance, Tensor) and not on_device:
             distance = distance.item()
-        grads = local_gradients(params, grads)
+        grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
         news: list[dict[str, Tensor]] = []
         if scales:
             plain = group["foreach"] is not None or group["fused"] is not None or on_device

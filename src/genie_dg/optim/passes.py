@@ -37,11 +37,6 @@ def weighted_sum(*terms: tuple[float | Tensor, ParameterVector]) -> ParameterVec
     return result
 
 
-def times(a: ParameterVector, b: ParameterVector) -> ParameterVector:
-    """The product, entry by entry."""
-    return [None if x is None or y is None else x * y for x, y in zip(a, b, strict=True)]
-
-
 class ClosureGradient:
     """The gradient of a closure's loss, at the weights and at points near them.
 
@@ -76,10 +71,6 @@ class ClosureGradient:
     def scale(self) -> float:
         """What the loss, and so every gradient, is multiplied by; 1 without a scaler."""
         return 1.0 if self.scaler is None else self.scaler.get_scale()
-
-    def weights(self) -> ParameterVector:
-        """The weights themselves."""
-        return [widened(local(p.detach())) for p in self.params]
 
     def dot(self, a: ParameterVector, b: ParameterVector) -> Tensor:
         """The inner product over all parameters, and over all ranks that hold shards of them."""
@@ -244,8 +235,8 @@ class Passes(Optimizer):
         """
         if any(group.get("maximize") for group in self.param_groups):
             raise OptionError(
-                f"{type(self).__name__} got a base with maximize=True; it looks for the highest loss nearby, so "
-                "negate the loss and use maximize=False."
+                f"{type(self).__name__} got a base with maximize=True; it looks for the highest loss nearby, "
+                "so negate the loss and use maximize=False."
             )
         params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         for p in params:

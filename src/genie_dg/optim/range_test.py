@@ -109,8 +109,8 @@ def suggest_lr(
     Args:
         model: its parameters that require gradients are trained.
         loss: called with the model and a batch; returns a scalar.
-        batches: a list, a loader or any iterable; it starts again where it is too short. An iterator, which
-            cannot be read twice, is read once and as far as needed, and its batches are kept.
+        batches: a list, a loader or any iterable that can be read many times; it starts again where it is too
+            short.
         optimizer: a class or function that is called with parameters and a rate, for example
             ``lambda params, lr: torch.optim.SGD(params, lr, momentum=0.9)``; or a name of `OPTIMIZERS`. It gets
             a closure in every step, so those that need one work.
@@ -187,8 +187,6 @@ class _RangeTest:
     results: dict[int, float] = field(default_factory=dict)
 
     def run(self) -> SuggestedRate:
-        if isinstance(self.batches, Iterator):
-            self.batches = list(islice(self.batches, max(self.steps, _SWEEP_STEPS)))
         sweep = self._sweep()
         self._search()
         chosen = self._choose()
@@ -211,8 +209,6 @@ class _RangeTest:
         losses: list[float] = []
         with own_randomness(), untouched(self.model), torch.enable_grad():
             params = [p for p in self.model.parameters() if p.requires_grad]
-            if not params:
-                raise RangeTestError("The model has no parameter that requires a gradient; unfreeze one.")
             optimizer = self.build(params, lr)
             for batch in islice(_endless(self.batches), steps):
                 losses.append(self._step(optimizer, batch))
@@ -306,11 +302,8 @@ class _RangeTest:
         at = "" if lr == lrs[chosen] else f" at {lrs[chosen]:g}"
         tried = f"{len(lrs)} rates from {min(lrs.values()):g} to {max(lrs.values()):g}"
         why = f"after {self.steps} steps{at} the loss is {result:.4g} (at the start {self.first:.4g}), "
-        if chosen == best:
-            why += f"the lowest of {tried}"
-        else:
-            near = f"within {100 * _TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g})"
-            why += f"{near}, the best of {tried}; a longer training favours the lower rate"
+        near = f"within {100 * _TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g}), "
+        why += f"the lowest of {tried}" if chosen == best else f"{near}the best of {tried}"
         if at:
             why += f"; {lrs[chosen + 1]:g} explodes, so the rate is divided by {_SPACING**0.5:.1f}"
         if result >= self.first:

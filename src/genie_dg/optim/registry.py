@@ -99,11 +99,7 @@ def _groups(given: Iterable[Tensor | Group], lr: Any) -> Groups:
     if members and all(isinstance(member, Tensor) for member in members):
         return [{"params": members, "lr": lr}]
     if not members or not all(isinstance(member, Group) for member in members):
-        kinds = ", ".join(sorted({type(member).__name__ for member in members})) or "nothing"
-        raise check.InputError(
-            f"got {kinds}; expected one or more parameters, for example model.parameters(), or one or more "
-            "genie_dg._types.Group."
-        )
+        raise check.InputError("got no list of parameters; expected one or more, as in model.parameters().")
     lr = check.number("lr", lr)
     return [{"params": list(g.parameters), "lr": lr * g.lr_factor} for g in members if isinstance(g, Group)]
 
