@@ -45,8 +45,7 @@ def load_library(source: Path, bind: _Bind[_T], flags: tuple[str, ...] = ()) -> 
         folder = _library_folder()
         folder.mkdir(parents=True, exist_ok=True)
         kept = folder / f"{_key(source, command)}.so"
-        mine = kept.is_file() and kept.stat().st_uid == os.getuid()
-        functions = _load(kept, bind) if mine else None
+        functions = _load(kept, bind) if kept.is_file() and kept.stat().st_uid == os.getuid() else None
         return _build(source, bind, command, kept) if functions is None else functions
     except (OSError, RuntimeError):  # no home, or a folder that cannot be written
         return _build(source, bind, command, None)

@@ -227,16 +227,6 @@ def test_memory_layout_does_not_matter(name: str, layout: str, which: str) -> No
 class TestAdaHessian:
     """The estimate of the diagonal, and what the closure must leave."""
 
-    def test_the_signs_are_fair(self) -> None:
-        signs = torch.stack([draw_signs(1, step, 0, torch.empty(2000)) for step in range(50)])
-        assert set(signs.unique().tolist()) == {-1.0, 1.0}
-        for mean in (signs.mean(0), signs.mean(1)):
-            size = signs.numel() / mean.numel()
-            assert mean.abs().max() < 5 / math.sqrt(size)
-        assert abs(signs.mean()) < 4 / math.sqrt(signs.numel())
-        neighbours = (signs[:, 1:] * signs[:, :-1]).mean(), (signs[1:] * signs[:-1]).mean()
-        assert max(abs(x) for x in neighbours) < 4 / math.sqrt(signs.numel())
-
     def test_the_estimate_is_unbiased(self) -> None:
         generator = torch.Generator().manual_seed(0)
         root = torch.randn(7, 7, generator=generator, dtype=torch.float64)

@@ -102,13 +102,12 @@ def _create(timm: ModuleType, name: str, request: BackboneRequest, **options: An
 def _published(timm: ModuleType, name: str, request: BackboneRequest) -> Mapping[str, Tensor]:
     """Timm's weights for 3 channels, from the cache of huggingface_hub or the internet."""
     try:
-        state: Mapping[str, Tensor] = _create(timm, name, request, pretrained=True).state_dict()
+        return _create(timm, name, request, pretrained=True).state_dict()  # type: ignore[no-any-return]
     except (OSError, RuntimeError) as error:  # no network, or no weights
         raise WeightsError(
             f"The weights of {PREFIX}{name} are not in the cache of huggingface_hub and cannot be downloaded "
             f"({error}); give weights=FILE, or choose efficientnet_lite0."
         ) from error
-    return state
 
 
 def _trial_run(

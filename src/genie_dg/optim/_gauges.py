@@ -139,5 +139,5 @@ class Alarm:
 
 def _rise(groups: _Groups) -> float:
     """How many times larger the rate is that a scheduler started from, which is where warm-ups end."""
-    rates = [(float(group.get("initial_lr", group["lr"])), float(group["lr"])) for group in groups]
+    rates = [(float({"initial_lr": g["lr"], **g}["initial_lr"]), float(g["lr"])) for g in groups]
     return max(1.0, *(top / now if now > 0 else math.inf for top, now in rates))

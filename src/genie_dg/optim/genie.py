@@ -232,10 +232,10 @@ class GENIE(Optimizer):
         return distance_of(mine, self.state, on_device)
 
     def _step_group(self, group: dict[str, Any], first: int, distance: Scalar) -> None:
-        lists: tuple[list[Tensor], ...] = ([], [], [], [], [])
+        lists: list[list[Tensor]] = [[] for _ in range(5)]
         params, grads, averages, squares, counts = lists
         scales: list[dict[str, Tensor]] = []
-        self._init_group(group, *lists, scales)
+        self._init_group(group, params, grads, averages, squares, counts, scales)
         if not params:
             return
         numbers = [first + i for i, p in enumerate(group["params"]) if p.grad is not None]

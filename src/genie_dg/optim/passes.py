@@ -259,9 +259,8 @@ class Passes(Optimizer):
             What the closure returned in the first pass, at the weights before the step.
         """
         if closure is None:
-            name = type(self).__name__
             raise OptionError(
-                f"{name}.step got no closure; it computes the gradient at several points, so pass a function "
+                f"{type(self).__name__}.step got no closure; it needs several gradients, so pass a function "
                 f"that clears the gradients, computes the loss, calls backward and returns the loss (with a "
                 f"GradScaler: gather(closure, scaler), then scaler.step(optimizer.base))."
             )
