@@ -27,7 +27,6 @@ _ALWAYS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trappin
 _ATTEMPTS = (  # flags to compile, flags to link; OpenMP not linked is that of torch, with its threads
     (("-march=native", "-fopenmp"), ()),
     (("-march=native", "-fopenmp"), ("-fopenmp",)),
-    (("-fopenmp",), ("-fopenmp",)),
     (("-march=native",), ()),
     ((), ()),
 )
@@ -41,20 +40,18 @@ def load_library(source: Path, bind: _Bind[_T], flags: tuple[str, ...] = ()) -> 
     compiler = _compiler()
     if compiler is None or os.name != "posix" or os.environ.get("GENIE_DG_NATIVE") == "0":
         return None
+    command = (*compiler, *_ALWAYS, *flags)
     try:
-        folder = library_folder()
+        folder = _library_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        key = _key(source, compiler, flags)
-        for path in sorted(folder.glob(f"{key}-*.so")):
-            functions = _load(path, bind) if _is_intact(path) else None
-            if functions is not None:
-                return functions
-        return _build(source, bind, (compiler, flags), folder, folder / key)
+        kept = folder / f"{_key(source, command)}.so"
+        functions = _load(kept, bind) if kept.is_file() and kept.stat().st_uid == os.getuid() else None
+        return _build(source, bind, command, kept) if functions is None else functions
     except (OSError, RuntimeError):  # no home, or a folder that cannot be written
-        return _build(source, bind, (compiler, flags), None, None)
+        return _build(source, bind, command, None)
 
 
-def library_folder() -> Path:
+def _library_folder() -> Path:
     """Where libraries are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genie-dg" / "native"
 
@@ -69,18 +66,10 @@ def _compiler() -> tuple[str, ...] | None:
     return None
 
 
-def _key(source: Path, compiler: tuple[str, ...], flags: tuple[str, ...] = ()) -> str:
+def _key(source: Path, command: tuple[str, ...]) -> str:
     """Names what a library was made from: source, compiler, flags and processor."""
-    program = Path(compiler[0]).resolve()
-    parts = [
-        source.read_text(),
-        *compiler,
-        program,
-        program.stat().st_mtime_ns,
-        (*_ALWAYS, *flags),
-        _ATTEMPTS,
-        *_processor(),
-    ]
+    program = Path(command[0]).resolve()
+    parts = [source.read_text(), *command, program, program.stat().st_mtime_ns, _ATTEMPTS, *_processor()]
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
@@ -93,18 +82,6 @@ def _processor() -> Iterator[str]:
     yield from (line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _is_intact(path: Path) -> bool:
-    """True if the file is the user's own and its bytes are those its name was made from."""
-    try:
-        return path.stat().st_uid == os.getuid() and path.stem.endswith(f"-{_digest(path)}")
-    except OSError:
-        return False
-
-
 def _load(path: Path, bind: _Bind[_T]) -> _T | None:
     try:
         return bind(ctypes.CDLL(str(path)))
@@ -112,28 +89,19 @@ def _load(path: Path, bind: _Bind[_T]) -> _T | None:
         return None
 
 
-def _build(
-    source: Path,
-    bind: _Bind[_T],
-    command: tuple[tuple[str, ...], tuple[str, ...]],
-    folder: Path | None,
-    keep: Path | None,
-) -> _T | None:
-    """Compile with the first flags that work, load_library, and keep the file under ``keep`` and its digest."""
-    compiler, flags = command
-    with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=folder) as work:
+def _build(source: Path, bind: _Bind[_T], command: tuple[str, ...], keep: Path | None) -> _T | None:
+    """Compile with the first flags that work, load, and keep the file, whole or not at all, under ``keep``."""
+    with tempfile.TemporaryDirectory(prefix="genie-dg-", dir=None if keep is None else keep.parent) as work:
         part, whole = str(Path(work, "part.o")), Path(work, "whole.so")
         for compile_flags, link_flags in _ATTEMPTS:
-            compiled = _run([*compiler, *_ALWAYS, *flags, *compile_flags, "-c", str(source), "-o", part])
-            if not compiled or not _run([*compiler, "-shared", *link_flags, part, "-o", str(whole), "-lm"]):
+            if not _run([*command, *compile_flags, "-c", str(source), "-o", part]):
                 continue
-            path = whole
-            if keep is not None:
-                path = whole.replace(keep.with_name(f"{keep.name}-{_digest(whole)}.so"))
-            functions = _load(path, bind)  # a loaded file may be deleted
+            linked = _run([*command, "-shared", *link_flags, part, "-o", str(whole), "-lm"])
+            functions = _load(whole, bind) if linked else None
             if functions is not None:
+                if keep is not None:
+                    whole.replace(keep)
                 return functions
-            path.unlink()
     return None
 
 

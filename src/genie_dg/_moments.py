@@ -127,9 +127,7 @@ def inverse_variance(s2: Tensor, typical: Scalar) -> Tensor:
 
     Written as typical / (s^2 + typical / 10), so that one entry of no variance does not take the whole step.
     """
-    scale = (
-        typical if isinstance(typical, Tensor) else torch.as_tensor(typical, dtype=s2.dtype, device=s2.device)
-    )
+    scale = torch.as_tensor(typical, dtype=s2.dtype, device=s2.device)
     below = s2 + scale * 0.1
     return torch.where(below > 0, scale / torch.where(below > 0, below, 1.0), 1.0)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from . import check
 
-FORMULATIONS = ("released", "algorithm1", "theorem")
-
 
 @dataclass(frozen=True)
 class UpdateRule:
@@ -35,39 +33,28 @@ class UpdateRule:
     @staticmethod
     def of(options: Mapping[str, Any], mask: bool, decay: bool) -> UpdateRule:
         """The switches of GENIE's options, and whether there is a mask and any weight decay."""
-        return UpdateRule(
-            formulation=options["formulation"],
-            precondition=options["precondition"],
-            noise=options["noise"],
-            mask=mask,
-            maximize=options["maximize"],
-            l2=decay and not options["decoupled_weight_decay"],
-            shrink=decay and options["decoupled_weight_decay"],
-        )
+        decoupled = options["decoupled_weight_decay"]
+        formulation, precondition, noise = (options[name] for name in ("formulation", "precondition", "noise"))
+        l2, shrink = decay and not decoupled, decay and decoupled
+        return UpdateRule(formulation, precondition, noise, mask, options["maximize"], l2, shrink)
 
 
 class OptionError(check.InputError, TypeError):
     """An option has a wrong value or type, or is unknown; so it is both a ValueError and a TypeError."""
 
 
-def check_lr(lr: Any) -> float:
-    """A number of at least 0."""
-    return check.number("lr", lr, 0, error=OptionError)
-
-
-def check_numbers(options: Mapping[str, Any]) -> None:
-    """Raise for the first of these numbers that cannot be; absent ones are not looked at."""
+def check_options(options: Mapping[str, Any], switches: Sequence[str], formulations: Sequence[str]) -> None:
+    """Raise, in a whole sentence, for the first option that cannot be; absent ones are not looked at."""
+    for name in ("lr", "noise_std", "weight_decay"):
+        if name in options:
+            check.number(name, options[name], 0, error=OptionError)
     for name in ("beta", "dropout"):
         if name in options:
             check.number(name, options[name], 0, 1, excluding=(1,), error=OptionError)
-    for name in ("noise_std", "weight_decay"):
-        if name in options:
-            check.number(name, options[name], 0, error=OptionError)
-
-
-def check_formulation(formulation: Any, allowed: Sequence[str] = FORMULATIONS) -> str:
-    """One of the formulations."""
-    return check.one_of("formulation", formulation, allowed, error=OptionError)
+    check.one_of("formulation", options["formulation"], formulations, error=OptionError)
+    check_seed(options.get("seed", 0))
+    for name in switches:
+        check.boolean(name, options[name], error=OptionError)
 
 
 def check_seed(seed: Any) -> int:
@@ -75,9 +62,3 @@ def check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise OptionError(f"got seed={check.short(seed)}; expected a whole number.")
     return seed
-
-
-def check_switches(options: Mapping[str, Any], names: Sequence[str]) -> None:
-    """True or False for each of these."""
-    for name in names:
-        check.boolean(name, options[name], error=OptionError)

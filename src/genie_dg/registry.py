@@ -110,13 +110,6 @@ class Registry(Mapping[str, RowT], Generic[RowT]):
         self._load_entry_points()
         return len(self._rows)
 
-    def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
-            return False
-        if self._find(name) is None:
-            self._load_entry_points()
-        return self._find(name) is not None
-
     def _find(self, name: str) -> RowT | None:
         if name in self._rows:
             return self._rows[name]

@@ -12,7 +12,6 @@ kind; `checked` refuses values of another kind where rows are built.
 from __future__ import annotations
 
 import json
-import keyword
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Source(Protocol):
     def choice(self, a: Any) -> Any: ...
 
 
-class Rule(Protocol):
+class SearchRule(Protocol):
     """How a random value is made."""
 
     def draw(self, random: Source) -> Any: ...
@@ -82,7 +81,7 @@ class Setting:
     """One hyper-parameter: its default, its rule (``None``: not searched), and where these come from."""
 
     default: Any
-    rule: Rule | None = None
+    rule: SearchRule | None = None
     source: str = ""
 
 
@@ -99,15 +98,6 @@ def published_name(key: str) -> str:
     return key.rstrip("_")
 
 
-def setting_name(published: str) -> str:
-    """The inverse of `published_name`.
-
-    >>> setting_name("lambda"), setting_name("tau")
-    ('lambda_', 'tau')
-    """
-    return f"{published}_" if keyword.iskeyword(published) else published
-
-
 def defaults(space: Space) -> dict[str, Any]:
     """Every setting at its default."""
     return {name: setting.default for name, setting in space.items()}
@@ -116,17 +106,9 @@ def defaults(space: Space) -> dict[str, Any]:
 SettingKind = Literal["true or false", "whole number", "number", "text", "list of names", "any"]
 """What the values of a setting are."""
 
-EXPECTED: dict[SettingKind, str] = {
-    "true or false": "true or false",
-    "whole number": "a whole number",
-    "number": "a finite number",
-    "text": "text",
-    "list of names": "a list of names",
-}
-_SPELLINGS = {
-    **dict.fromkeys(("true", "yes", "on", "1"), True),
-    **dict.fromkeys(("false", "no", "off", "0"), False),
-}
+EXPECTED: dict[SettingKind, str] = {"true or false": "true or false", "whole number": "a whole number"}
+EXPECTED |= {"number": "a finite number", "text": "text", "list of names": "a list of names"}
+_SPELLINGS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 """How people write true and false, in any case of the letters."""
 _LARGEST = 2**63
 """Whole numbers stay below it, as in TOML and torch."""
@@ -145,13 +127,10 @@ def kind_of_setting(setting: Setting) -> SettingKind:
         return "whole number" if rule.whole else "number"
     values = [*(rule.values if isinstance(rule, Choice) else ()), setting.default]
     kinds = {_kind_of_value(value) for value in values if value is not None}
-    if kinds == {"number", "whole number"} or (kinds == {"whole number"} and not _fixed_or_choice(rule)):
+    own = rule is not None and not isinstance(rule, Choice)
+    if kinds == {"number", "whole number"} or (kinds == {"whole number"} and own):
         return "number"
     return kinds.pop() if len(kinds) == 1 else "any"
-
-
-def _fixed_or_choice(rule: Rule | None) -> bool:
-    return rule is None or isinstance(rule, Choice)
 
 
 def _kind_of_value(value: Any) -> SettingKind:
@@ -236,13 +215,9 @@ def _checked(owner: str, name: str, setting: Setting, value: Any, given: Any) ->
 
 
 def _fits(value: Any, kind: SettingKind) -> bool:
-    if kind == "any":
-        return True
     if kind == "number":
         return is_number(value)
-    if kind == "whole number":
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return whole and -_LARGEST <= value < _LARGEST
     if kind == "list of names":
         return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
-    return isinstance(value, bool if kind == "true or false" else str)
+    same = kind == "any" or _kind_of_value(value) == kind
+    return same and not (kind == "whole number" and abs(value) >= _LARGEST)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from genie_dg._types import Network
 from genie_dg.check import InputError
 from genie_dg.models._featurizer import Featurizer
-from genie_dg.models.classifier import Classifier, build_network, freeze_statistics
+from genie_dg.models.classifier import Classifier, build_network
 from genie_dg.registry import UnknownName
 
 
@@ -66,41 +66,6 @@ def test_edits_replace_the_activation() -> None:
     assert not torch.equal(edited, network.features(x))
 
 
-def test_edits_at_every_point_of_a_resnet() -> None:
-    network = build_network("resnet18", classes=2, channels=3, image_size=64).eval()
-    net: Any = network.featurizer
-    x, seen = images(size=64), []
-
-    def factor(point: str) -> float:
-        return 1 + 0.1 * network.points.index(point)
-
-    def scaled(point: str) -> Any:
-        return lambda a: seen.append((point, a.shape[1])) or a * factor(point)
-
-    a = net.maxpool(net.relu(net.bn1(net.conv1(x)))) * factor("stem")
-    for point in network.points[1:]:
-        a = getattr(net, point)(a) * factor(point)
-    edited = network.features(x, {point: scaled(point) for point in network.points})
-    torch.testing.assert_close(edited, a.mean((2, 3)))
-    assert seen == list(network.point_channels.items())  # once each, in the order of the forward pass
-
-
-def test_looking_changes_nothing_and_gradients_pass_edits() -> None:
-    network, seen = tiny().eval(), []
-    x = torch.randn(7, 4)
-
-    def look(activation: Tensor) -> Tensor:
-        seen.append(activation)
-        return activation
-
-    assert torch.equal(network.features(x, {"early": look}), network.features(x))
-    factor = torch.tensor(1.5, requires_grad=True)
-    network.features(x, {"early": lambda a: a * factor}).sum().backward()
-    assert factor.grad is not None
-    assert factor.grad != 0
-    assert network.get_parameter("featurizer.first.weight").grad is not None
-
-
 def test_edits_are_gone_after_use_and_after_an_error() -> None:
     network = tiny().eval()
     x = torch.randn(7, 4)
@@ -115,8 +80,6 @@ def test_edits_are_gone_after_use_and_after_an_error() -> None:
         network.features(x, {"early": lambda a: a + 1, "late": fails})
     with pytest.raises(UnknownName):
         network.features(x, {"early": lambda a: a + 1, "lat": fails})
-    with pytest.raises(TypeError, match="'early' returned NoneType"):
-        network.features(x, {"early": lambda a: None})  # type: ignore[arg-type,return-value]
     assert hooks_of(network) == 0
     assert torch.equal(network(x), before)
 
@@ -160,14 +123,6 @@ def test_frozen_by_default_when_weights_come_from_a_file(tmp_path: Path) -> None
     assert trained == [False, True, False]
     x = images()
     assert torch.equal(drawn.eval().features(x), given.features(x))  # the running statistics are used
-
-
-def test_freeze_statistics_alone() -> None:
-    net = nn.Sequential(
-        nn.Sequential(nn.BatchNorm2d(2), nn.SyncBatchNorm(2)), nn.BatchNorm3d(2), nn.GroupNorm(1, 2)
-    )
-    assert freeze_statistics(net) is net
-    assert [part.training for part in net.modules()] == [True, True, False, False, False, True]
 
 
 def test_dropout_belongs_to_the_features() -> None:
@@ -214,7 +169,6 @@ def test_state_dict_round_trip_and_stable_names() -> None:
         ({"classes": 0}, "got classes=0; expected"),
         ({"dropout": 1.0}, "got dropout=1.0; expected"),
         ({"dropout": -0.1}, "got dropout=-0.1; expected"),
-        ({"channels": 0}, "channels=0"),
         ({"backbone": "cn"}, "did you mean 'cnn'"),
     ],
 )
@@ -249,7 +203,7 @@ def test_everything_up_to_a_frozen_point_stays_and_all_after_it_trains(backbone:
 
 
 def test_more_points_than_there_are_cannot_be_frozen() -> None:
-    with pytest.raises(InputError, match=r"^got freeze=5; expected a whole number from 0 to 4.*block4\)\.$"):
+    with pytest.raises(InputError, match=r"^got freeze=5; expected a whole number from 0 to 4\.$"):
         build_network("cnn", classes=5, channels=3, image_size=16, freeze=5)
     plain = build_network("cnn", classes=5, channels=3, image_size=16, freeze=0)
     assert all(p.requires_grad for p in plain.parameters())

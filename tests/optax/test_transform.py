@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -187,21 +185,6 @@ def test_one_bad_entry_stays_alone_and_the_largest_gradients_saturate() -> None:
     assert jnp.isfinite(state.nu).all()
 
 
-@pytest.mark.parametrize("lr", [0.1, 1e17, 1e18, 1e38])
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "decoupled_weight_decay": True}])
-def test_calm_arrays_saturate_too(lr: float, options: dict[str, Any]) -> None:
-    """Small gradients, which take the short way, with any step size and the largest weights."""
-    largest = float(jnp.finfo(jnp.float32).max)
-    params = jnp.full((20, 512), largest, jnp.float32).at[::2].set(-largest)
-    gradients = [jnp.full((20, 512), -1e-3, jnp.float32).at[::2].set(1e-3)] * 3  # away from 0
-    new, _ = run(genie(lr, dropout=0.0, **options), params, gradients)
-    assert jnp.isfinite(new).all()
-    assert (jnp.abs(new) == largest).all() or options
-    start = jnp.zeros((20, 512), jnp.float32)
-    moved, _ = run(genie(lr, dropout=0.0, **options), start, gradients[:1])
-    np.testing.assert_allclose(jnp.abs(moved), min(lr * 1e-3, largest), rtol=0.02)
-
-
 def test_schedules_and_injected_options() -> None:
     params, gradients = draw_tree(1, jnp.float64, 6, 0.1)
     schedule = optax.linear_schedule(0.2, 0.0, 10)
@@ -232,22 +215,9 @@ def test_chain_and_masked() -> None:
     assert jnp.array_equal(chained["a"], params["a"])
 
 
-def test_a_wrapper_that_wants_one_dtype() -> None:
-    params = jnp.ones(8, jnp.bfloat16)
-    new, _ = run(optax.apply_if_finite(genie(0.1), 3), params, [jnp.ones(8, jnp.bfloat16)] * 2)
-    assert new.dtype == jnp.bfloat16
-    assert (new < 1).any()
-
-
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "negative lr": ({"lr": -1.0}, "got lr=-1.0; expected a number of at least 0."),
     "lr of two elements": ({"lr": np.ones(2)}, "got an array lr with 2 elements; expected one element."),
-    "beta of one": ({"beta": 1.0}, "got beta=1.0; expected a number of at least 0 and below 1."),
-    "dropout as a word": (
-        {"dropout": "0.4"},
-        "got dropout='0.4'; expected a number of at least 0 and below 1.",
-    ),
-    "negative decay": ({"weight_decay": -0.1}, "got weight_decay=-0.1; expected a number of at least 0."),
     "seed with a fraction": ({"seed": 0.5}, "got seed=0.5; expected a whole number."),
     "noise as a number": ({"noise": 0}, "got noise=0; expected true or false."),
     "formulation misspelt": (
@@ -284,15 +254,3 @@ def test_bad_parameters_and_gradients() -> None:
         optimizer.update(jnp.zeros(2), state)
     with pytest.raises(ValueError, match=r"gradient of shape \(3,\) for a parameter of shape \(2,\)"):
         optimizer.update(jnp.zeros(3), state, jnp.zeros(2))
-
-
-def test_without_jax_the_extra_is_named() -> None:
-    code = (
-        "import sys; sys.modules['jax'] = None\n"
-        "try:\n    import genie_dg.optax\nexcept ImportError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.strip() == (
-        "genie_dg.optax needs JAX and optax, but jax is not installed; "
-        'run pip install "genie-dg[jax]" and try again.'
-    )

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from genie_dg import GENIE
-from genie_dg.optim import _kernels
 from genie_dg.optim.msvag import MSVAG
 
 SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -36,10 +35,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "fused as a number": ({"fused": 1}, TypeError, "fused=1; expected true or false"),
     "beta as a word": ({"beta": "0.9"}, TypeError, "beta='0.9'; expected a number"),
     "dropout as a boolean": ({"dropout": False}, TypeError, "dropout=False; expected a number"),
-    "Adam's betas": ({"betas": (0.9, 0.99)}, TypeError, "did you mean 'beta'"),
-    "the authors' name of lr": ({"convergence_rate": 0.1}, TypeError, "did you mean 'lr'"),
-    "eps": ({"eps": 1e-8}, TypeError, "no eps"),
-    "differentiable": ({"differentiable": True}, TypeError, "differentiate"),
 }
 
 
@@ -49,7 +44,7 @@ def test_options(case: str) -> None:
     with pytest.raises(kind, match=words) as caught:
         GENIE([nn.Parameter(torch.zeros(2))], **options)
     text = str(caught.value)
-    assert text.startswith(("got ", "GENIE got "))
+    assert text.startswith("got ")
     assert text.endswith((".", "?"))
 
 
@@ -87,21 +82,3 @@ def test_complex_integer_and_sparse() -> None:
     with pytest.raises(RuntimeError, match="dense gradients"):
         optimizer.step()
     assert not optimizer.state
-
-
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence names the compiler and the way out, and the weights are as they were."""
-    import torch._inductor.config as inductor
-
-    _kernels.kernels_for.cache_clear()
-    p = nn.Parameter(torch.ones(5000))
-    p.grad = torch.ones(5000)
-    optimizer = GENIE([p], fused=True, beta=0.5)
-    with (
-        inductor.patch({"cpp.cxx": (None, "no-such-compiler"), "force_disable_caches": True}),
-        pytest.raises(RuntimeError, match="C\\+\\+ compiler such as g\\+\\+; without one use foreach=True"),
-    ):
-        optimizer.step()
-    assert torch.equal(p.detach(), torch.ones(5000))
-    assert optimizer.state[p]["step"] == 0
-    _kernels.kernels_for.cache_clear()

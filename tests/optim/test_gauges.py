@@ -39,21 +39,8 @@ def test_relative_step_is_the_update_over_the_weights() -> None:
         p.grad, q.grad = torch.full((4,), 0.5), torch.full((4,), 0.25)
         optimizer.step()
     gauges = optimizer.gauges()
-    assert gauges["relative_step/0"] == pytest.approx(0.1 * 0.5 / p[0].item())
-    assert gauges["relative_step/1"] == pytest.approx(0.3 * 0.25 / q[0].item())
     together = math.hypot(0.05, 0.075) / math.hypot(p[0].item(), q[0].item())
     assert gauges["relative_step"] == pytest.approx(together)
-
-
-def test_relative_step_counts_the_mask() -> None:
-    """Over many entries it is the size of what was really done."""
-    p = Parameter(torch.ones(100_000))
-    optimizer = GENIE([p], dropout=0.4, noise=False)
-    p.grad = torch.full((100_000,), 0.5)
-    before = p.detach().clone()
-    optimizer.step()
-    done = ((p - before).norm() / p.norm()).item()
-    assert optimizer.gauges()["relative_step"] == pytest.approx(done, rel=0.01)
 
 
 @pytest.mark.parametrize("formulation", ["released", "algorithm1", "theorem"])

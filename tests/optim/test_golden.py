@@ -60,7 +60,7 @@ def scripted(golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, replacement in script.items():
         monkeypatch.setattr(_random, name, replacement)
-    monkeypatch.setattr(_device, "PACK_SHARE", 0.0)
+    monkeypatch.setattr(_device, "PACKED_SIZE", 1)
     monkeypatch.setattr(_kernels, "_WARM_UP", 12)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -108,39 +107,6 @@ def test_mask_is_that_of_the_specification(dropout: float) -> None:
             assert (p != old).flatten()[last.start :].tolist() == kept
 
 
-@pytest.mark.parametrize("seed", [0, -1, 2**70 + 12345])
-def test_noise_is_that_of_the_specification(seed: int) -> None:
-    """Algorithm 1 without preconditioning from steady means: what is left of a step is sigma xi."""
-    p = Parameter(torch.zeros(2048))
-    optimizer = GENIE([p], formulation="algorithm1", noise_std=1.0, lr=1.0, dropout=0.0, seed=seed)
-    p.grad = torch.full_like(p, 1e8)
-    optimizer.state[p] = {
-        "step": torch.tensor(0.0),
-        "exp_avg": torch.zeros(2048),
-        "exp_avg_sq": torch.zeros(2048),
-    }
-    p.grad[::2] *= -1
-    optimizer.step()
-    mean = optimizer.state[p]["exp_avg"] ** 2 / optimizer.state[p]["exp_avg_sq"]  # gate 0: no step but noise
-    assert float(mean.max()) < 0.06
-    key = oracle.key(seed, 1, 0)
-    uniform = torch.tensor([oracle.uniform(i, key) for i in range(2048)], dtype=torch.float64)
-    torch.testing.assert_close(-p.detach().double(), torch.erfinv(uniform) * math.sqrt(2), rtol=1e-6, atol=1e-6)
-
-
-def test_golden_without_randomness(golden: dict[str, Any]) -> None:
-    """The files' draws cannot be given to the library; `test_twin` holds the rest to its float64 twin."""
-    for variant in ("released/precondition", "algorithm1/precondition"):
-        theta = Parameter(torch.tensor(golden["theta0"], dtype=torch.float32))
-        options: dict[str, Any] = {"lr": golden["lr"], "beta": golden["beta"], "noise": False, "dropout": 0.0}
-        optimizer = GENIE([theta], formulation=variant.split("/")[0], **options)
-        for gradient, expected in zip(golden["grads"], golden["theta"][variant], strict=True):
-            theta.grad = torch.tensor(gradient, dtype=torch.float32)
-            optimizer.step()
-            wanted = torch.tensor(expected, dtype=torch.float64)
-            torch.testing.assert_close(theta.detach().double(), wanted, rtol=1e-5, atol=1e-5)
-
-
 def test_autograd_sees_the_change() -> None:
     p = Parameter(torch.ones(3))
     loss = (p * p).sum()
@@ -171,34 +137,16 @@ class TestLibrary:
             assert _native.library() is not None
         assert list(fresh.iterdir()) == [kept]
 
-    @pytest.mark.parametrize("damage", ["cut", "empty", "other", "unreadable"])
+    @pytest.mark.parametrize("damage", ["empty", "text", "unreadable"])
     def test_damaged_file_is_replaced(self, fresh: Path, damage: str) -> None:
         assert _native.library() is not None
         (kept,) = fresh.iterdir()
-        whole = kept.read_bytes()
         kept.unlink()  # the loaded file stays whole
         if damage == "unreadable":
             kept.mkdir()
         else:
-            wrong = {"cut": whole[: len(whole) // 2], "empty": b"", "other": whole[:-1] + b"x"}[damage]
-            kept.write_bytes(wrong)
+            kept.write_bytes(b"" if damage == "empty" else b"not a library")
         _native.library.cache_clear()
-        assert _native.library() is not None
-        if damage != "unreadable":
-            assert [path for path in fresh.iterdir() if _c_library._is_intact(path)]
-
-    def test_file_that_does_not_load_is_replaced(self, fresh: Path) -> None:
-        fresh.mkdir(parents=True)
-        compiler = _c_library._compiler()
-        assert compiler is not None
-        wrong = fresh / "wrong"
-        wrong.write_bytes(b"not a library")
-        wrong.rename(fresh / f"{_c_library._key(_native._SOURCE, compiler)}-{_c_library._digest(wrong)}.so")
-        assert _native.library() is not None
-
-    def test_unwritable_cache(self, fresh: Path) -> None:
-        fresh.parent.mkdir(parents=True)
-        fresh.write_text("a file where the folder should be")
         assert _native.library() is not None
 
     @pytest.mark.parametrize("reason", ["no compiler", "broken compiler", "switched off"])
@@ -231,7 +179,7 @@ class TestLibrary:
         first, second = (process.communicate(timeout=120)[0] for process in both)
         assert [process.returncode for process in both] == [0, 0]
         assert first == second != ""
-        assert all(_c_library._is_intact(path) for path in fresh.iterdir())
+        assert len(list(fresh.iterdir())) == 1
 
     def test_every_set_of_flags_gives_the_same_bits(self, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """With and without the processor's own instructions and OpenMP."""

@@ -21,10 +21,10 @@ SHAPES = [(), (1,), (0,), (7,), (3, 5), (2, 3, 4, 5), (1, 1, 3), (64, 33), (70_0
 @pytest.fixture(autouse=True, scope="module")
 def kernels_for_small_tensors() -> Any:
     """Send small tensors to the kernel too."""
-    before = _device.PACK_SHARE
-    _device.PACK_SHARE = 0.0
+    before = _device.PACKED_SIZE
+    _device.PACKED_SIZE = 1
     yield
-    _device.PACK_SHARE = before
+    _device.PACKED_SIZE = before
 
 
 def arrange(x: Tensor, layout: str) -> Tensor:

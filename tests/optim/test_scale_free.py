@@ -110,51 +110,6 @@ def test_the_twin_with_scaled_gradients_and_the_estimated_distance() -> None:
     assert float(optimizer.state[p]["distance"]) == pytest.approx(distance, rel=1e-9)
 
 
-def test_groups_share_one_distance() -> None:
-    grads = gradients(9)
-    together = weights(grads)
-    generator = torch.Generator().manual_seed(0)
-    params = [Parameter(torch.randn(s, generator=generator)) for s in SHAPES]
-    optimizer = GENIE([{"params": params[:2]}, {"params": params[2:]}], scale_free=True, seed=4)
-    for now in grads:
-        for p, g in zip(params, now, strict=True):
-            p.grad = g.clone()
-        optimizer.step()
-    assert all(torch.equal(p, q) for p, q in zip(params, together, strict=True))
-
-
-def test_far_from_the_goal_steps_grow_and_near_it_they_stay_short() -> None:
-    """The same network, data and default: a goal far away, and one that is a hair's breadth away."""
-    lengths = []
-    for far in (1e-4, 1.0):
-        p = Parameter(torch.zeros(50))
-        goal = far * torch.randn(50, generator=torch.Generator().manual_seed(0))
-        optimizer = GENIE([p], scale_free=True)
-        for _ in range(60):
-            optimizer.zero_grad()
-            (p - goal).square().sum().backward()
-            optimizer.step()
-        lengths.append(float(optimizer.state[p]["distance"]))
-    assert lengths[1] > 100 * lengths[0]
-
-
-def test_ascent_is_descent_of_the_negative() -> None:
-    grads = gradients(8)
-    down, up = weights(grads), weights([[-g for g in now] for now in grads], maximize=True)
-    assert all(torch.equal(a, b) for a, b in zip(down, up, strict=True))
-
-
-def test_weights_that_turn_up_later_start_from_where_they_are() -> None:
-    p, q = Parameter(torch.zeros(4)), Parameter(torch.full((4,), 5.0))
-    optimizer = GENIE([p, q], scale_free=True, dropout=0.0)
-    for step in range(30):
-        p.grad = torch.ones(4)
-        q.grad = torch.ones(4) if step > 20 else None
-        optimizer.step()
-    assert torch.equal(optimizer.state[q]["start"], torch.full((4,), 5.0))
-    assert torch.equal(optimizer.state[q]["distance"], optimizer.state[p]["distance"])
-
-
 def test_a_bad_entry_stays_where_it_is() -> None:
     p = Parameter(torch.ones(2000))
     optimizer = GENIE([p], scale_free=True)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-import pytest
 import torch
-from torch.nn import Parameter
 from torch.optim import lr_scheduler, swa_utils
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.testing._internal.common_device_type import instantiate_device_type_tests
 from torch.testing._internal.common_utils import parametrize
 
@@ -40,34 +37,6 @@ SCHEDULERS = {
 class TestHooks(Checks):
     """Who may listen to an optimizer, and who steers it."""
 
-    @each
-    def test_load_state_dict_post_hook(self, device, dtype, kwargs):
-        """It runs once the optimizer has the new state."""
-        first, second = (GENIE([Parameter(torch.rand(2, 3))], **{**kwargs, "lr": lr}) for lr in (0.1, 0.2))
-        seen = []
-        second.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["lr"]))
-        second.load_state_dict(first.state_dict())
-        self.assertEqual(seen, [0.1])
-
-    @each
-    def test_step_all_hooks(self, device, dtype, kwargs):
-        """The hooks of all optimizers run outside those of this one."""
-        optimizer, seen = GENIE([Parameter(torch.rand(2, 3))], **kwargs), []
-        handles = [
-            register_optimizer_step_pre_hook(lambda *_: seen.append("all, before")),
-            register_optimizer_step_post_hook(lambda *_: seen.append("all, after")),
-            optimizer.register_step_pre_hook(lambda *_: seen.append("before")),
-            optimizer.register_step_post_hook(lambda *_: seen.append("after")),
-        ]
-        try:
-            optimizer.step()
-            optimizer.step()
-        finally:
-            for handle in handles:
-                handle.remove()
-        optimizer.step()
-        self.assertEqual(seen, ["all, before", "before", "after", "all, after"] * 2)
-
     @parametrize("name", sorted(SCHEDULERS))
     @once
     def test_lr_scheduler(self, device, dtype, optim_info, name):
@@ -84,15 +53,6 @@ class TestHooks(Checks):
         self.assertEqual(*rates)
         self.assertGreater(len(set(rates[0])), 1)
         self.assertEqual(plain.params, tensor.params)
-
-    @once
-    def test_cycle_momentum(self, device, dtype, optim_info):
-        """GENIE has beta, but no momentum to cycle; the two schedulers that would must say so."""
-        optimizer = GENIE(LeastSquares(device, dtype).params)
-        with pytest.raises(ValueError, match="momentum"):
-            lr_scheduler.CyclicLR(optimizer, 1e-3, 1e-2)
-        with pytest.raises(ValueError, match="momentum"):
-            lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=9)
 
     @each
     def test_grad_scaling_autocast(self, device, dtype, kwargs):

@@ -9,7 +9,6 @@ from copy import deepcopy
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 import torch
 from torch.nn import Parameter
 from torch.testing._internal.common_device_type import instantiate_device_type_tests
@@ -78,20 +77,6 @@ class TestPaths(Checks):
                 with self.subTest(entry.desc), by_kernel():
                     self.assertPathsAgree(device, dtype, entry.kwargs, "fused")
 
-    @optims([INFO], dtypes=[torch.float32, torch.float64])
-    def test_set_default_dtype_works_with_foreach(self, device, dtype, optim_info):
-        """The default dtype is for tensors that users make. Upstream: on CUDA, float64 only."""
-        before = torch.get_default_dtype()
-        for default in (torch.float64, torch.float16):
-            torch.set_default_dtype(default)
-            try:
-                for entry in optim_info.optim_inputs_func(device=device):
-                    if entry.desc in ("default", "no noise", "as printed"):
-                        with self.subTest(f"{entry.desc}, {default}"):
-                            self.assertPathsAgree(device, dtype, entry.kwargs, "foreach")
-            finally:
-                torch.set_default_dtype(before)
-
     @parametrize("impl", ["foreach", "fused"])
     @once
     def test_mixed_device_dtype(self, device, dtype, optim_info, impl):
@@ -131,43 +116,6 @@ class TestPaths(Checks):
                         optimizer.step()
                 self.assertEqual(wide, narrow)
                 self.assertEqual(optimizers[1].state[narrow]["exp_avg_sq"].dtype, torch.float32)
-
-    @once
-    def test_fused_kernel_serves_every_layout(self, device, dtype, optim_info):
-        """Size, stride, offset and number of the parameters do not use up the compiler. None upstream."""
-        flat = torch.randn(20_000, device=device)
-        layouts = [
-            lambda f: [f[:50].clone(), f[50:60].clone()],
-            lambda f: [f[:5].clone()],
-            lambda f: [f[:7], f[7:11], f[11:6000], f[6000:6004]],
-            lambda f: [f[:40].view(10, 4), f[40:60].view(10, 2)[:, 0]],
-            lambda f: [f[:60].view(10, 2, 3)[..., 0], f[100:106].view(2, 3).t()],
-            lambda f: [f[1:3], f[4:8]],
-            lambda f: [f[:12].view(4, 3)[:, 1:], f[30:32].view(1, 2), f[40:42]],
-            lambda f: [f[:10_000:2], f[10_000:]],
-            lambda f: [f[0:9:3], f[10:30:4], f[30:40:5]],
-        ]
-        for i, layout in enumerate(layouts):
-            with self.subTest(f"layout {i}"), by_kernel():
-                results = []
-                for path in PATHS[::2]:
-                    params = [Parameter(p) for p in layout(flat.clone())]
-                    optimizer = GENIE(params, **path)
-                    for scale in (0.1, 3.0):
-                        for p in params:
-                            p.grad = p.detach() * scale
-                        optimizer.step()
-                    results.append([p.detach() for p in params])
-                self.assertEqual(*results)
-
-    @once
-    def test_fused_error_on_params_on_meta(self, device, dtype, optim_info):
-        """There is nothing to update on the meta device, and fused=True has to say so."""
-        p = Parameter(torch.empty(3, 2, device="meta"))
-        optimizer = GENIE([p], fused=True)
-        p.grad = torch.empty_like(p)
-        with pytest.raises(RuntimeError, match="meta"):
-            optimizer.step()
 
     @once
     def test_defaults_changed_to_foreach(self, device, dtype, optim_info):

@@ -17,7 +17,7 @@ from torch.testing._internal.common_utils import parametrize
 from genie_dg import GENIE
 from tests.versions import NAMED
 
-from .torch_info import INFO, Checks, LeastSquares, each, once
+from .torch_info import INFO, Checks, LeastSquares, each
 
 
 def unnamed(state: dict[str, Any]) -> dict[str, Any]:
@@ -28,25 +28,6 @@ def unnamed(state: dict[str, Any]) -> dict[str, Any]:
 
 class TestState(Checks):
     """What an optimizer remembers."""
-
-    @each
-    def test_optimizer_can_be_printed(self, device, dtype, kwargs):
-        """The text has the name of the class and every option."""
-        text = repr(GENIE(LeastSquares(device, dtype).params, **kwargs))
-        self.assertIn("GENIE", text)
-        for name in ("beta", "dropout", "formulation", *kwargs):
-            self.assertIn(f"{name}: ", text)
-
-    @once
-    def test_non_empty_state(self, device, dtype, optim_info):
-        """After a step every parameter has a step count and two moments, and nothing else."""
-        for entry in optim_info.optim_inputs_func(device=device):
-            problem = LeastSquares(device, dtype)
-            optimizer = GENIE(problem.params, **entry.kwargs)
-            problem.train(optimizer, 1)
-            self.assertEqual(len(optimizer.state), 2)
-            for p in problem.params:
-                self.assertEqual(set(optimizer.state[p]), {"step", "exp_avg", "exp_avg_sq"})
 
     @parametrize("is_named_optim0", NAMED)
     @parametrize("is_named_optim1", NAMED)
@@ -67,21 +48,6 @@ class TestState(Checks):
         loaded.param_groups.extend(loaded.param_groups)  # a repeated group gets the same numbers again
         groups = unnamed(loaded.state_dict())["param_groups"]
         self.assertEqual(groups[-1], unnamed(optimizer.state_dict())["param_groups"][-1])
-
-    @parametrize("is_named_optim0", NAMED)
-    @parametrize("is_named_optim1", NAMED)
-    @each
-    def test_can_load_from_to_named_state_dict(self, device, dtype, kwargs, is_named_optim0, is_named_optim1):
-        """Names, wherever they come from, are kept; without any there are none."""
-        problem = LeastSquares(device, dtype)
-        optimizer = GENIE(problem.named(is_named_optim0), **kwargs)
-        problem.train(optimizer, 2)
-        other = GENIE(problem.named(is_named_optim1), **kwargs)
-        other.load_state_dict(deepcopy(optimizer.state_dict()))
-        problem.train(other, 1)
-        self.assertEqual(other.state[problem.bias]["step"], torch.tensor(3.0))
-        names = ["weight", "bias"] if is_named_optim0 or is_named_optim1 else None
-        self.assertEqual(other.state_dict()["param_groups"][0].get("param_names"), names)
 
     @each
     def test_can_load_older_state_dict(self, device, dtype, kwargs):

@@ -70,7 +70,7 @@ def draws(index: int, step: int, n: int, p: float, seed: int) -> tuple[list[floa
     ],
 )
 def test_hundred_steps(path: str, name: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_device, "PACK_SHARE", 0.0)  # the kernel, however small the tensor
+    monkeypatch.setattr(_device, "PACKED_SIZE", 1)  # the kernel, however small the tensor
     options = OPTIONS[name]
     sign = -1.0 if options.get("maximize") else 1.0
     generator = torch.Generator().manual_seed(3)

@@ -114,12 +114,12 @@ INFO = OptimizerInfo(
 
 def by_kernel() -> Any:
     """Let fused=True call its kernel for small tensors too."""
-    return patch.object(_device, "PACK_SHARE", 0.0)
+    return patch.object(_device, "PACKED_SIZE", 1)
 
 
 def packed() -> Any:
     """Let fused=True pack all tensors, as it packs the small ones of a large network: nothing is compiled."""
-    return patch.object(_device, "packed_positions", lambda parameters: set(range(len(parameters))))
+    return patch.object(_device, "PACKED_SIZE", 1 << 31)
 
 
 once = optims([INFO], dtypes=[torch.float32])

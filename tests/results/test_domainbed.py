@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.tables import tables
 from genie_dg.runs.config import RunConfig, from_mapping
-from genie_dg.search_space import setting_name
 
 HPARAMS = {"lr": 5e-5, "batch_size": 32, "weight_decay": 1e-4, "resnet_dropout": 0.1, "data_augmentation": True}
 
@@ -127,7 +127,8 @@ def test_adversarial_runs_take_the_rate_of_the_generator(tmp_path: Path) -> None
 
 def test_every_name_is_one_of_ours() -> None:
     for algorithm, names in ALGORITHM_SETTINGS.items():
-        assert {setting_name(name) for name in names} <= set(ALGORITHMS[algorithm].space), algorithm
+        ours = {f"{name}_" if iskeyword(name) else name for name in names}
+        assert ours <= set(ALGORITHMS[algorithm].space), algorithm
         assert ALGORITHMS[algorithm].name == algorithm
     assert {"lr", "weight_decay"} <= set(OPTIMIZERS["adam"].space)
     for name, row in PUBLISHED.items():

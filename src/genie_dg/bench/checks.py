@@ -71,7 +71,7 @@ def check_precision(config: RunConfig, main: Optimizer) -> None:
     if config.precision != "float16":
         return
     algorithm, optimizer = ALGORITHMS[config.algorithm], OPTIMIZERS[config.optimizer]
-    closure = optimizer.needs_closure and not isinstance(main, Passes)
+    closure = optimizer.passes > 1 and not isinstance(main, Passes)
     if algorithm.inner_gradients or optimizer.create_graph or closure:
         name = algorithm.name if algorithm.inner_gradients else optimizer.name
         raise InputError(f"got precision=float16, which {name} cannot use; choose bfloat16 or float32.")

@@ -171,7 +171,7 @@ def ratio_of_means(numerators: Tensor, denominators: Tensor, level: float = 0.95
     t quantile allows. It needs no linearisation, and it is unbounded when :math:`\bar b` itself does not differ
     from zero.
     """
-    number("level", level, 0, 1, open_low=True, open_high=True, error=MeasurementError)
+    number("level", level, 0, 1, excluding=(0, 1), error=MeasurementError)
     count = len(numerators)
     if count < 2:
         raise MeasurementError(

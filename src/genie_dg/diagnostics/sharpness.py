@@ -119,7 +119,7 @@ def loss_rise(
     one_of("direction", direction, get_args(Direction), MeasurementError)
     whole_number("steps", steps, error=MeasurementError)
     whole_number("draws", draws, error=MeasurementError)
-    radius = float(number("radius", radius, 0, open_low=True, error=MeasurementError))
+    radius = float(number("radius", radius, 0, excluding=(0,), error=MeasurementError))
     at = _Surroundings(model, loss, batch, mode, seed)
     base, gradient = at.loss_and_gradient(None)
     norm = _norm_of(gradient)
@@ -167,7 +167,7 @@ def first_order_flatness(
     Hessian-vector product replaced by a difference of two gradients.
     """
     whole_number("steps", steps, error=MeasurementError)
-    radius = float(number("radius", radius, 0, open_low=True, error=MeasurementError))
+    radius = float(number("radius", radius, 0, excluding=(0,), error=MeasurementError))
     at = _Surroundings(model, loss, batch, mode, seed=0)
     base, gradient = at.loss_and_gradient(None)
     norm = _norm_of(gradient)

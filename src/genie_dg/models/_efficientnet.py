@@ -39,8 +39,7 @@ class LiteBlock(MBConvBlock):  # type: ignore[misc]
     def forward(self, inputs: Tensor, drop_connect_rate: float | None = None) -> Tensor:
         """As in the package, whose code serves where C does not."""
         if drop_connect_rate or not (serves_layers(inputs, self._bn1.weight) and has_no_hooks(self.children())):
-            y: Tensor = super().forward(inputs, drop_connect_rate)
-            return y
+            return super().forward(inputs, drop_connect_rate)  # type: ignore[no-any-return]
         args = self._block_args
         x, shift = channels_last(inputs), None
         if args.expand_ratio != 1:
@@ -65,8 +64,7 @@ class LiteNetwork(EfficientNet):  # type: ignore[misc]
         if self._global_params.drop_connect_rate or not (
             serves_layers(inputs, self._bn0.weight) and has_no_hooks(outer)
         ):
-            features: Tensor = super().extract_features(inputs)
-            return features
+            return super().extract_features(inputs)  # type: ignore[no-any-return]
         x = F.relu6(convolve(channels_last(inputs), self._conv_stem, self._bn0), inplace=True)
         for block in self._blocks:
             x = block(x)

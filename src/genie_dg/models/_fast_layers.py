@@ -34,13 +34,8 @@ LARGEST_KERNEL = 16
 
 
 class _Shape(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_int64)
-        for name in (
-            *("pictures", "height", "width", "channels", "out_height", "out_width", "kernel", "stride"),
-            *("top", "left"),
-        )
-    )
+    _names = "pictures height width channels out_height out_width kernel stride top left"
+    _fields_ = tuple((name, ctypes.c_int64) for name in _names.split())
 
 
 class _Library(NamedTuple):
@@ -67,21 +62,13 @@ def _bind(loaded: ctypes.CDLL) -> _Library:
 
 def serves_layers(x: Tensor, weight: Tensor) -> bool:
     """Whether C may compute a layer with this input."""
-    return (
-        type(x) is Tensor
-        and x.device.type == weight.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and x.dim() == 4
-        and x.numel() > 0
-        and not (
-            torch.compiler.is_compiling()
-            or torch._C._get_tracing_state() is not None
-            or torch.is_autocast_enabled("cpu")
-        )
-        and not torch._C._are_functorch_transforms_active()
-        and torch.autograd.forward_ad._current_level < 0
-        and layer_library() is not None
-    )
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    if torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"):
+        return False
+    on_cpu = type(x) is Tensor and x.device.type == weight.device.type == "cpu"
+    floats = x.dtype == weight.dtype == torch.float32 and x.dim() == 4 and x.numel() > 0
+    return on_cpu and floats and torch.autograd.forward_ad._current_level < 0 and layer_library() is not None
 
 
 def _same(size: int, kernel: int, stride: int) -> tuple[int, int, int]:
@@ -129,8 +116,7 @@ def clamp_convolve_clamp(
     stride = convolution.stride[0]
     if weight.shape[-1] > LARGEST_KERNEL or x.shape[1] % _LANES:
         return plain_middle(x, shift, weight, bias, stride)
-    y: Tensor = _Middle.apply(channels_last(x), shift, weight, bias, stride)
-    return y
+    return _Middle.apply(channels_last(x), shift, weight, bias, stride)  # type: ignore[no-any-return]
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -199,11 +185,7 @@ def _by_tap(weight: Tensor, first: int, end: int) -> Tensor:
 
 
 def _with_a_graph(
-    function: Callable[..., Tensor],
-    tensors: Sequence[Tensor],
-    stride: int,
-    g: Tensor,
-    needed: tuple[bool, ...],
+    function: Callable[..., Tensor], tensors: Sequence[Tensor], stride: int, g: Tensor, needed: tuple[bool, ...]
 ) -> list[Tensor | None]:
     """The gradients of torch's way, which can be differentiated again."""
     asked = [t for t, need in zip(tensors, needed, strict=False) if need]

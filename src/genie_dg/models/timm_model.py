@@ -10,17 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from genie_dg.check import InputError, did_you_mean
+from genie_dg.check import did_you_mean
 from genie_dg.facts import IMAGENET_MEAN, IMAGENET_STD
 from genie_dg.registry import UnknownName
 
-from ._featurizer import (
-    BackboneRequest,
-    BackboneRow,
-    Featurizer,
-    Renormalised,
-    need,
-)
+from ._featurizer import BackboneRequest, BackboneRow, Featurizer, Renormalised, need
 from ._weights import WeightsError, load_weights
 
 PREFIX = "timm/"
@@ -48,10 +42,7 @@ def check_name(name: str) -> int:
         name: as timm writes it, without the prefix, with or without the tag of its weights.
     """
     timm = _timm(name)
-    architecture, _, tag = name.partition(".")
-    names = timm.list_models()
-    if architecture in names and tag:
-        names = timm.list_models(f"{architecture}.*", pretrained=True)
+    names = timm.list_models() + timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
     if name not in names:
         hint = did_you_mean(PREFIX + name, [PREFIX + model for model in names])
         raise UnknownName(f"There is no model {PREFIX + name!r} in timm {timm.__version__}{hint}")
@@ -76,9 +67,10 @@ def build_timm(name: str, request: BackboneRequest) -> Featurizer:
     model: Any = _create(timm, name, request, in_chans=request.channels)
     config = _config(model.pretrained_cfg)
     published = partial(_published, timm, name, request)
-    first, head = _names(config["first_conv"]), _names(config["classifier"])
+    first, head = ([x] if isinstance(x, str) else list(x) for x in (config["first_conv"], config["classifier"]))
     pretrained = load_weights(model, request, PREFIX + name, published, first=first, head=head)
-    declared = {info["module"]: int(info["num_chs"]) for info in _feature_info(model) if "module" in info}
+    known = getattr(model, "feature_info", [])  # most models have it, not all
+    declared = {i["module"]: int(i["num_chs"]) for i in getattr(known, "info", known) if "module" in i}
     size, points = _trial_run(name, model, declared, request)
     module, path = model, ""
     mean, std = tuple(config["mean"]), tuple(config["std"])
@@ -99,45 +91,23 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**usual, **{key: value for key, value in given.items() if value is not None}}
 
 
-def _names(given: str | tuple[str, ...] | list[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
-
-
-def _feature_info(model: Any) -> list[dict[str, Any]]:
-    info = getattr(model, "feature_info", [])  # most models have it, not all
-    return list(info if isinstance(info, list) else info.info)
-
-
 def _create(timm: ModuleType, name: str, request: BackboneRequest, **options: Any) -> Any:
     """The model without its head, at the image size of the request where it has a fixed one."""
     config = _config(timm.get_pretrained_cfg(name).to_dict())
-    natural = config["input_size"][-1]
-    if config["fixed_input_size"] and natural != request.image_size:
+    if config["fixed_input_size"] and config["input_size"][-1] != request.image_size:
         options["img_size"] = request.image_size
-    try:
-        return timm.create_model(name, num_classes=0, **options)
-    except TypeError as error:
-        if "img_size" not in options:
-            raise
-        raise InputError(
-            f"got image_size={request.image_size}; expected {natural}, the only size of {PREFIX}{name}, or "
-            "another backbone."
-        ) from error
+    return timm.create_model(name, num_classes=0, **options)
 
 
 def _published(timm: ModuleType, name: str, request: BackboneRequest) -> Mapping[str, Tensor]:
     """Timm's weights for 3 channels, from the cache of huggingface_hub or the internet."""
-    if not timm.get_pretrained_cfg(name).has_weights:
-        raise WeightsError(f"timm has no weights for {name}; leave pretrained=True out, or give weights=FILE.")
     try:
-        state: Mapping[str, Tensor] = _create(timm, name, request, pretrained=True).state_dict()
-    except OSError as error:
+        return _create(timm, name, request, pretrained=True).state_dict()  # type: ignore[no-any-return]
+    except (OSError, RuntimeError) as error:  # no network, or no weights
         raise WeightsError(
             f"The weights of {PREFIX}{name} are not in the cache of huggingface_hub and cannot be downloaded "
-            f"({type(error).__name__}); give weights=FILE, or choose efficientnet_lite0, which pip "
-            "installs with its weights."
+            f"({error}); give weights=FILE, or choose efficientnet_lite0."
         ) from error
-    return state
 
 
 def _trial_run(
@@ -160,9 +130,4 @@ def _trial_run(
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    if features.ndim != 2:
-        raise InputError(
-            f"{PREFIX}{name} returns features of shape {list(features.shape)}, not one vector for each image; "
-            "choose a model that pools them."
-        )
     return features.shape[1], [p for p, shape in seen.items() if len(shape) == 4 and shape[1] == declared[p]]

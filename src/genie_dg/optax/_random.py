@@ -13,17 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from genie_dg._constants import (
-    CENTRE,
-    GOLDEN,
-    INDEX_BITS,
-    LANES,
-    MASK_32,
-    MULTIPLY_1,
-    MULTIPLY_2,
-    SALT,
-    TAIL,
-)
+from genie_dg._constants import CENTRE, GOLDEN, INDEX_BITS, LANES, MASK_32, MULTIPLY_1, MULTIPLY_2, SALT, TAIL
 from genie_dg.check import InputError
 
 _FIRST, _SECOND = np.uint32(MULTIPLY_1), np.uint32(MULTIPLY_2)

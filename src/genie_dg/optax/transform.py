@@ -18,20 +18,11 @@ import optax  # type: ignore[import-untyped]
 from jax import Array
 
 from genie_dg import check
-from genie_dg._options import (
-    OptionError,
-    UpdateRule,
-    check_formulation,
-    check_lr,
-    check_numbers,
-    check_seed,
-    check_switches,
-)
+from genie_dg._options import OptionError, UpdateRule, check_options
 
 from . import _random
 from ._update import SMALL_ARRAY, Leaf, Moved, Number, StepNumbers, averages_at, update_leaf
 
-_FORMULATIONS = ("released", "algorithm1")
 _SWITCHES = ("noise", "precondition", "decoupled_weight_decay", "maximize")
 
 
@@ -136,21 +127,15 @@ def _is_array(value: Any) -> bool:
 def _check(options: dict[str, Any]) -> None:
     """Raise, in a whole sentence, for the first option that cannot be; the values of arrays are not read."""
     lr = options["lr"]
-    if _is_array(lr):
-        if lr.size != 1:
-            raise OptionError(f"got an array lr with {lr.size} elements; expected one element.")
-    elif not callable(lr):
-        check_lr(lr)
-    check_numbers({name: value for name, value in options.items() if not _is_array(value)})
+    if _is_array(lr) and lr.size != 1:
+        raise OptionError(f"got an array lr with {lr.size} elements; expected one element.")
     if options["formulation"] == "theorem":
         raise OptionError(
             "got formulation='theorem', which genie_dg.optax does not have; expected released or algorithm1, "
             "or use genie_dg.GENIE in torch."
         )
-    check_formulation(options["formulation"], _FORMULATIONS)
-    if not _is_array(options["seed"]):
-        check_seed(options["seed"])
-    check_switches(options, _SWITCHES)
+    numbers = {k: v for k, v in options.items() if not _is_array(v) and not (k == "lr" and callable(v))}
+    check_options(numbers, _SWITCHES, ("released", "algorithm1"))
 
 
 def _check_parameter(p: Any) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from genie_dg import _random
 
-from ._local import LocalParameter, Stream, stream_keys, words_at
+from ._local import LocalParameter, stream_keys, words_at
 from ._update import compute_dtype
 
 _LANE_BITS = _random.LANES.bit_length() - 1
@@ -25,13 +25,9 @@ _GATHERED = 1 << 14
 
 @dataclass(frozen=True)
 class Piece:
-    """Flat elements ``start:stop`` of the parameter at position ``owner``.
-
-    ``stream`` is the column of their keys and ``first`` the element index of the first of them.
-    """
+    """Flat elements ``start:stop`` of the parameter at position ``owner``, numbered from ``first`` on."""
 
     owner: int
-    stream: int
     first: int
     start: int
     stop: int
@@ -46,19 +42,13 @@ class Piece:
         return range(self.first >> _LANE_BITS, ((self.first + self.size - 1) >> _LANE_BITS) + 1)
 
 
-def cut(parameters: list[LocalParameter], sizes: list[int]) -> tuple[list[Piece], list[Stream], list[int]]:
-    """Pieces of each parameter with at most so many elements, the streams they belong to, and their owners."""
-    pieces: list[Piece] = []
-    streams: list[Stream] = []
-    owners: list[int] = []
-    for owner, (parameter, size) in enumerate(zip(parameters, sizes, strict=True)):
-        for stream in parameter.streams():
-            for start in range(stream.start, stream.stop, size):
-                first = stream.low + start - stream.start
-                pieces.append(Piece(owner, len(streams), first, start, min(stream.stop, start + size)))
-            streams.append(stream)
-            owners.append(owner)
-    return pieces, streams, owners
+def cut(parameters: list[LocalParameter], sizes: list[int]) -> list[Piece]:
+    """Pieces of each parameter with at most so many elements."""
+    return [
+        Piece(owner, parameter.first + start, start, min(parameter.p.numel(), start + size))
+        for owner, (parameter, size) in enumerate(zip(parameters, sizes, strict=True))
+        for start in range(0, parameter.p.numel(), size)
+    ]
 
 
 def pack_pieces(pieces: list[Piece], ages: list[int], size: int) -> list[list[Piece]]:
@@ -76,35 +66,33 @@ def pack_pieces(pieces: list[Piece], ages: list[int], size: int) -> list[list[Pi
 
 
 class RowWords:
-    """The row words of all streams, hashed at once in every step.
+    """The row words of all parameters, hashed at once in every step.
 
-    A stream has one row more than it needs: compiled kernels are made for two rows or more.
+    A parameter has one row more than it needs: compiled kernels are made for two rows or more.
     """
 
-    def __init__(self, seed: int, streams: list[Stream], device: torch.device) -> None:
-        self._seed, self._streams, self._device = seed, streams, device
-        numbers: list[Tensor] = []
-        self._shifts, counts, total = [], [], 0
-        for stream in streams:
-            first = stream.low >> _LANE_BITS
-            count = ((stream.low + stream.stop - stream.start - 1) >> _LANE_BITS) - first + 2
-            numbers.append(torch.arange(first, first + count, dtype=torch.int32, device=device))
-            self._shifts.append(total - first)
-            counts.append(count)
-            total += count
-        self._numbers = torch.cat(numbers) if numbers else torch.empty(0, dtype=torch.int32, device=device)
-        self._counts, self._total = torch.tensor(counts, dtype=torch.int64, device=device), total
-        self.keys, self.words = self._numbers, self._numbers
+    def __init__(self, seed: int, parameters: list[LocalParameter], device: torch.device) -> None:
+        self._seed, self._numbers, self._device = seed, [own.number for own in parameters], device
+        rows: list[Tensor] = []
+        self._shifts, counts, self._total = [], [], 0
+        for own in parameters:
+            first = own.first >> _LANE_BITS
+            counts.append(((own.first + own.p.numel() - 1) >> _LANE_BITS) - first + 2)
+            rows.append(torch.arange(first, first + counts[-1], dtype=torch.int32, device=device))
+            self._shifts.append(self._total - first)
+            self._total += counts[-1]
+        self._rows, self._counts = torch.cat(rows), torch.tensor(counts, dtype=torch.int64, device=device)
+        self.keys, self.words = self._rows, self._rows
 
     def hash(self, steps: list[int | Tensor]) -> None:
-        """Compute ``keys`` and ``words`` for the given step of each stream."""
-        self.keys = stream_keys(self._seed, self._streams, steps, self._device)
+        """Compute ``keys`` and ``words`` for the given step of each parameter."""
+        self.keys = stream_keys(self._seed, self._numbers, steps, self._device)
         key0, key1 = self.keys.repeat_interleave(self._counts, dim=1, output_size=self._total)
-        self.words = _random.row_words(self._numbers, key0, key1)
+        self.words = _random.row_words(self._rows, key0, key1)
 
     def place(self, piece: Piece) -> range:
         """Where ``words`` has the rows of a piece."""
-        shift = self._shifts[piece.stream]
+        shift = self._shifts[piece.owner]
         return range(piece.rows.start + shift, piece.rows.stop + shift)
 
 
@@ -176,7 +164,7 @@ class Block:
     def words(self, buffers: Buffers | None = None) -> Tensor:
         """A random word for each element; in ``buffers``, if given, where there is one piece."""
         if self._index is not None:
-            key0, key1 = self.per_element(self._rows.keys[:, [piece.stream for piece in self.pieces]])
+            key0, key1 = self.per_element(self._rows.keys[:, self.owners])
             return words_at(self._index, key0, key1)
         (piece,) = self.pieces
         place = self._rows.place(piece)

@@ -36,10 +36,6 @@ def torch_builder(kind: type[Optimizer]) -> Callable[..., Optimizer]:
 
     def build(groups: Groups, **settings: Any) -> Optimizer:
         options = _checked(settings)
-        if options.get("nesterov") and options["momentum"] == 0:
-            raise check.InputError(
-                "got nesterov=True and momentum=0; Nesterov's step needs a momentum above 0."
-            )
         if issubclass(kind, _FusedWhereRight):
             options["fused"] = _fused_serves(groups)
         return kind(groups, **options)

@@ -7,9 +7,9 @@ compiled on the first use of a rule (some seconds, cached by torch on disk); the
 small tensor, so no schedule ever compiles it again. Tensors of a few thousand elements cost more to call than
 to compute: they are packed and stay eager.
 
-Where a group is ``split`` (float32 on CPU), calm entries are stepped together with the moments, and the other
-two stages run only where entries are live. Eager, a calm block is stepped in place: comparisons,
-``torch.where`` and ``torch.tanh``, which cost five to twenty times a multiplication there, do not occur.
+Where a group is ``split`` (float32 on CPU, eager), a calm block is stepped in place, together with the moments:
+comparisons, ``torch.where`` and ``torch.tanh``, which cost five to twenty times a multiplication there, do not
+occur.
 """
 
 from __future__ import annotations
@@ -22,33 +22,16 @@ from torch import Tensor
 from genie_dg import _random
 from genie_dg._options import UpdateRule
 
+from . import _update
 from ._blocks import Block, Buffers, Piece, RowWords, cut, pack_pieces
 from ._kernels import Kernels, kernels_for
 from ._local import LocalParameter, sum_shards
-from ._update import (
-    CALM,
-    Perturbation,
-    Randomness,
-    Scalars,
-    advance,
-    calm_moments,
-    calm_step,
-    compute_dtype,
-    gate_terms,
-    kappa_of,
-    stepped,
-)
+from ._update import CALM, Perturbation, Randomness, Scalars, compute_dtype
 
 _BLOCK_CPU, _BLOCK_DEVICE = 1 << 19, 1 << 22
 
-_SMALL = 8192
-"""Tensors of at most this many elements may be packed instead of being given a kernel call each."""
-
-PACK_SHARE = 1 / 256
-"""... as long as all packed elements together are at most this share of the parameters, and"""
-
-_PACK_FROM = 12
-"""... there are at least this many of them: gathering and scattering costs as much as a few calls."""
+PACKED_SIZE = 8192
+"""Tensors of at most this many elements are packed instead of being given a kernel call each."""
 
 
 @dataclass
@@ -74,7 +57,7 @@ class EagerBlock(Block):
         rule, s, g = self._plan.rule, step.scalars[self.owners[0]], self.gather(step.grads)
         p, m, v = self.read()
         if not self._plan.split:
-            self.write(None, *advance(rule, p, g, m, v, s))
+            self.write(None, *_update.advance(rule, p, g, m, v, s))
             return True
         out, beta, weight = self._buffers.floats(p.numel()), float(s.average.beta), float(s.average.weight)
         if rule.maximize:
@@ -83,11 +66,11 @@ class EagerBlock(Block):
             g = torch.add(g, p, alpha=float(s.l2), out=out[0])
         m.mul_(beta).add_(g, alpha=weight)
         v.mul_(beta).addcmul_(g, g, value=weight).clamp_(max=torch.finfo(v.dtype).max)
-        moments = calm_moments(rule, m, v, s, out=out)
+        moments = _update.calm_moments(rule, m, v, s, out=out)
         low, high = torch.aminmax(moments.s2)
         calm = float(low) >= -CALM and float(high) <= CALM  # False when either is NaN
         if calm:
-            change = calm_step(rule, moments, v, s)
+            change = _update.calm_step(rule, moments, v, s)
             if rule.mask:
                 _random.zero_dropped_(change, self.words(self._buffers), self._plan.threshold)
             if rule.shrink:
@@ -99,7 +82,7 @@ class EagerBlock(Block):
     def sums(self, step: StepInputs) -> list[Tensor]:
         """The two sums of kappa over each piece."""
         _, m, v = self.read()
-        terms = torch.stack(gate_terms(self._plan.rule, m, v, step.scalars[self.owners[0]]))
+        terms = torch.stack(_update.gate_terms(self._plan.rule, m, v, step.scalars[self.owners[0]]))
         return [part.sum(dim=1) for part in torch.split(terms, self.sizes, dim=1)]
 
     def finish(self, step: StepInputs, kappas: Tensor) -> None:
@@ -107,11 +90,11 @@ class EagerBlock(Block):
         rule = self._plan.rule
         word = self.words() if rule.needs_words else None
         by = Perturbation(self.per_element(kappas[self.owners]), word, self._plan.threshold)
-        self.write(stepped(rule, *self.read(), step.scalars[self.owners[0]], by), None, None)
+        self.write(_update.stepped(rule, *self.read(), step.scalars[self.owners[0]], by), None, None)
 
 
 class CompiledBlock:
-    """All elements of a stream, as rows of lanes or flat, that go through compiled stages."""
+    """All elements of a parameter, as rows of lanes or flat, that go through compiled stages."""
 
     def __init__(self, piece: Piece, parameter: LocalParameter, plan: DevicePlan, kernels: Kernels) -> None:
         self.owners, self._piece, self._plan, self._stage = [piece.owner], piece, plan, kernels.stage
@@ -130,12 +113,11 @@ class CompiledBlock:
         return flat.view(-1, _random.LANES) if self._in_rows else flat
 
     def advance(self, step: StepInputs) -> bool:
-        """Move the moments, and calm entries too where the plan is split; True if something is left to do."""
+        """Move the moments; True because the rest is left to do."""
         (i,), values = self.owners, step.values
         g = step.grads[i] if step.grads[i].dtype == self._p.dtype else step.grads[i].to(values[i].dtype)
-        tensors = (self._p, self._layout(g), self._m, self._v, self._rows(), values[i], self._fixed)
-        live = self._stage("advance", *tensors)
-        return not self._plan.split or live.sum().item() > 0
+        self._stage("advance", self._p, self._layout(g), self._m, self._v, values[i])
+        return True
 
     def sums(self, step: StepInputs) -> list[Tensor]:
         """The two sums of kappa."""
@@ -144,26 +126,8 @@ class CompiledBlock:
     def finish(self, step: StepInputs, kappas: Tensor) -> None:
         """Move what `advance` has left."""
         (i,) = self.owners
-        tensors = (self._p, self._m, self._v, self._rows(), step.values[i], self._fixed, kappas[i])
-        self._stage("finish", *tensors)
-
-    def _rows(self) -> Tensor:
-        return self._plan.rows.words[self._place]
-
-
-def packed_positions(parameters: list[LocalParameter]) -> set[int]:
-    """Positions of the parameters that are packed in place of a kernel call each.
-
-    A kernel is compiled for two elements or more.
-    """
-    sizes = [parameter.p.numel() for parameter in parameters]
-    must = {i for i, size in enumerate(sizes) if size < 2}
-    space, packed = PACK_SHARE * sum(sizes), set()
-    for i in sorted(range(len(sizes)), key=sizes.__getitem__):
-        if i in must or (sizes[i] <= _SMALL and sizes[i] <= space):
-            packed.add(i)
-            space -= sizes[i]
-    return packed if len(packed) >= _PACK_FROM else must
+        rows = self._plan.rows.words[self._place]
+        self._stage("finish", self._p, self._m, self._v, rows, step.values[i], self._fixed, kappas[i])
 
 
 class DevicePlan:
@@ -191,14 +155,13 @@ class DevicePlan:
         self._reduces = [parameter.reduce for parameter in parameters]
         device, dtype = parameters[0].p.device, parameters[0].p.dtype
         self._device, self._wide = device, compute_dtype(dtype)
-        alone = set(range(len(parameters))) - packed_positions(parameters) if compiled else set()
+        alone = {i for i, own in enumerate(parameters) if compiled and own.p.numel() > PACKED_SIZE}
         block = _BLOCK_CPU if device.type == "cpu" else _BLOCK_DEVICE
         sizes = [max(own.p.numel(), 1) if i in alone else block for i, own in enumerate(parameters)]
-        pieces, streams, self._owners = cut(parameters, sizes)
-        self.rows = RowWords(randomness.seed, streams, device)
+        pieces, self.rows = cut(parameters, sizes), RowWords(randomness.seed, parameters, device)
         # the kernels come first: if they cannot be compiled nothing has been changed
         self._compiled = [
-            CompiledBlock(piece, parameters[piece.owner], self, kernels_for(rule, split, dtype, device))
+            CompiledBlock(piece, parameters[piece.owner], self, kernels_for(rule, dtype, device))
             for piece in pieces
             if piece.owner in alone
         ]
@@ -212,7 +175,7 @@ class DevicePlan:
     def run(self, grads: list[Tensor], scalars: list[Scalars], steps: list[int | Tensor]) -> None:
         """One step."""
         if self.rule.needs_words:
-            self.rows.hash([steps[i] for i in self._owners])
+            self.rows.hash(steps)
         values = _values(scalars, self._wide, self._device) if self._compiled else []
         step = StepInputs(grads, scalars, values)
         live = [block for block in self._blocks if block.advance(step)]
@@ -234,15 +197,13 @@ class DevicePlan:
                 for owner, part in zip(block.owners, block.sums(step), strict=True):
                     sums[owner].append(part)
         totals = [torch.stack(parts).sum(0) if parts else zero for parts in sums]
-        return kappa_of(sum_shards(self._reduces, torch.stack(totals)))
+        return _update.kappa_of(sum_shards(self._reduces, torch.stack(totals)))
 
 
 def _values(scalars: list[Scalars], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """The scalars of each parameter as a tensor; parameters that share them share the tensor."""
-    tensors = {}
-    for key, numbers in {id(s): s.flat() for s in scalars}.items():
-        if any(isinstance(x, Tensor) for x in numbers):
-            tensors[key] = torch.stack([torch.as_tensor(x, dtype=dtype, device=device) for x in numbers])
-        else:
-            tensors[key] = torch.tensor(numbers, dtype=dtype, device=device)
+    tensors = {
+        id(s): torch.stack([torch.as_tensor(x, dtype=dtype, device=device) for x in s.flat()])
+        for s in {id(s): s for s in scalars}.values()
+    }
     return [tensors[id(s)] for s in scalars]

@@ -17,6 +17,8 @@ from ._update import CALM, Scalars, StepParts, direction, gate_sums, kappa_of
 
 _Groups = Sequence[dict[str, Any]]
 _State = Mapping[Tensor, Any]
+_Parts = list[tuple[dict[str, Any], Tensor, StepParts, Scalars]]
+"""The group, the local weights, and the parts and numbers of the last step of each parameter with a state."""
 
 _DEAD, _EXPLODING = 8e-5, 0.3
 """Relative steps below which the fastest matrix, and above which all weights together, were not seen to learn
@@ -25,47 +27,41 @@ within a few hundred steps: see ``docs/learning_rate.md``."""
 _HUGE = 1e4
 """A root mean square of the weights that no network has."""
 
-_LISTENS = (25, 50)
+_LOOKS = (25, 50)
 """The steps at which `Alarm` looks: by then weights that only drift have outgrown their steps."""
 
 
-def _parts(groups: _Groups, state: _State) -> list[list[tuple[Tensor, StepParts, Scalars]]]:
-    """Of each group, the local parameters that have a state, with the parts of their last step."""
-    result: list[list[tuple[Tensor, StepParts, Scalars]]] = []
+def _parts(groups: _Groups, state: _State) -> _Parts:
+    result: _Parts = []
     for group in groups:
         rule = rule_of(group)
-        result.append([])
         for p in group["params"]:
             own = state.get(p)
             if not own or local(p).numel() == 0:
                 continue
-            distance = float(own["distance"]) if "distance" in own else NEAR
-            scalars = scalars_of(group, int(own["step"].item()), distance)
+            scalars = scalars_of(group, int(own["step"].item()), float(own.get("distance", NEAR)))
             m, v = local(own["exp_avg"]), local(own["exp_avg_sq"])
             typical = kappa_of(gate_sums(rule, m, v, scalars)) if rule.formulation == "theorem" else 0.0
-            result[-1].append((local(p), direction(rule, m, v, scalars, typical), scalars))
+            result.append((group, local(p), direction(rule, m, v, scalars, typical), scalars))
     return result
 
 
-def _moves(groups: _Groups, parts: list[list[tuple[Tensor, StepParts, Scalars]]]) -> list[tuple[float, float]]:
-    """Of each group, the sums of the squares of the update, mask included and noise not, and of the weights."""
-    moves = []
-    for group, own in zip(groups, parts, strict=True):
-        kept = 1 - group["dropout"]
-        moved = sum(_square_sum(d.step) * float(s.size) ** 2 * kept for _, d, s in own)
-        moves.append((moved, sum(_square_sum(p) for p, _, _ in own)))
-    return moves
+def _moved(part: tuple[dict[str, Any], Tensor, StepParts, Scalars]) -> float:
+    """The sum of the squares of the update, mask included and noise not."""
+    group, _, d, s = part
+    return _square_sum(d.step) * float(s.size) ** 2 * float(1 - group["dropout"])
 
 
-def _fastest(groups: _Groups, parts: list[list[tuple[Tensor, StepParts, Scalars]]]) -> float:
+def _relative_step(parts: _Parts) -> float:
+    """0 where nothing moves, infinite where weights of 0 do."""
+    moved, weighed = sum(map(_moved, parts)), sum(_square_sum(p) for _, p, _, _ in parts)
+    return 0.0 if moved == 0 else (moved / weighed) ** 0.5 if weighed else math.inf
+
+
+def _fastest(parts: _Parts) -> float:
     """The largest relative step of a matrix: a new head moves although pretrained weights below hardly do."""
-    steps = [
-        (_square_sum(d.step) * (1 - group["dropout"])) ** 0.5 * float(s.size) / size
-        for group, own in zip(groups, parts, strict=True)
-        for p, d, s in own
-        if p.dim() > 1 and (size := _square_sum(p) ** 0.5) > 0
-    ]
-    return max(steps, default=math.inf)
+    matrices = [(part, _square_sum(part[1])) for part in parts if part[1].dim() > 1]
+    return max(((_moved(part) / size) ** 0.5 for part, size in matrices if size > 0), default=math.inf)
 
 
 def _square_sum(x: Tensor) -> float:
@@ -79,32 +75,16 @@ def _size(groups: _Groups) -> float:
     return math.sqrt(total / max(sum(p.numel() for p in weights), 1))
 
 
-def _ratio(moves: list[tuple[float, float]]) -> float:
-    """The relative step; 0 where nothing moves, infinite where weights of 0 do."""
-    moved, weighed = (sum(column) for column in zip(*moves, strict=True))
-    return 0.0 if moved == 0 else (moved / weighed) ** 0.5 if weighed else float("inf")
-
-
 @torch.no_grad()
 def gauges_of(groups: _Groups, state: _State) -> dict[str, float]:
     """See `GENIE.gauges`."""
     parts = _parts(groups, state)
-    moves = _moves(groups, parts)
-    steps = {"relative_step": _ratio(moves)}
-    if len(moves) > 1:
-        steps |= {f"relative_step/{i}": _ratio([move]) for i, move in enumerate(moves)}
-    everything = [part for own in parts for part in own]
-    count = sum(d.step.numel() for _, d, _ in everything)
+    count = sum(p.numel() for _, p, _, _ in parts)
     if count == 0:
-        return dict.fromkeys(["trust", "live", "top_1_percent", *steps], float("nan"))
-    trusted = sum(float(d.trust.sum(dtype=torch.float64)) for _, d, _ in everything)
-    live = sum(int((d.s2 > CALM).sum()) for _, d, _ in everything)
-    device = everything[0][0].device
-    updates = torch.cat([(d.step.abs() * s.size).flatten().float().to(device) for _, d, s in everything])
-    number, total = max(1, count // 100), float(updates.sum(dtype=torch.float64))
-    top = float(updates.topk(number, sorted=False).values.sum(dtype=torch.float64))
-    share = top / total if total else number / count
-    return {"trust": trusted / count, "live": live / count, "top_1_percent": share, **steps}
+        return dict.fromkeys(["trust", "live", "relative_step"], math.nan)
+    trusted = sum(float(d.trust.sum(dtype=torch.float64)) for _, _, d, _ in parts)
+    live = sum(int((d.s2 > CALM).sum()) for _, _, d, _ in parts)
+    return {"trust": trusted / count, "live": live / count, "relative_step": _relative_step(parts)}
 
 
 class Alarm:
@@ -126,32 +106,30 @@ class Alarm:
             self._before = math.inf if capturable else _size(groups) or math.inf
 
     @torch.no_grad()
-    def listen(self, groups: _Groups, state: _State) -> None:
+    def look(self, groups: _Groups, state: _State) -> None:
         """After a step."""
         if self._silent or torch.compiler.is_compiling() or any(group["capturable"] for group in groups):
             return
         first = next((state[p] for group in groups for p in group["params"] if p in state), None)
         step = int(first["step"].item()) if first else 0
-        self._silent = step >= _LISTENS[-1]
-        if step not in _LISTENS:
+        self._silent = step >= _LOOKS[-1]
+        if step not in _LOOKS:
             return
-        parts = _parts(groups, state)
-        relative, size = _ratio(_moves(groups, parts)), _size(groups)
+        parts, size = _parts(groups, state), _size(groups)
+        relative, fastest = _relative_step(parts), _fastest(parts)
         fast = relative > _EXPLODING and size > 10 * self._before
         huge = size > _HUGE and size > 1000 * self._before
-        exploding = fast or huge or not math.isfinite(size)
-        dead = step == _LISTENS[-1] and 0 < _fastest(groups, parts) * _rise(groups) < _DEAD and not exploding
-        dead = dead and not any(group["scale_free"] for group in groups)  # whose steps grow by themselves
-        if not dead and not exploding:
-            return
-        self._silent = True
-        relief = "" if any(group["scale_free"] for group in groups) else ", or set scale_free=True"
-        if dead:
-            what = f"no matrix of weights moves by more than {_fastest(groups, parts):.1g} of its size"
-            fate, way = "nothing to be learned within hundreds of steps", "larger"
-        else:
+        scale_free = any(group["scale_free"] for group in groups)  # whose steps grow by themselves
+        if fast or huge or not math.isfinite(size):
             what = f"the weights have size {size:.1g} and move by {relative:.1g} of it"
             fate, way = "the loss to explode", "smaller"
+        elif step == _LOOKS[-1] and not scale_free and 0 < fastest * _rise(groups) < _DEAD:
+            what = f"no matrix of weights moves by more than {fastest:.1g} of its size"
+            fate, way = "nothing to be learned within hundreds of steps", "larger"
+        else:
+            return
+        self._silent = True
+        relief = "" if scale_free else ", or set scale_free=True"
         warnings.warn(
             f"GENIE: at step {step} {what} a step; expect {fate}. Take an lr {way} than "
             f"{float(groups[0]['lr']):.3g}, ask genie_dg.optim.suggest_lr for one{relief}.",
@@ -161,9 +139,5 @@ class Alarm:
 
 def _rise(groups: _Groups) -> float:
     """How many times larger the rate is that a scheduler started from, which is where warm-ups end."""
-    rises = [1.0]
-    for group in groups:
-        now = float(group["lr"])
-        top = float(group["initial_lr"]) if "initial_lr" in group else now
-        rises.append(top / now if now > 0 else float("inf"))
-    return max(rises)
+    rates = [(float({"initial_lr": g["lr"], **g}["initial_lr"]), float(g["lr"])) for g in groups]
+    return max(1.0, *(top / now if now > 0 else math.inf for top, now in rates))

@@ -14,49 +14,10 @@ from torch import Tensor
 from genie_dg import _random
 from genie_dg._options import UpdateRule
 
-from ._update import (
-    CALM,
-    Perturbation,
-    Scalars,
-    advance,
-    calm_moments,
-    calm_step,
-    gate_sums,
-    stepped,
-    wide_moments,
-)
+from ._update import Perturbation, Scalars, advance, gate_sums, stepped
 
 _WARM_UP = 1 << 17
 _number = itertools.count()
-
-
-def advance_calm(
-    rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation
-) -> tuple[Tensor, Tensor]:
-    """P with its calm entries moved, for the new moments, and the number of live ones along the last dimension.
-
-    An overflow of v is left to the next stage: such an entry is never calm.
-    """
-    moments = calm_moments(rule, m, v, s)
-    calm = moments.s2.abs() <= CALM
-    step = calm_step(rule, moments, v, s)
-    still = p * s.shrink if rule.shrink else p
-    moved = still - step * s.size
-    if rule.mask and by.word is not None:
-        moved = torch.where(_random.drop_mask(by.word, by.threshold), still, moved)
-    return torch.where(calm, moved, p), torch.where(calm, 0.0, 1.0).sum(-1)
-
-
-def stepped_live(
-    rule: UpdateRule, p: Tensor, m: Tensor, v: Tensor, s: Scalars, by: Perturbation
-) -> tuple[Tensor, Tensor]:
-    """P with its live entries moved as well, and v without overflow.
-
-    Which entries are calm is decided here again, by the same arithmetic on the same stored moments.
-    """
-    calm = calm_moments(rule, m, v, s).s2.abs() <= CALM
-    new_p = torch.where(calm, p, stepped(rule, p, m, v, s, by))
-    return new_p, v.clamp(max=torch.finfo(v.dtype).max)
 
 
 def _perturbations(rule: UpdateRule, constants: Tensor) -> Callable[..., Perturbation]:
@@ -77,26 +38,16 @@ def _perturbations(rule: UpdateRule, constants: Tensor) -> Callable[..., Perturb
     return perturbation
 
 
-def _stages(rule: UpdateRule, split: bool, constants: Tensor) -> dict[str, tuple[Callable[..., Any], int]]:
+def _stages(rule: UpdateRule, constants: Tensor) -> dict[str, tuple[Callable[..., Any], int]]:
     """The stages of a step as functions to compile, and how many of their arguments grow with the parameter."""
     perturbation = _perturbations(rule, constants)
 
-    def advance_stage(p: Tensor, g: Tensor, m: Tensor, v: Tensor, rows: Tensor, *rest: Tensor) -> Tensor:
-        values, fixed = rest
-        s = Scalars.from_flat(values.unbind(0))
+    def advance_stage(p: Tensor, g: Tensor, m: Tensor, v: Tensor, values: Tensor) -> None:
         # Adding zeros keeps the compiler from giving some results a loop of their own.
         g = g + constants[1] if p.dim() == 2 else g
-        old = p + constants[1] if p.dim() == 2 and not rule.mask else p
-        if not split:
-            new_m, new_v = advance(rule, old, g, m, v, s)
-            live = torch.ones((), device=p.device)
-        else:
-            new_m, new_v = wide_moments(rule, old, g, m, v, s)
-            new_p, live = advance_calm(rule, old, new_m, new_v, s, perturbation(p, rows, fixed, 0.0))
-            p.copy_(new_p)
+        new_m, new_v = advance(rule, p, g, m, v, Scalars.from_flat(values.unbind(0)))
         m.copy_(new_m)
         v.copy_(new_v)
-        return live
 
     def sums_stage(m: Tensor, v: Tensor, values: Tensor) -> Tensor:
         return gate_sums(rule, m, v, Scalars.from_flat(values.unbind(0)))
@@ -105,23 +56,17 @@ def _stages(rule: UpdateRule, split: bool, constants: Tensor) -> dict[str, tuple
         values, fixed, kappa = rest
         s, by = Scalars.from_flat(values.unbind(0)), perturbation(p, rows, fixed, kappa)
         zeros = constants[1].to(p.dtype) if p.dim() == 2 else 0.0
-        old = (p + zeros, m + zeros, v + zeros)
-        if split:
-            new_p, new_v = stepped_live(rule, *old, s, by)
-            v.copy_(new_v)
-        else:
-            new_p = stepped(rule, *old, s, by)
-        p.copy_(new_p)
+        p.copy_(stepped(rule, p + zeros, m + zeros, v + zeros, s, by))
 
-    return {"advance": (advance_stage, 5), "sums": (sums_stage, 2), "finish": (finish_stage, 4)}
+    return {"advance": (advance_stage, 4), "sums": (sums_stage, 2), "finish": (finish_stage, 4)}
 
 
 class Kernels:
     """The compiled stages for one rule, dtype and device."""
 
-    def __init__(self, rule: UpdateRule, split: bool, device: torch.device) -> None:
+    def __init__(self, rule: UpdateRule, device: torch.device) -> None:
         lanes = _random.lane_words(device).view(torch.float32)  # int32 vectors load slowly on CPU
-        self._stages = _stages(rule, split, torch.stack((lanes, torch.zeros_like(lanes))))
+        self._stages = _stages(rule, torch.stack((lanes, torch.zeros_like(lanes))))
         self._ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def stage(self, name: str, *tensors: Tensor) -> Any:
@@ -145,13 +90,7 @@ class Kernels:
         copy = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
         kernel: Callable[..., Any] = torch.compile(copy, fullgraph=True)
         dummies = [_dummy(t, tensors[0].dim() == 2) for t in tensors[:shaped]]
-        try:
-            kernel(*dummies, *tensors[shaped:])
-        except Exception as error:
-            raise RuntimeError(
-                f"GENIE(fused=True) could not compile its kernel for {tensors[0].device}: {error} "
-                "On CPU it needs a C++ compiler such as g++; without one use foreach=True."
-            ) from error
+        kernel(*dummies, *tensors[shaped:])
         return kernel
 
 
@@ -166,6 +105,6 @@ def _dummy(like: Tensor, in_rows: bool) -> Tensor:
 
 
 @functools.lru_cache(maxsize=64)
-def kernels_for(rule: UpdateRule, split: bool, dtype: torch.dtype, device: torch.device) -> Kernels:
+def kernels_for(rule: UpdateRule, dtype: torch.dtype, device: torch.device) -> Kernels:
     """The kernels of a rule, which all plans share."""
-    return Kernels(rule, split, device)
+    return Kernels(rule, device)

@@ -51,13 +51,6 @@ def local_gradient(p: Tensor, g: Tensor) -> Tensor:
     return g.to_local()  # type: ignore[attr-defined, no-any-return]
 
 
-def local_gradients(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-    """The gradients laid out like their parameters."""
-    if "torch.distributed.tensor" not in sys.modules:
-        return grads
-    return [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
-
-
 def shard_groups(p: Tensor) -> tuple[Any, ...]:
     """The process groups that share the shards of a parameter; none for a plain tensor."""
     if not is_sharded(p):
@@ -77,6 +70,11 @@ def local_elements(p: Tensor) -> int | Tensor:
 
     Returns the index of the first where they follow one another, else an index for each, in the local shape.
     """
+    if p.numel() >= 1 << _random.INDEX_BITS:
+        raise InputError(
+            f"got a parameter of shape {tuple(p.shape)}; expected fewer than 2^{_random.INDEX_BITS} elements, "
+            "so cut it into several parameters."
+        )
     if not is_sharded(p):
         return 0
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -86,12 +84,6 @@ def local_elements(p: Tensor) -> int | Tensor:
     dims = {place.dim % max(p.dim(), 1) for place in placements if not place.is_replicate()}
     if dims <= {0}:
         return int(offset[0] * math.prod(p.shape[1:])) if dims else 0
-    if p.numel() >= 1 << _random.INDEX_BITS:
-        raise InputError(
-            f"A parameter of shape {tuple(p.shape)} is sharded along dimension {sorted(dims)} and has "
-            f"2^{_random.INDEX_BITS} elements or more; GENIE can number the elements of such a parameter "
-            f"only when it is sharded along dimension 0."
-        )
     elements = torch.zeros((), dtype=torch.int64, device=local(p).device)
     stride = 1
     for dim in reversed(range(p.dim())):
@@ -99,19 +91,6 @@ def local_elements(p: Tensor) -> int | Tensor:
         elements = elements + along.view(-1, *[1] * (p.dim() - dim - 1))
         stride *= p.shape[dim]
     return elements
-
-
-class Stream(NamedTuple):
-    """Flat elements ``start:stop`` of a local parameter whose random numbers share one key.
-
-    ``low`` is the element index of the first below `INDEX_BITS` bits; ``high``, the bits above, is in the key.
-    """
-
-    number: int
-    high: int
-    start: int
-    stop: int
-    low: int
 
 
 class LocalParameter(NamedTuple):
@@ -144,18 +123,10 @@ class LocalParameter(NamedTuple):
         for own, new in zip(self[:3], flat[:3], strict=True):
             own.copy_(new.view(own.shape))
 
-    def streams(self) -> list[Stream]:
-        """The elements, cut where their index passes a multiple of 2^31: nearly always one stream."""
-        if isinstance(self.elements, Tensor):
-            return [Stream(self.number, 0, 0, self.p.numel(), 0)]
-        streams = []
-        start, total = 0, self.p.numel()
-        while start < total:
-            high, low = divmod(self.elements + start, 1 << _random.INDEX_BITS)
-            stop = min(total, start + (1 << _random.INDEX_BITS) - low)
-            streams.append(Stream(self.number, high, start, stop, low))
-            start = stop
-        return streams
+    @property
+    def first(self) -> int:
+        """The index of the first element here, where they follow one another."""
+        return 0 if isinstance(self.elements, Tensor) else self.elements
 
 
 def local_parameters(
@@ -181,20 +152,16 @@ def sum_shards(reduces: list[SumOverRanks | None], sums: Tensor) -> Tensor:
     return sums
 
 
-@functools.lru_cache(maxsize=256)
-def _cached_bases(seed: int, addresses: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
-    return _bases(seed, addresses, device)
+def _bases(seed: int, numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    column = torch.tensor(numbers, dtype=torch.int64, device=device)
+    return _random.stream_base(seed, column, torch.zeros_like(column))
 
 
-def _bases(seed: int, addresses: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
-    columns = torch.tensor(addresses, dtype=torch.int64, device=device)
-    return _random.stream_base(seed, columns[:, 0], columns[:, 1])
+_cached_bases = functools.lru_cache(maxsize=256)(_bases)
 
 
-def stream_keys(seed: int, streams: list[Stream], steps: list[int | Tensor], device: torch.device) -> Tensor:
-    """int32 ``[2, n]``: the key words of n streams. Their constant part is cached."""
-    if not streams:
-        return torch.zeros(2, 0, dtype=torch.int32, device=device)
+def stream_keys(seed: int, numbers: list[int], steps: list[int | Tensor], device: torch.device) -> Tensor:
+    """int32 ``[2, n]``: the key words of n parameters. Their constant part is cached."""
     step: int | Tensor
     if isinstance(steps[0], Tensor):
         step = torch.stack([torch.as_tensor(t, device=device) for t in steps]).to(torch.int64)
@@ -203,7 +170,7 @@ def stream_keys(seed: int, streams: list[Stream], steps: list[int | Tensor], dev
     else:
         step = torch.tensor(steps, dtype=torch.int64, device=device)
     bases = _bases if torch.compiler.is_compiling() else _cached_bases
-    return _random.stream_key(bases(seed, tuple((s.number, s.high) for s in streams), device), step)
+    return _random.stream_key(bases(seed, tuple(numbers), device), step)
 
 
 def words_at(index: Tensor, key0: _random.Word, key1: _random.Word) -> Tensor:
@@ -213,16 +180,13 @@ def words_at(index: Tensor, key0: _random.Word, key1: _random.Word) -> Tensor:
     return _random.element_words(_random.row_words(rows, key0, key1), lanes)
 
 
-def whole_words(parameter: LocalParameter, keys: Tensor, streams: list[Stream]) -> Tensor:
-    """A random word for every element, in the shape of the parameter. ``keys`` is ``[2, len(streams)]``."""
+def whole_words(parameter: LocalParameter, keys: Tensor) -> Tensor:
+    """A random word for every element, in the shape of the parameter; ``keys`` are its two key words."""
     shape, device = parameter.p.shape, parameter.p.device
     if isinstance(parameter.elements, Tensor):
-        return words_at(parameter.elements.to(torch.int32), keys[0, 0], keys[1, 0])
-    words = []
-    for stream, key in zip(streams, keys.unbind(1), strict=True):
-        first, skip = divmod(stream.low, _random.LANES)
-        n = stream.stop - stream.start
-        rows = torch.arange(first, first + -(-(n + skip) // _random.LANES), dtype=torch.int32, device=device)
-        row = _random.row_words(rows, key[0], key[1]).unsqueeze(1)
-        words.append(_random.element_words(row, _random.lane_words(device)).view(-1)[skip : skip + n])
-    return (words[0] if len(words) == 1 else torch.cat(words)).view(shape)
+        return words_at(parameter.elements.to(torch.int32), keys[0], keys[1])
+    first, skip = divmod(parameter.elements, _random.LANES)
+    n = parameter.p.numel()
+    rows = torch.arange(first, first + -(-(n + skip) // _random.LANES), dtype=torch.int32, device=device)
+    row = _random.row_words(rows, keys[0], keys[1]).unsqueeze(1)
+    return _random.element_words(row, _random.lane_words(device)).view(-1)[skip : skip + n].view(shape)

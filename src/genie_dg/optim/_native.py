@@ -67,7 +67,7 @@ def can_serve(parameter: LocalParameter) -> bool:
     p, m, v = parameter[:3]
     plain = p.device.type == "cpu" and p.layout == torch.strided and parameter.reduce is None
     floats = p.dtype == m.dtype == v.dtype == torch.float32
-    return plain and floats and p.numel() < 1 << _random.INDEX_BITS
+    return plain and floats
 
 
 def can_serve_in_place(parameter: LocalParameter) -> bool:

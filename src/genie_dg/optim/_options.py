@@ -8,56 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genie_dg import check
 from genie_dg._moments import GRADIENT_SIZE, NEUTRAL_LR, Scalar, averaging
 from genie_dg._options import OptionError as OptionError
-from genie_dg._options import UpdateRule, check_formulation, check_lr, check_numbers, check_switches
-from genie_dg._options import check_seed as check_seed
+from genie_dg._options import UpdateRule, check_options
 
 from ._update import Scalars
 
 _SWITCHES = ("noise", "precondition", "scale_free", "decoupled_weight_decay", "maximize", "capturable")
 _PATHS = ("foreach", "fused")
 
-_OTHER_NAMES = {
-    "betas": "beta",
-    "moving_avg": "beta",
-    "momentum": "beta",
-    "convergence_rate": "lr",
-    "learning_rate": "lr",
-    "p": "dropout",
-    "generator": "seed",
-    "normalize": "scale_free",
-}
-_NOT_HERE = {
-    "eps": "GENIE has no eps: the floor of its denominators is fixed at 1e-8.",
-    "amsgrad": "GENIE has no AMSGrad form.",
-    "differentiable": "GENIE cannot be differentiated through; use differentiable=False.",
-}
-
-
-def refuse_unknown(unknown: dict[str, Any], allowed: Sequence[str]) -> None:
-    """Raise for the first keyword that GENIE does not have, and name the nearest one that it has."""
-    for name, value in unknown.items():
-        if name == "differentiable" and not value:
-            continue
-        if name in _NOT_HERE:
-            raise OptionError(f"GENIE got the unknown keyword {name!r}. {_NOT_HERE[name]}")
-        hint = check.did_you_mean(_OTHER_NAMES.get(name, name), allowed)
-        raise OptionError(f"GENIE got the unknown keyword {name!r}; it takes {', '.join(allowed)}{hint}")
-
 
 def check_group(group: dict[str, Any]) -> None:
     """Raise, in a whole sentence, for the first option of a parameter group that cannot be."""
-    if isinstance(group["lr"], Tensor):  # its value is not read, which would wait for the device
-        if group["lr"].numel() != 1:
-            raise OptionError(f"got a Tensor lr with {group['lr'].numel()} elements; expected one element.")
-    else:
-        check_lr(group["lr"])
-    check_numbers(group)
-    check_formulation(group["formulation"])
-    check_seed(group["seed"])
-    check_switches(group, [*_SWITCHES, *(name for name in _PATHS if group[name] is not None)])
+    numbers = {name: x for name, x in group.items() if not (name == "lr" and isinstance(x, Tensor))}
+    if "lr" not in numbers and group["lr"].numel() != 1:  # its value would be waited for, so it is not read
+        raise OptionError(f"got a Tensor lr with {group['lr'].numel()} elements; expected one element.")
+    switches = [*_SWITCHES, *(name for name in _PATHS if group[name] is not None)]
+    check_options(numbers, switches, ("released", "algorithm1", "theorem"))
     if group["foreach"] and group["fused"]:
         raise OptionError("got foreach=True and fused=True, which are two paths; expected at most one of them.")
     for p in group.get("params", ()):

@@ -115,7 +115,7 @@ def _bucket(group: dict[str, Any], parameter: LocalParameter) -> _Bucket:
     if isinstance(parameter.elements, Tensor):
         return _Bucket("loop")
     split = p.device.type == "cpu" and p.dtype == torch.float32 and parameter.reduce is None
-    split = split and not group["capturable"]
+    split = split and not group["capturable"] and not group["fused"]
     native = group["foreach"] is None and group["fused"] is None and split and can_serve(parameter)
     path = "fused" if group["fused"] else "native" if native and library() is not None else "foreach"
     return _Bucket(path, p.device, p.dtype, split)

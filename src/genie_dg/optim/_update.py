@@ -21,18 +21,7 @@ from torch import Tensor
 
 from genie_dg import _moments, _random
 from genie_dg._constants import CALM as CALM
-from genie_dg._moments import (
-    FLOOR,
-    Averaging,
-    Scalar,
-    advance_moments,
-    doubled,
-    inverse_variance,
-    printed,
-    safe_square,
-    trust,
-    variance,
-)
+from genie_dg._moments import FLOOR, Averaging, Scalar, advance_moments, doubled
 from genie_dg._options import UpdateRule
 
 from ._local import LocalParameter, stream_keys, whole_words
@@ -101,15 +90,15 @@ def direction(rule: UpdateRule, m: Tensor, v: Tensor, s: Scalars, typical: Scala
     largest = torch.finfo(wide).max
     mean = (m * average.inverse_correction).clamp(-largest, largest) + m * 0.0
     if rule.formulation == "released":
-        s2 = variance(v, mean, average)
+        s2 = _moments.variance(v, mean, average)
         gate = _moments.gate(s2)
-        q = trust(safe_square(mean), s2, average.rho)
+        q = _moments.trust(_moments.safe_square(mean), s2, average.rho)
         return StepParts(mean, s2, gate, q, mean * q * gate if rule.precondition else mean)
     if rule.formulation == "theorem":
-        s2 = variance(v, mean, average)
-        q = inverse_variance(s2, typical)
+        s2 = _moments.variance(v, mean, average)
+        q = _moments.inverse_variance(s2, typical)
         return StepParts(mean, s2, torch.ones_like(s2), q, mean * q if rule.precondition else mean)
-    s2, gate, q = printed(m, v, average)
+    s2, gate, q = _moments.printed(m, v, average)
     return StepParts(mean, s2, gate, q, mean * (q * gate) if rule.precondition else mean)
 
 
@@ -182,8 +171,8 @@ def step_loop(
     """The readable path: update every parameter in place, whole tensors, one after the other."""
     for parameter, g, s, t in zip(parameters, grads, scalars, steps, strict=True):
         p, m, v = parameter[:3]
-        streams, reduce = parameter.streams(), parameter.reduce
-        if not streams:  # an empty tensor, perhaps the empty shard of one that is not
+        reduce = parameter.reduce
+        if p.numel() == 0:  # an empty tensor, perhaps the empty shard of one that is not
             if rule.needs_kappa and reduce is not None:
                 reduce(torch.zeros(2, dtype=compute_dtype(p.dtype), device=p.device))
             continue
@@ -196,8 +185,8 @@ def step_loop(
             kappa = kappa_of(sums if reduce is None else reduce(sums))
         word = None
         if rule.needs_words:
-            keys = stream_keys(randomness.seed, streams, [t] * len(streams), p.device)
-            word = whole_words(parameter, keys, streams)
+            keys = stream_keys(randomness.seed, [parameter.number], [t], p.device)
+            word = whole_words(parameter, keys[:, 0])
         p.copy_(stepped(rule, p, m, v, s, Perturbation(kappa, word, randomness.threshold)))
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from genie_dg import _random, check
+from genie_dg._options import check_seed
 
 from ._local import words_at
-from ._options import check_seed
 
 
 def draw_signs(seed: int, step: int, index: int, like: Tensor) -> Tensor:

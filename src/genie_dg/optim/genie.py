@@ -14,14 +14,8 @@ from genie_dg._moments import Scalar
 from genie_dg._options import UpdateRule
 
 from ._gauges import Alarm, gauges_of
-from ._local import local_gradients, local_parameters
-from ._options import (
-    check_group,
-    check_loaded_groups,
-    refuse_unknown,
-    rule_of,
-    shared_scalars,
-)
+from ._local import local_gradient, local_parameters
+from ._options import check_group, check_loaded_groups, rule_of, shared_scalars
 from ._plan import GroupPlan, PlanInputs
 from ._scale import STATE_NAMES, Scratch, distance_of, new_state, rescale_all, store
 from ._update import Randomness, step_loop
@@ -37,16 +31,11 @@ def _check_state(p: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
         if own.dtype != p.dtype:  # overflow saturates
             wide, largest = torch.promote_types(own.dtype, p.dtype), torch.finfo(p.dtype).max
             own = state[name] = own.to(wide).clamp(-largest, largest).to(p.dtype)
-        if own.shape != p.shape:
+        if own.shape != p.shape or grad.shape != p.shape:
             raise RuntimeError(
-                f"GENIE has a state {name} of shape {tuple(own.shape)} for a parameter of shape "
-                f"{tuple(p.shape)}; expected the same shape, so build the optimizer anew for a new shape."
+                f"GENIE got a parameter of shape {tuple(p.shape)}, a gradient of shape {tuple(grad.shape)} and "
+                f"a state of shape {tuple(own.shape)}; after a change of shape, build the optimizer anew."
             )
-    if grad.shape != p.shape:
-        raise RuntimeError(
-            f"GENIE got a gradient of shape {tuple(grad.shape)} for a parameter of shape {tuple(p.shape)}; "
-            "expected the same shape, so clear the gradient after a change of shape."
-        )
 
 
 class GENIE(Optimizer):
@@ -145,7 +134,6 @@ class GENIE(Optimizer):
         fused: bool | None = None,
         capturable: bool = False,
         seed: int = 0,
-        **unknown: Any,
     ) -> None:
         options: dict[str, Any] = {"lr": lr}
         options |= {"beta": beta, "dropout": dropout, "noise": noise, "precondition": precondition}
@@ -153,7 +141,6 @@ class GENIE(Optimizer):
         options |= {"weight_decay": weight_decay, "decoupled_weight_decay": decoupled_weight_decay}
         options |= {"maximize": maximize, "foreach": foreach, "fused": fused, "capturable": capturable}
         options |= {"seed": seed}
-        refuse_unknown(unknown, list(options))
         check_group(options)
         super().__init__(params, options)
         self._plans: dict[int, GroupPlan] = {}
@@ -162,12 +149,9 @@ class GENIE(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its own options are checked like those of the constructor."""
+        check_group({**self.defaults, **param_group, "params": ()})
         super().add_param_group(param_group)
-        try:
-            check_group(self.param_groups[-1])
-        except (TypeError, ValueError):
-            self.param_groups.pop()
-            raise
+        check_group(self.param_groups[-1])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         check_loaded_groups(state["param_groups"])
@@ -197,11 +181,6 @@ class GENIE(Optimizer):
             grad = p.grad
             if grad is None:
                 continue
-            if group["fused"] and p.is_meta:
-                raise RuntimeError(
-                    "GENIE(fused=True) got a parameter on the meta device, which holds no numbers to update; "
-                    "move the model to a real device first, for example with to_empty(device='cpu')."
-                )
             if grad.layout != torch.strided:
                 raise RuntimeError(
                     f"GENIE got a gradient of layout {grad.layout} for a parameter of shape "
@@ -243,7 +222,7 @@ class GENIE(Optimizer):
         for group in self.param_groups:
             self._step_group(group, first, distance)
             first += len(group["params"])
-        self._alarm.listen(self.param_groups, self.state)
+        self._alarm.look(self.param_groups, self.state)
         return loss
 
     def _distance(self) -> Scalar:
@@ -253,11 +232,8 @@ class GENIE(Optimizer):
         return distance_of(mine, self.state, on_device)
 
     def _step_group(self, group: dict[str, Any], first: int, distance: Scalar) -> None:
-        params: list[Tensor] = []
-        grads: list[Tensor] = []
-        averages: list[Tensor] = []
-        squares: list[Tensor] = []
-        counts: list[Tensor] = []
+        lists: list[list[Tensor]] = [[] for _ in range(5)]
+        params, grads, averages, squares, counts = lists
         scales: list[dict[str, Tensor]] = []
         self._init_group(group, params, grads, averages, squares, counts, scales)
         if not params:
@@ -269,7 +245,7 @@ class GENIE(Optimizer):
         steps: list[int | Tensor] = [t if on_device else int(t.item()) + 1 for t in counts]
         if isinstance(distance, Tensor) and not on_device:
             distance = distance.item()
-        grads = local_gradients(params, grads)
+        grads = [local_gradient(p, g) for p, g in zip(params, grads, strict=True)]
         news: list[dict[str, Tensor]] = []
         if scales:
             plain = group["foreach"] is not None or group["fused"] is not None or on_device
@@ -303,11 +279,8 @@ class GENIE(Optimizer):
 
         Returns:
             ``trust``: mean of q over all entries; ``live``: share of entries whose noise is not zero
-            (:math:`s^2 > 0.1`); ``top_1_percent``: share of the summed absolute update, without noise and
-            mask, that the largest hundredth of the entries carries (0.01 when all are equal);
-            ``relative_step``: root mean square of the update over that of the weights, and the same for each
-            group (``relative_step/0``, ...) if there are several. Networks learn between 3e-6 and 0.03: see
-            the page on learning rates. Of a sharded parameter the local shard counts. Before the first step all
-            are NaN.
+            (:math:`s^2 > 0.1`); ``relative_step``: root mean square of the update over that of the weights.
+            Networks learn between 3e-6 and 0.03: see the page on learning rates. Of a sharded parameter the
+            local shard counts. Before the first step all are NaN.
         """
         return gauges_of(self.param_groups, self.state)

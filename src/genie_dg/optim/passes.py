@@ -37,11 +37,6 @@ def weighted_sum(*terms: tuple[float | Tensor, ParameterVector]) -> ParameterVec
     return result
 
 
-def times(a: ParameterVector, b: ParameterVector) -> ParameterVector:
-    """The product, entry by entry."""
-    return [None if x is None or y is None else x * y for x, y in zip(a, b, strict=True)]
-
-
 class ClosureGradient:
     """The gradient of a closure's loss, at the weights and at points near them.
 
@@ -51,14 +46,12 @@ class ClosureGradient:
 
     def __init__(
         self,
-        owner: str,
         params: list[Tensor],
         closure: Callable[[], Any],
         norms: list[_NormBase] | None,
-        scaler: GradScaler | None = None,
+        scaler: GradScaler | None,
     ) -> None:
-        self.owner, self.params, self.closure, self.norms = owner, params, closure, norms
-        self.scaler = scaler
+        self.params, self.closure, self.norms, self.scaler = params, closure, norms, scaler
         self.loss: Any = None
         self._first = True
 
@@ -78,10 +71,6 @@ class ClosureGradient:
     def scale(self) -> float:
         """What the loss, and so every gradient, is multiplied by; 1 without a scaler."""
         return 1.0 if self.scaler is None else self.scaler.get_scale()
-
-    def weights(self) -> ParameterVector:
-        """The weights themselves."""
-        return [widened(local(p.detach())) for p in self.params]
 
     def dot(self, a: ParameterVector, b: ParameterVector) -> Tensor:
         """The inner product over all parameters, and over all ranks that hold shards of them."""
@@ -108,19 +97,7 @@ class ClosureGradient:
 
     def _gradient(self, p: Tensor) -> Tensor | None:
         g = p.grad
-        if g is None:
-            return None
-        if g.layout != torch.strided:
-            raise RuntimeError(
-                f"{self.owner} got a gradient of layout {g.layout} for a parameter of shape {tuple(p.shape)}; "
-                f"it needs dense gradients, so use sparse=False in the embedding."
-            )
-        if g.requires_grad:
-            raise RuntimeError(
-                f"{self.owner} got a gradient with a graph; it combines the numbers of several passes and "
-                f"cannot keep their graphs, so call backward without create_graph."
-            )
-        return widened(local_gradient(p, g), copy=True)
+        return None if g is None else widened(local_gradient(p, g), copy=True)
 
 
 def gather_gradients(
@@ -256,24 +233,20 @@ class Passes(Optimizer):
         Returns:
             What the closure returned in the first pass, at the weights themselves.
         """
-        name = type(self).__name__
-        for group in self.param_groups:
-            if group.get("maximize"):
-                raise OptionError(
-                    f"{name} got a base with maximize=True; it looks for the highest loss nearby, so negate "
-                    f"the loss and use maximize=False."
-                )
+        if any(group.get("maximize") for group in self.param_groups):
+            raise OptionError(
+                f"{type(self).__name__} got a base with maximize=True; it looks for the highest loss nearby, "
+                "so negate the loss and use maximize=False."
+            )
         params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         for p in params:
             check_parameter(p)
-        gradient = ClosureGradient(name, params, closure, self.norms, scaler)
+        gradient = ClosureGradient(params, closure, self.norms, scaler)
         for p, value in zip(params, self.combined(gradient), strict=True):
-            if value is None:
-                p.grad = None
-                continue
-            if p.grad is None or is_sharded(p):
-                p.grad = torch.empty_like(p)
-            local(p.grad).copy_(value)
+            if value is None or p.grad is None or is_sharded(p):
+                p.grad = None if value is None else torch.empty_like(p)
+            if value is not None and p.grad is not None:
+                local(p.grad).copy_(value)
         return gradient.loss
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -286,9 +259,8 @@ class Passes(Optimizer):
             What the closure returned in the first pass, at the weights before the step.
         """
         if closure is None:
-            name = type(self).__name__
             raise OptionError(
-                f"{name}.step got no closure; it computes the gradient at several points, so pass a function "
+                f"{type(self).__name__}.step got no closure; it needs several gradients, so pass a function "
                 f"that clears the gradients, computes the loss, calls backward and returns the loss (with a "
                 f"GradScaler: gather(closure, scaler), then scaler.step(optimizer.base))."
             )

@@ -7,8 +7,8 @@ below that rate, each from the same weights on the same batches, tell which rate
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import fmean, stdev
@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
-from torch.utils.data import DataLoader
 
 from genie_dg import check
 from genie_dg._streams import own_randomness
@@ -47,6 +46,7 @@ _MOST_TRAININGS = 24
 """Short trainings before the search gives up."""
 _LAST_PART = 0.25
 """The part of a short training whose mean loss is its result."""
+_NONE = object()
 _TIE, _HIGHER = 0.05, 0.5
 """Of what the best rate gains, and of its loss: where the next lower rate is so near, it is taken."""
 
@@ -109,8 +109,8 @@ def suggest_lr(
     Args:
         model: its parameters that require gradients are trained.
         loss: called with the model and a batch; returns a scalar.
-        batches: a list, a loader or any iterable; it starts again where it is too short. An iterator, which
-            cannot be read twice, is read once and as far as needed, and its batches are kept.
+        batches: a list, a loader or any iterable that can be read many times; it starts again where it is too
+            short.
         optimizer: a class or function that is called with parameters and a rate, for example
             ``lambda params, lr: torch.optim.SGD(params, lr, momentum=0.9)``; or a name of `OPTIMIZERS`. It gets
             a closure in every step, so those that need one work.
@@ -136,60 +136,37 @@ def _factory(
     optimizer: str | _Factory, settings: Mapping[str, Any], create_graph: bool | None
 ) -> tuple[_Factory, bool]:
     """How to build the optimizer, and whether it differentiates gradients."""
-    if not isinstance(optimizer, str):
-        if not callable(optimizer):
-            raise check.InputError(
-                f"got optimizer={check.short(optimizer)}; expected a class, a function of parameters and a "
-                "rate, or a name, for example 'genie'."
-            )
-        second_order = isinstance(optimizer, type) and issubclass(optimizer, AdaHessian)
-        build = optimizer
-        graph = second_order if create_graph is None else create_graph
-        return lambda params, lr: build(params, lr, **settings), graph
-    row = OPTIMIZERS[optimizer]
-    graph = row.create_graph if create_graph is None else create_graph
-    return lambda params, lr: build_optimizer(row.name, params, **{**settings, "lr": lr}), graph
+    if isinstance(optimizer, str):
+        row = OPTIMIZERS[optimizer]
+        graph = row.create_graph if create_graph is None else create_graph
+        return lambda params, lr: build_optimizer(row.name, params, **{**settings, "lr": lr}), graph
+    if not callable(optimizer):
+        raise check.InputError(
+            f"got optimizer={check.short(optimizer)}; expected a class, a function of parameters and a rate, "
+            "or a name, for example 'genie'."
+        )
+    graph = optimizer is AdaHessian if create_graph is None else create_graph
+    return lambda params, lr: optimizer(params, lr, **settings), graph
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Inside, a model may be trained; afterwards its parts hold the bits, gradients and modes of before."""
-    with torch.no_grad():
-        weights = [(p, p.clone(), p.grad, p.requires_grad) for p in model.parameters()]
-        holders = [(module, dict(module._buffers)) for module in model.modules()]
-        copies = {id(b): (b, b.clone()) for _, buffers in holders for b in buffers.values() if b is not None}
-    modes = [(module, module.training) for module in model.modules()]
-    for p, *_ in weights:
-        p.grad = None
+    weights = [(p, p.grad, p.requires_grad) for p in model.parameters()]
+    tensors = [(x, x.detach().clone()) for x in (*model.parameters(), *model.buffers())]
+    modules = [(module, module.training, dict(module._buffers)) for module in model.modules()]
+    model.zero_grad(set_to_none=True)
     try:
         yield
     finally:
         with torch.no_grad():
-            for p, before, gradient, trains in weights:
-                p.copy_(before)
-                p.grad = gradient
-                p.requires_grad_(trains)
-            for buffer, before in copies.values():
-                buffer.copy_(before)
-        for module, buffers in holders:
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        for module, training in modes:
-            module.training = training
-
-
-@contextmanager
-def _same_order(batches: Iterable[Any]) -> Iterator[None]:
-    """A loader that shuffles by a generator of its own finds it afterwards where it was."""
-    stream = batches.generator if isinstance(batches, DataLoader) else None
-    if stream is None:
-        yield
-        return
-    state = stream.get_state()
-    try:
-        yield
-    finally:
-        stream.set_state(state)
+            for x, before in tensors:
+                x.copy_(before)
+        for p, gradient, trains in weights:
+            p.grad = gradient
+            p.requires_grad_(trains)
+        for module, training, buffers in modules:
+            module.training, module._buffers = training, buffers
 
 
 @dataclass
@@ -210,25 +187,19 @@ class _RangeTest:
     results: dict[int, float] = field(default_factory=dict)
 
     def run(self) -> SuggestedRate:
-        if isinstance(self.batches, Iterator):
-            self.batches = list(islice(self.batches, max(self.steps, _SWEEP_STEPS)))
         sweep = self._sweep()
-        rates = [_LOWEST * _GROWTH**k for k in range(len(sweep))]
         self._search()
         chosen = self._choose()
         lrs = {power: _rounded(self._rate(power)) for power in sorted(self.results)}
         margin = _SPACING**0.5 if self.results.get(chosen + 1) == math.inf else 1.0
         lr = _rounded(self._rate(chosen) / margin)
-        return SuggestedRate(
-            lr=lr,
-            reason=self._reason(lr, chosen, lrs),
-            lrs=tuple(lrs.values()),
-            losses=tuple(self.results[power] for power in lrs),
-            first_loss=self.first,
-            sweep_lrs=tuple(rates),
-            sweep_losses=tuple(sweep),
-            steps=self.taken,
+        losses, sweep_lrs = (
+            tuple(self.results[p] for p in lrs),
+            tuple(_LOWEST * _GROWTH**k for k in range(len(sweep))),
         )
+        reason = self._reason(lr, chosen, lrs)
+        tried = tuple(lrs.values())
+        return SuggestedRate(lr, reason, tried, losses, self.first, sweep_lrs, tuple(sweep), self.taken)
 
     def _rate(self, power: int) -> float:
         return float(self.top * _SPACING**power)
@@ -236,30 +207,15 @@ class _RangeTest:
     def _train(self, lr: float, steps: int, growth: float = 1.0) -> list[float]:
         """The losses before each step; ends at one that is not finite or above the limit."""
         losses: list[float] = []
-        with (
-            own_randomness(),
-            _same_order(self.batches),
-            untouched(self.model),
-            torch.enable_grad(),
-            closing(_endless(self.batches)) as stream,
-        ):
+        with own_randomness(), untouched(self.model), torch.enable_grad():
             params = [p for p in self.model.parameters() if p.requires_grad]
-            if not params:
-                raise RangeTestError("The model has no parameter that requires a gradient; unfreeze one.")
-            start = [p.detach().clone() for p in params] if growth > 1 else []
             optimizer = self.build(params, lr)
-            for batch in islice(stream, steps):
+            for batch in islice(_endless(self.batches), steps):
                 losses.append(self._step(optimizer, batch))
                 if not (math.isfinite(losses[-1]) and losses[-1] <= self._limit(losses, growth > 1)):
                     break
-                for group in optimizer.param_groups if growth > 1 else ():
+                for group in optimizer.param_groups:
                     group["lr"] *= growth
-            else:
-                if start and all(torch.equal(p, q) for p, q in zip(params, start, strict=True)):
-                    raise RangeTestError(
-                        f"No weight moved at any rate up to {_HIGHEST:g}, so all gradients are zero; give a "
-                        "loss that depends on the model."
-                    )
         return losses
 
     def _limit(self, losses: list[float], sweep: bool) -> float:
@@ -343,18 +299,15 @@ class _RangeTest:
 
     def _reason(self, lr: float, chosen: int, lrs: Mapping[int, float]) -> str:
         best, result = self._best(), self.results[chosen]
-        tried = f"{len(lrs)} rates from {min(lrs.values()):g} to {max(lrs.values()):g}"
         at = "" if lr == lrs[chosen] else f" at {lrs[chosen]:g}"
-        end = f"after {self.steps} steps{at} the loss is {result:.4g} (at the start {self.first:.4g})"
-        if chosen == best:
-            why = f"{end}, the lowest of {tried}"
-        else:
-            near = f"within {100 * _TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g})"
-            why = f"{end}, {near}, the best of {tried}; a longer training favours the lower rate"
+        tried = f"{len(lrs)} rates from {min(lrs.values()):g} to {max(lrs.values()):g}"
+        why = f"after {self.steps} steps{at} the loss is {result:.4g} (at the start {self.first:.4g}), "
+        near = f"within {100 * _TIE:g} % of what {lrs[best]:g} gains ({self.results[best]:.4g}), "
+        why += f"the lowest of {tried}" if chosen == best else f"{near}the best of {tried}"
         if at:
-            why = f"{why}; {lrs[chosen + 1]:g} explodes, so the rate is divided by {_SPACING**0.5:.1f}"
+            why += f"; {lrs[chosen + 1]:g} explodes, so the rate is divided by {_SPACING**0.5:.1f}"
         if result >= self.first:
-            why = f"{why}; no rate lowers the loss, so more steps, or a look at the loss, may help"
+            why += "; no rate lowers the loss, so more steps, or a look at the loss, may help"
         return f"lr={lr:g}: {why}; {self.taken} training steps were taken to find out."
 
 
@@ -363,12 +316,11 @@ def _rounded(lr: float) -> float:
     return float(f"{lr:.2g}")
 
 
-def _endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
+def _endless(batches: Iterable[Any]) -> Iterator[Any]:
     """The batches, again and again."""
     while True:
-        empty = True
+        batch = _NONE
         for batch in batches:
-            empty = False
             yield batch
-        if empty:
+        if batch is _NONE:
             raise RangeTestError("There are no batches; give at least one.")

@@ -8,7 +8,7 @@ from torch.optim.optimizer import Optimizer
 from genie_dg import check
 
 from ._options import OptionError
-from .passes import ClosureGradient, ParameterVector, Passes, times
+from .passes import ClosureGradient, ParameterVector, Passes
 
 
 class SAM(Passes):
@@ -19,19 +19,13 @@ class SAM(Passes):
     .. math::
         \epsilon = \rho\, g / \|g\|, \qquad \text{gradient} = \nabla L(w + \epsilon)
 
-    and with ``adaptive`` (ASAM), where each weight sets its own scale,
-
-    .. math::
-        \epsilon = \rho\, w^2 g \,/\, \bigl\| |w|\, g \bigr\|
-
     The weights are put back to the bit before ``base`` steps. Batch norms use the statistics of the batch in
     both passes; their running statistics change in the first only. Where the gradient is zero,
     :math:`\epsilon` is zero.
 
     Args:
         base: the optimizer that takes the step; it owns parameter groups, state and state dict.
-        rho: :math:`\rho`, the radius; 0.05 is the published default (ASAM: 0.5 to 2).
-        adaptive: ASAM.
+        rho: :math:`\rho`, the radius; 0.05 is the published default.
         model: give it where the model is compiled; see `Passes`.
 
     ``step(closure)`` needs the closure; ``gather(closure)`` leaves the gradient in ``p.grad`` without a step.
@@ -50,31 +44,19 @@ class SAM(Passes):
         >>> w.grad  # w + 0.5 w / |w|
         tensor([3.3000, 4.4000])
 
-    Differs from the paper of ASAM in: every tensor is scaled by its own weights, without the added
-    constant :math:`\eta`, so a weight of zero does not move.
-
     References:
         P. Foret, A. Kleiner, H. Mobahi, B. Neyshabur, "Sharpness-Aware Minimization for Efficiently Improving
         Generalization", ICLR 2021.
-        J. Kwon, J. Kim, H. Park, I. K. Choi, "ASAM: Adaptive Sharpness-Aware Minimization for Scale-Invariant
-        Learning of Deep Neural Networks", ICML 2021.
     """
 
-    def __init__(
-        self, base: Optimizer, *, rho: float = 0.05, adaptive: bool = False, model: nn.Module | None = None
-    ) -> None:
+    def __init__(self, base: Optimizer, *, rho: float = 0.05, model: nn.Module | None = None) -> None:
         self.rho = check.number("rho", rho, 0, error=OptionError)
-        self.adaptive = bool(adaptive)
         super().__init__(base, model)
 
     def combined(self, gradient: ClosureGradient) -> ParameterVector:
         """The gradient at w + epsilon."""
         g = gradient.at()
-        if self.adaptive:
-            scale = [None if w is None else w.abs() for w in gradient.weights()]
-            offset = times(scale, gradient.sphere(self.rho, times(scale, g)))
-        else:
-            offset = gradient.sphere(self.rho, g)
+        offset = gradient.sphere(self.rho, g)
         spoilt = 0.0 * gradient.dot(g, g)  # NaN if the first gradient is not finite: a GradScaler must see it
         del g
         return [None if x is None else x + spoilt.to(x.device) for x in gradient.at(offset)]

@@ -55,6 +55,12 @@ class Segment:
     def on_cpu(self) -> Segment:
         return Segment({name: x.cpu() for name, x in self.mean.items()}, self.count, self.loss)
 
+    @staticmethod
+    def of(saved: Mapping[str, Any]) -> Segment:
+        """The segment whose ``vars`` are saved."""
+        mean = {name: x.clone() for name, x in saved["mean"].items()}
+        return Segment(mean, int(saved["count"]), float(saved["loss"]))
+
 
 def _wide(x: Tensor) -> Tensor:
     """Without graph; half precision in float32."""
@@ -169,23 +175,16 @@ class SWAD:
         closed.loss = float(loss)
         self._open = Segment({})
         self._recent.append(closed)
-        if self.converged:
-            self._look_for_the_end()
-        else:
-            self._look_for_the_beginning()
-
-    def _look_for_the_beginning(self) -> None:
-        self._recent = self._recent[-self.n_converge :]
         losses = [segment.loss for segment in self._recent]
+        if self.converged:
+            self._keep_all_but_the_window()
+            if self._kept is not None and min(losses[-self.n_tolerance :]) > self._threshold:
+                self._finished, self._recent = True, []
+            return
+        self._recent, losses = self._recent[-self.n_converge :], losses[-self.n_converge :]
         if len(losses) == self.n_converge and losses[0] == min(losses) and math.isfinite(sum(losses)):
             self._threshold = (1 + self.tolerance_ratio) * sum(losses) / len(losses)
             self._keep_all_but_the_window()
-
-    def _look_for_the_end(self) -> None:
-        self._keep_all_but_the_window()
-        window = self._recent[-self.n_tolerance :]
-        if self._kept is not None and min(segment.loss for segment in window) > self._threshold:
-            self._finished, self._recent = True, []
 
     def _keep_all_but_the_window(self) -> None:
         """Segments older than the last N_e can no longer be cut off."""
@@ -212,9 +211,9 @@ class SWAD:
         """Tensors and numbers from which `load_state_dict` goes on, bit for bit."""
         return {
             "settings": [self.n_converge, self.n_tolerance, self.tolerance_ratio],
-            "open": _packed(self._open),
-            "recent": [_packed(segment) for segment in self._recent],
-            "kept": [] if self._kept is None else [_packed(self._kept)],
+            "open": dict(vars(self._open)),
+            "recent": [dict(vars(segment)) for segment in self._recent],
+            "kept": [] if self._kept is None else [dict(vars(self._kept))],
             "threshold": self._threshold,
             "finished": self._finished,
         }
@@ -227,17 +226,7 @@ class SWAD:
                 f"SWAD was saved with n_converge, n_tolerance, tolerance_ratio = {list(state['settings'])} and "
                 f"is now {own}; build it with the saved settings."
             )
-        kept = [_unpacked(packed).on_cpu() for packed in state["kept"]]
-        self._open = _unpacked(state["open"])
-        self._recent = [_unpacked(packed).on_cpu() for packed in state["recent"]]
-        self._kept = kept[0] if kept else None
+        self._open = Segment.of(state["open"])
+        self._recent = [Segment.of(saved).on_cpu() for saved in state["recent"]]
+        self._kept = next((Segment.of(saved).on_cpu() for saved in state["kept"]), None)
         self._threshold, self._finished = float(state["threshold"]), bool(state["finished"])
-
-
-def _packed(segment: Segment) -> dict[str, Any]:
-    return {"mean": dict(segment.mean), "count": segment.count, "loss": segment.loss}
-
-
-def _unpacked(packed: Mapping[str, Any]) -> Segment:
-    mean = {name: x.clone() for name, x in packed["mean"].items()}
-    return Segment(mean, int(packed["count"]), float(packed["loss"]))

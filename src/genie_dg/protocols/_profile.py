@@ -10,7 +10,7 @@ from typing import Any
 from genie_dg.arguments import MOST, check_fields, option
 from genie_dg.check import InputError, whole_number
 from genie_dg.runs.config import EVAL_AUGMENT, ORACLES
-from genie_dg.search_space import Rule
+from genie_dg.search_space import SearchRule
 
 DRAW_RULES = ("by-name", "in-order")
 """How random hyper-parameters are made; `genie_dg.protocols.draws` says what each means."""
@@ -62,9 +62,9 @@ class Profile:
     small_backbone: str = "cnn"
     hparams: int = option(20, low=1)
     trials: int = option(3, low=1)
-    search: Mapping[str, Rule | None] = field(default_factory=dict)
+    search: Mapping[str, SearchRule | None] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    unused: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+    unused: Mapping[str, Mapping[str, SearchRule]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):

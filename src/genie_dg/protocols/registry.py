@@ -34,7 +34,7 @@ from genie_dg.search_space import (
     EXPECTED,
     Choice,
     LogUniform,
-    Rule,
+    SearchRule,
     Setting,
     Uniform,
     kind_of_setting,
@@ -117,7 +117,7 @@ def fit_to_rows(
     return replace(profile, search=rules, defaults=values)
 
 
-def _fitted_rule(where: str, key: str, setting: Setting, rule: Rule | None) -> Rule | None:
+def _fitted_rule(where: str, key: str, setting: Setting, rule: SearchRule | None) -> SearchRule | None:
     """A rule whose values are of the setting's kind."""
     if isinstance(rule, Choice):
         return Choice(tuple(value_from(where, key, setting, value) for value in rule.values))
@@ -143,7 +143,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _rule(where: str, key: str, given: Any) -> Rule | None:
+def _rule(where: str, key: str, given: Any) -> SearchRule | None:
     """A rule as a file writes it."""
     try:
         return _read_rule(given)
@@ -154,7 +154,7 @@ def _rule(where: str, key: str, given: Any) -> Rule | None:
         ) from error
 
 
-def _read_rule(given: Any) -> Rule | None:
+def _read_rule(given: Any) -> SearchRule | None:
     rule: Uniform | LogUniform
     match given:
         case "fixed":
