@@ -49,11 +49,7 @@ MIXED_TABLE: list[Correction] = [
 ]
 SEVERAL = rf'(?![^"]*(?:{CHANGED}))'
 MIXED_PAGE: list[Correction] = [
-    (
-        re.compile(rf'\{{"error": \[[^\]]*\], "mean": \[[^\]]*\], "row": "{SEVERAL}'),
-        without_zeros,
-        ONE_TRIAL,
-    ),
+    (re.compile(rf'\{{"error": \[[^\]]*\], "mean": \[[^\]]*\], "row": "{SEVERAL}'), without_zeros, ONE_TRIAL),
     (re.compile(rf'\["{SEVERAL}[^\]]* \+ [^\]]*\]'), without_errors, ONE_TRIAL),
     (re.compile(r'\["[+-]\d+%", "4[^\]]*\]'), without_errors, ONE_TRIAL),
 ]
@@ -137,7 +133,7 @@ CORRECTIONS: dict[str, list[Correction]] = {
         (re.compile(r"^(broken: .*; about )\d( .*)$", re.M), r"\g<1>1\2, from the timings of 23 runs", PACE),
     ],
     "status broken*#stderr": [
-        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/outcomes.jsonl is torn.\n", TOLD),
+        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/outcomes.jsonl is torn.\n", TOLD)
     ],
     "status pairs all#stdout": [
         *STATUS,

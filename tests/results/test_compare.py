@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from genie_dg.results.compare import (
-    Comparisons,
-    best_of_rows,
-    compare,
-    compare_all,
-    noise_floor,
-    pairs_of,
-)
+from genie_dg.results.compare import Comparisons, best_of_rows, compare, compare_all, noise_floor, pairs_of
 from genie_dg.results.draws import draws_of, group, last_spread
 from genie_dg.results.frame import ResultsError
 

@@ -62,10 +62,7 @@ def test_points_lie_where_they_belong() -> None:
 
 
 def test_chosen_runs_differ_in_shape_and_say_who_they_are() -> None:
-    marks = [
-        Mark(1.0, 1.0, 2, False, "first"),
-        Mark(2.0, 2.0, 2, True, "second"),
-    ]
+    marks = [Mark(1.0, 1.0, 2, False, "first"), Mark(2.0, 2.0, 2, True, "second")]
     root = tree(panels.points_figure("p", marks, "x"))
     assert [title.text for title in root.iter("title")] == ["first", "second"]
     shapes = {use.get("href") for use in root.iter("use")}

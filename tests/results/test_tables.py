@@ -72,17 +72,7 @@ def test_a_table_by_domain() -> None:
     text = render([by_kind(whole(THREE), "domains")])
     heads, row = (numbers(text, name) for name in ("algorithm", "ERM"))
     assert heads == ["algorithm", "optimizer", *PACS, "Avg", "trials", "draws"]  # and no s/step: not timed
-    expected = [
-        "ERM",
-        "adam",
-        "20.0 +/- 4.7",
-        "20.0 +/- 0.0",
-        "50.0 +/- 9.4",
-        "40.0 +/- 0.0",
-        "32.5",
-        "3",
-        "1",
-    ]
+    expected = ["ERM", "adam", "20.0 +/- 4.7", "20.0 +/- 0.0", "50.0 +/- 9.4", "40.0 +/- 0.0", "32.5", "3", "1"]
     assert row == expected
     assert text.startswith("### PACS: accuracy on the test domain, training-domain selection\n")
 

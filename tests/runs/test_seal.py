@@ -37,7 +37,7 @@ def test_a_seal_names_what_stays(tmp_path: Path) -> None:
     folder = finished(tmp_path)
     sealed = sealed_files((folder / "done").read_bytes())
     assert sorted(sealed) == [
-        *("config.json", "meta.json", "model-0.pt", "model.pt", "records.jsonl", "swad.json"),
+        *("config.json", "meta.json", "model-0.pt", "model.pt", "records.jsonl", "swad.json")
     ]
     assert sealed["model.pt"] == digest(b"model.pt")
     check_seal(folder)

@@ -88,7 +88,7 @@ def as_candidates(runs: pl.DataFrame) -> list[Candidate]:
     """A candidate for each run of a frame that has the ``value`` and the ``score`` that stand for it."""
     runs = runs.with_columns(
         # of a run with SWAD the last record is that of the average, which is not part of its curve
-        curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
+        curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32))
     )
     renamed = {"validation": pl.col("value"), "test": pl.col("score"), "step": pl.col("chosen_step")}
     names = [f.name for f in fields(Candidate) if f.name not in ("spread", *renamed)]
