@@ -1,4 +1,4 @@
-"""Two rows of a table beside each other: paired differences, tuning budgets, and the noise they must exceed.
+"""Two rows of a table beside each other: paired differences and tuning budgets.
 
 A split is (data set, test domains, trial). In a split a row has draws, one run each; training-domain validation
 selects one, and the test accuracies of the selected draws (`draws`) are compared. Accuracies are from 0 to 1.
@@ -6,15 +6,13 @@ selects one, and the test accuracies of the selected draws (`draws`) are compare
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 
 import polars as pl
 
 from genie_dg.check import did_you_mean
-from genie_dg.statistics import mean, total
+from genie_dg.statistics import mean
 
 from .draws import Candidate, Grouped, candidates, diverged, group
 from .frame import ResultsError
@@ -214,52 +212,6 @@ def best_of_rows(grouped: Grouped, rows: Sequence[str]) -> dict[str, list[float]
 
 
 @dataclass(frozen=True)
-class Noise:
-    """How much test accuracies move when nothing that matters changes.
-
-    Args:
-        between: the pooled standard deviation between repeats; ``None`` without repeats.
-        repeats: how many runs have a repeat, themselves included.
-        within: the mean over runs of `last_spread`; ``None`` where runs are too short.
-        within_most: the largest of them.
-    """
-
-    between: float | None
-    repeats: int
-    within: float | None
-    within_most: float | None
-
-
-def noise_floor(listed: Iterable[Candidate]) -> Noise:
-    r"""The noise between and within runs.
-
-    Runs that are the same but for their trial, or re-runs of one trial, are repeats. With groups g of
-    :math:`n_g` repeats, :math:`s^2 = \sum_g \sum_i (x_{gi} - \bar x_g)^2 / \sum_g (n_g - 1)`.
-
-    >>> tests = [0.4, 0.6]
-    >>> runs = [Candidate("ERM + adam", "d", (0,), trial, 0, 0.9, x) for trial, x in enumerate(tests)]
-    >>> round(noise_floor(runs).between, 6)
-    0.141421
-    """
-    kept = list(dict.fromkeys(listed))  # a copy of a run is not a repeat
-    groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for c in kept:
-        groups[c.row, c.dataset, c.test_domains, c.draw, c.science].append(c.test)
-    repeated = [tests for tests in groups.values() if len(tests) > 1]
-    between = None
-    if repeated:
-        squares = total((x - mean(tests)) ** 2 for tests in repeated for x in tests)
-        between = sqrt(squares / sum(len(tests) - 1 for tests in repeated))
-    spreads = [c.spread for c in kept if c.spread is not None]
-    return Noise(
-        between=between,
-        repeats=sum(map(len, repeated)),
-        within=mean(spreads) if spreads else None,
-        within_most=max(spreads, default=None),
-    )
-
-
-@dataclass(frozen=True)
 class Comparisons:
     """All that is compared of some rows.
 
@@ -268,7 +220,6 @@ class Comparisons:
         grouped: their draws.
         differences: of each pair, by data set and then over all of them where there are several.
         best_of: by row, the expected test accuracy of the best of k = 1, 2, ... draws.
-        noise: by row.
         notes: whole sentences about what is left out.
     """
 
@@ -276,7 +227,6 @@ class Comparisons:
     grouped: Grouped
     differences: list[Comparison]
     best_of: dict[str, list[float]]
-    noise: dict[str, Noise]
     notes: list[str]
 
 
@@ -324,8 +274,7 @@ def compare_all(
     near = [(a, b) for a, b in pairs if grouped[a].keys() & grouped[b].keys()]
     notes += [f"{a} and {b} share no split and are not compared." for a, b in pairs if (a, b) not in near]
     differences = [c for a, b in near or pairs for c in _by_dataset(grouped, a, b, resamples, seed)]
-    noise = {row: noise_floor(c for c in listed if c.row == row) for row in shown}
-    return Comparisons(shown, grouped, differences, best_of_rows(grouped, shown), noise, notes)
+    return Comparisons(shown, grouped, differences, best_of_rows(grouped, shown), notes)
 
 
 def _by_dataset(grouped: Grouped, row: str, baseline: str, resamples: int, seed: int) -> list[Comparison]:

@@ -17,19 +17,17 @@ from typing import Any
 import polars as pl
 
 from genie_dg.check import is_number
-from genie_dg.statistics import mean, standard_error, total
+from genie_dg.statistics import mean, standard_error
 
 from .compare import ALL_DATA, Comparison, budget_of, compare_all
 from .draws import draws_of
-from .figures import Curve, CurveData, HeatmapData
+from .figures import Curve, CurveData
 from .frame import ResultsError, seconds_per_step
 from .select import METHODS, SelectedRun, best_records, select
 from .tables import Table, by_dataset, check_protocols, tables
 
 POINTS = 60
 """The most points of a curve; more cannot be seen."""
-_HEAT_COLUMNS = 24
-"""The most columns of a heatmap."""
 _EXTRAS = 12
 """The most further curves that are drawn."""
 LISTED_DRAWS = 500
@@ -101,7 +99,6 @@ class DataSetPage:
     selections: list[Selection]
     curves: list[Chart]
     losses: list[Chart]
-    heats: dict[str, tuple[int, HeatmapData]]
     draws: dict[str, list[ListedRun]]
     budgets: dict[str, str]
     settings: list[str]
@@ -306,7 +303,6 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun], most: int)
         selections=[selection(frame, method) for method in METHODS],
         curves=curves,
         losses=losses,
-        heats=_heats(frame.filter(pl.col("run").is_in(list(chosen)))),
         draws=draws,
         budgets={row: str(budget_of(grouped[row])) for row in grouped},
         settings=varying(draws)[:most],
@@ -433,35 +429,6 @@ def watch_curves(watch: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, floa
     """
     curves: dict[str, dict[int, float]] = {}
     for one in watch:
-        if (
-            one["name"] != "heat"
-            and len(one["values"]) == 1
-            and not one["name"].endswith(("_low", "_high", "_n"))
-        ):
+        if len(one["values"]) == 1 and not one["name"].endswith(("_low", "_high", "_n")):
             curves.setdefault(one["name"], {})[one["step"]] = one["values"][0]
     return curves
-
-
-def _heats(frame: pl.DataFrame) -> dict[str, tuple[int, HeatmapData]]:
-    """For each row how many chosen runs were watched, and their mean movement over the largest of the step."""
-    by_row: dict[str, list[dict[int, list[float]]]] = {}
-    for row, watch in frame.select("row", "watch").iter_rows():
-        if lines := {one["step"]: one["values"] for one in watch if one["name"] == "heat"}:
-            by_row.setdefault(row, []).append(lines)
-    heats = {}
-    for row, members in sorted(by_row.items()):
-        sizes = {len(heat) for lines in members for heat in lines.values()}
-        shared = sorted(set.intersection(*(set(lines) for lines in members)))
-        if len(sizes) > 1 or not shared:
-            continue  # networks of different sizes have no common groups
-        steps = [shared[k] for k in thin(len(shared), _HEAT_COLUMNS)]
-        shares = [zip(*(_shares(lines[step]) for lines in members), strict=True) for step in steps]
-        values = [[round(total(group) / len(members), 3) for group in step] for step in shares]
-        start = 2 * steps[0] - steps[1] if len(steps) > 1 else steps[0] - 1
-        heats[row] = len(members), HeatmapData(start, steps, values, list(range(sizes.pop() + 1)), [], True)
-    return heats
-
-
-def _shares(row: Sequence[float]) -> list[float]:
-    largest = max(row)
-    return [value / largest if largest > 0 else 0.0 for value in row]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from xml.etree import ElementTree
 
 from . import figures
-from .figures import COLOURS, DASHES, CurveData, HeatmapData, LineStyle
+from .figures import COLOURS, DASHES, CurveData, LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,17 +100,6 @@ def lines(label: str, data: CurveData, places: Sequence[int], limits: tuple[floa
         figures.plot_curves(data, ax, [style_of(place) for place in places])
         if limits is not None:
             ax.set_ylim(*limits)
-        return _svg(ax, label)
-
-
-def heatmap(label: str, data: HeatmapData) -> str:
-    """Which groups of parameters move when."""
-    with _panel() as ax:
-        ax.grid(False)
-        figures.plot_update_heatmap(data, ax)
-        ax.set_ylabel("groups, first to last")
-        for bar in (mesh.colorbar for mesh in ax.collections if mesh.colorbar is not None):
-            bar.set_label("share of the largest")
         return _svg(ax, label)
 
 

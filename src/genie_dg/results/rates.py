@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .figures import COLOURS, Row, new_axes
+from .figures import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +23,6 @@ class RateData:
     first_loss: float
     sweep_lrs: Sequence[float]
     sweep_losses: Sequence[float]
-
-    def table(self) -> tuple[list[str], list[Row]]:
-        """One row for each short training; the loss of one that exploded is NaN."""
-        rows: list[Row] = [
-            [lr, loss if math.isfinite(loss) else math.nan]
-            for lr, loss in zip(self.lrs, self.losses, strict=True)
-        ]
-        return ["lr", "loss"], rows
 
 
 def plot_rates(data: RateData, ax: Axes | None = None) -> Axes:

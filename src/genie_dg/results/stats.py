@@ -169,18 +169,6 @@ class Interval:
     resamples: int
 
 
-def selection_law(draws: int) -> FloatArray:
-    """The chance of each rank, worst validation first, to be selected after resampling the draws.
-
-    P(r) = ((r + 1) / K)^K - (r / K)^K.
-
-    >>> (selection_law(2) * 4).tolist(), (selection_law(3) * 27).round(9).tolist()
-    ([1.0, 3.0], [1.0, 7.0, 19.0])
-    """
-    below = (np.arange(draws + 1) / draws) ** draws
-    return np.diff(below)
-
-
 def resampled_means(
     blocks: Sequence[Sequence[Trial]], resamples: int, generator: np.random.Generator
 ) -> FloatArray:
