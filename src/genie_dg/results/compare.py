@@ -7,7 +7,7 @@ selects one, and the test accuracies of the selected draws (`draws`) are compare
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -63,7 +63,10 @@ def _marks(candidate: Candidate) -> str:
     return candidate.row.removeprefix(f"{candidate.algorithm} + {candidate.optimizer}")
 
 
-def budget_of(splits: Mapping[SplitKey, Sequence[Candidate]]) -> Budget:
+_Splits = Mapping[SplitKey, Sequence[Candidate]]
+
+
+def budget_of(splits: _Splits) -> Budget:
     """What was spent on one row in these splits."""
     return budget({split: [c.steps for c in draws] for split, draws in splits.items()})
 
@@ -146,42 +149,26 @@ def compare(
         ties=len(pairs) - wins - losses,
         losses=losses,
         budgets=budgets,
-        notes=(
-            *_not_shared(grouped, (baseline, row), len(shared)),
-            *_other_rules({row: ours, baseline: theirs}),
-            *_other_budgets(row, baseline, budgets),
-            *_not_covered(blocks),
-        ),
+        notes=(*_notes(grouped, {baseline: theirs, row: ours}, budgets[::-1]), *_not_covered(blocks)),
         dataset=names[0] if len(names) == 1 else ALL_DATA,
     )
 
 
-def _not_shared(grouped: Grouped, rows: Sequence[str], shared: int) -> list[str]:
-    return [
-        f"{len(grouped[row]) - shared} of {len(grouped[row])} splits of {row} are not shared and are left out."
-        for row in rows
-        if len(grouped[row]) > shared
-    ]
-
-
-def _other_rules(rows: Mapping[str, Mapping[SplitKey, Sequence[Candidate]]]) -> list[str]:
-    names = {
-        row: ", ".join(sorted({c.protocol for draws in splits.values() for c in draws}))
-        for row, splits in rows.items()
-    }
-    if len(set(names.values())) == 1:
-        return []
-    both = " and ".join(f"{row} follows {name}" for row, name in names.items())
-    return [f"{both}; numbers of different protocols mean different things."]
-
-
-def _other_budgets(row: str, baseline: str, budgets: tuple[Budget, Budget]) -> list[str]:
-    if budgets[0] == budgets[1]:
-        return []
-    return [
-        f"The budgets differ, so part of the difference may be tuning: {row} had {budgets[0]}; "
-        f"{baseline} had {budgets[1]}."
-    ]
+def _notes(grouped: Grouped, rows: Mapping[str, _Splits], budgets: Sequence[Budget]) -> list[str]:
+    """Sentences about what is not alike: splits, protocols, budgets; of the baseline first."""
+    notes, protocols = [], {}
+    for row, splits in rows.items():
+        if left := len(grouped[row]) - len(splits):
+            notes.append(f"{left} of {len(grouped[row])} splits of {row} are not shared and are left out.")
+        protocols[row] = ", ".join(sorted({c.protocol for draws in splits.values() for c in draws}))
+    (baseline, row), (theirs, ours) = rows, budgets
+    if protocols[row] != protocols[baseline]:
+        both = f"{row} follows {protocols[row]} and {baseline} follows {protocols[baseline]}"
+        notes.append(f"{both}; numbers of different protocols mean different things.")
+    if ours != theirs:
+        both = f"{row} had {ours}; {baseline} had {theirs}"
+        notes.append(f"The budgets differ, so part of the difference may be tuning: {both}.")
+    return notes
 
 
 def _not_covered(blocks: Sequence[Sequence[Trial]]) -> list[str]:
@@ -284,5 +271,5 @@ def _by_dataset(grouped: Grouped, row: str, baseline: str, resamples: int, seed:
     parts = []
     for name in names if len(names) > 1 else ():
         part = {r: {s: d for s, d in splits.items() if s[0] == name} for r, splits in grouped.items()}
-        parts.append(replace(compare(part, row, baseline, resamples, seed), dataset=name))
+        parts.append(compare(part, row, baseline, resamples, seed))
     return [*parts, whole]

@@ -39,6 +39,7 @@ DOMAINBED_DOMAINS: Mapping[str, tuple[str, ...]] = {
 }
 """The domains of DomainBed's data sets, in its order; those of other sets are numbered."""
 
+_FILES = (CONFIG, META, RECORDS, DONE)
 _AUGMIX = "resnet50_augmix"
 """The setting that DomainBed has since July 2024; runs without it are of its first generation."""
 
@@ -257,21 +258,14 @@ def write_run(path: Path, contents: Mapping[str, bytes]) -> bool:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        there = {
-            name: read_whole(path / name) for name in (CONFIG, META, RECORDS, DONE) if (path / name).exists()
-        }
+        there = {name: read_whole(path / name) for name in _FILES if (path / name).exists()}
     except OSError as error:
-        raise ResultsError(
-            f"{error.filename} cannot be used ({error.strerror}); choose another --out."
-        ) from error
-    same = all(there.get(name, contents[name]) == contents[name] for name in (CONFIG, META))
-    records = there.get(RECORDS, b"")
-    if not same or (
-        records != contents[RECORDS] if DONE in there else not contents[RECORDS].startswith(records)
-    ):
-        raise ResultsError(
-            f"{path} holds other records or another run; it is left as it is, so move it away first."
-        )
+        why = f"{error.filename} cannot be used ({error.strerror})"
+        raise ResultsError(f"{why}; choose another --out.") from error
+    known, records = there.get(RECORDS, b""), contents[RECORDS]
+    grown = known == records or (DONE not in there and records.startswith(known))
+    if not grown or any(there.get(name, contents[name]) != contents[name] for name in (CONFIG, META)):
+        raise ResultsError(f"{path} holds another run; it is left as it is, so move it away first.")
     missing = {name: data for name, data in contents.items() if there.get(name) != data}
     for name, data in missing.items():  # in this order: `done` comes last
         write_whole(path / name, data)

@@ -14,6 +14,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -312,19 +313,14 @@ def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
 
 def _sweeps(home: str, problems: list[str]) -> list[dict[str, str]]:
     """The sweeps that were started into a folder; a file that was not kept is empty."""
-    try:
-        names = sorted(name for name in os.listdir(os.path.join(home, SWEEPS)) if name.endswith(".json"))
-    except OSError:
-        return []
     sweeps = []
-    for name in (name.removesuffix(".json") for name in names):
-        files = {"toml": f"{name}.toml", "protocol": f"{name}.protocol.toml"}
-        texts = {key: _text(os.path.join(home, SWEEPS, file), problems) for key, file in files.items()}
-        sweeps.append({"name": name, **texts})
+    for file in sorted(Path(home, SWEEPS).glob("*.json")):
+        toml, protocol = file.with_suffix(".toml"), file.with_suffix(".protocol.toml")
+        sweeps.append({"name": file.stem, "toml": _text(toml, problems), "protocol": _text(protocol, problems)})
     return sweeps
 
 
-def _text(path: str, problems: list[str]) -> str:
+def _text(path: Path, problems: list[str]) -> str:
     try:
         return read_whole(path).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -21,8 +21,9 @@ from genie_dg.check import is_number
 
 from . import panels
 from .figures import COLOURS, Curve, CurveData, ReportError
-from .page_data import LISTED_DRAWS, LISTED_RUNS, Chart, DataSetPage, ListedRun, Page, page_data
+from .page_data import LISTED_DRAWS, Chart, DataSetPage, ListedRun, Page, page_data
 from .render import footnotes
+from .stats import count_of
 from .tables import Cell, Table, extras
 
 _SHOWN = 12
@@ -61,7 +62,7 @@ def page_text(page: Page) -> str:
         drawn=[drawings(one, page) for one in page.sets],
         numbers=safe_json(numbers(page)),
         swatches=[_SWATCHES[panels.style_of(place)[1]] for place in range(len(page.rows))],
-        limits={"draws": LISTED_DRAWS, "runs": LISTED_RUNS, "listed": _LISTED},
+        limits={"draws": LISTED_DRAWS, "runs": LISTED_DRAWS, "listed": _LISTED},
     )
 
 
@@ -87,15 +88,6 @@ def rendered(template: str, filters: Mapping[str, Callable[..., Any]], **values:
         **values,
     )
     return text
-
-
-def count_of(number: int, thing: str) -> str:
-    """A number of things.
-
-    >>> count_of(1, "run"), count_of(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _accuracy(cell: Cell) -> str:

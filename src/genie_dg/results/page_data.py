@@ -31,11 +31,7 @@ POINTS = 60
 _EXTRAS = 12
 """The most further curves that are drawn."""
 LISTED_DRAWS = 500
-"""The most draws of a row that are listed: the chosen ones, then those with the highest validation accuracy."""
-LISTED_RUNS = 500
-"""The most runs of a data set that are listed, likewise."""
-_LISTED_COMMANDS = 50
-"""The most command lines of one row."""
+"""The most draws of a row, and runs of a data set, that are listed: the chosen, then by validation accuracy."""
 _DRAWN_SETTINGS = 6
 """The most settings that are drawn; several data sets share this number, with two each at least."""
 _TITLES = {
@@ -107,7 +103,7 @@ class DataSetPage:
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchedPart:
     """What was launched: files to write, by name, commands, and a sentence if more is needed."""
 
     title: str
@@ -132,7 +128,7 @@ class Page:
     versions: dict[tuple[str, str], int]
     unfinished: list[tuple[str, str, str, str]]
     problems: list[str]
-    launched: list[Launched]
+    launched: list[LaunchedPart]
 
 
 def page_data(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False) -> Page:
@@ -245,7 +241,7 @@ def _versions(frame: pl.DataFrame) -> list[tuple[str, str]]:
     return list(each.struct.unnest().iter_rows()) if len(each) else []
 
 
-def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
+def launched(frame: pl.DataFrame, chosen: set[str]) -> list[LaunchedPart]:
     """What was launched: the files of sweeps as they were, and the commands of the chosen runs by hand.
 
     Args:
@@ -257,29 +253,25 @@ def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
     for (row, dataset), part in sorted(by_hand.group_by("row", "dataset"), key=lambda group: group[0]):
         part = part.sort("test_domains", "trial", "run")
         shown = part.filter(pl.col("run").is_in(list(chosen)))
-        commands = (shown if len(shown) else part)["command"].to_list()[:_LISTED_COMMANDS]
-        lines = "\n".join(map(_command_line, commands))
+        commands = (shown if len(shown) else part)["command"].to_list()[:50]
+        lines = "\n".join(map(shlex.join, commands))
         note = f"{len(part) - len(commands)} of {len(part)} runs are left out."
-        listed.append(Launched(f"{row} on {dataset}", {}, lines, note if len(commands) < len(part) else ""))
+        listed.append(LaunchedPart(f"{row} on {dataset}", {}, lines, note if len(commands) < len(part) else ""))
     swept = pl.col("sweeps").list.eval(pl.element().struct.field("toml") != "").list.any()
     lost = frame.filter(pl.col("command").list.len() == 0, ~swept.fill_null(value=False))
     if len(lost):
         note = f"What launched {len(lost)} of these {len(frame)} runs was not kept, so it cannot be shown."
-        listed.append(Launched("Runs without a record of their launch", {}, note=note))
+        listed.append(LaunchedPart("Runs without a record of their launch", {}, note=note))
     return listed
 
 
-def _command_line(words: Sequence[str]) -> str:
-    return shlex.join(words if words[0] == "genie-dg" else ["genie-dg", *words])
-
-
-def _sweep(sweep: Mapping[str, str]) -> Launched:
+def _sweep(sweep: Mapping[str, str]) -> LaunchedPart:
     name = sweep["name"]
     files = {f"{name}.toml": sweep["toml"]}
     if sweep["protocol"]:
         files[f"{name}.protocol.toml"] = sweep["protocol"]
     note = "Put the protocol's file where the sweep's file names it." if sweep["protocol"] else ""
-    return Launched(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
+    return LaunchedPart(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
 
 
 def _compared(frame: pl.DataFrame) -> tuple[list[Comparison], list[str]]:
@@ -321,7 +313,7 @@ def _draws(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun]) -> dict[str, 
     for values in sorted(listed, key=lambda r: (r[0] not in chosen, -r[6], *r[3:6], r[0])):
         run, folder, row, test, trial, draw, validation, score, step, config, timed, seconds = values
         where = " + ".join(domains[k] for k in test)
-        took = seconds_per_step(timed, seconds) if len(draws[row]) < LISTED_RUNS else None
+        took = seconds_per_step(timed, seconds) if len(draws[row]) < LISTED_DRAWS else None
         settings = {**config.algorithm_settings, **config.optimizer_settings}
         settings |= {"batch_size": config.batch_size, _HEAD_DROPOUT: config.dropout}
         record = validation, score, step, run in chosen

@@ -50,8 +50,6 @@ _STYLE: Any = {
     "axes.grid.axis": "y",
     "grid.linewidth": 0.7,
 }
-_SHORT, _WRITTEN = 14, 20
-"""Characters of a name beside a confusion matrix; the most classes for which its shares are written."""
 _NAME = 34
 """Characters of a name that fit above a row of `dots`."""
 
@@ -159,28 +157,6 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
             ax.plot([row.value], [y], "o", markersize=7.5, mfc=colour, mec=_INK, zorder=3)
         ax.set_xlabel(x_name)
         return _svg(ax, label, names)
-
-
-def confusion_figure(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """A square for each pair of label (row) and prediction (column): the share of the label, in percent."""
-    size = len(counts)
-    shares = [[100 * count / (sum(row) or 1) for count in row] for row in counts]
-    margin = 1.05 if names else 0.3
-    with _panel(_TOP + _WIDTH - _RIGHT, left=margin, bottom=margin) as ax:
-        ax.grid(False)
-        ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=100, edgecolors=_EDGE, linewidth=0.4)
-        ax.set_ylim(size, 0)
-        places = [k + 0.5 for k in range(size)] if names else []
-        marks, font = [f"@@{k}" for k in range(len(places))], min(10.5, 180 / size)
-        turned: Any = {"rotation": 55, "ha": "right", "rotation_mode": "anchor", "fontsize": font}
-        ax.set_xticks(places, marks, **turned)
-        ax.set_yticks(places, marks, fontsize=font)
-        if size <= _WRITTEN:
-            for i, k in ((i, k) for i in range(size) for k in range(size) if counts[i][k]):
-                colour = "#fefefe" if shares[i][k] > 55 else "#08306b"  # on blue, whatever the paper
-                how: Any = {"ha": "center", "va": "center", "fontsize": font, "color": colour}
-                ax.text(k + 0.5, i + 0.5, f"{shares[i][k]:.0f}", **how)
-        return _svg(ax, label, [name if len(name) <= _SHORT else f"{name[: _SHORT - 1]}…" for name in names])
 
 
 def reliability_figure(bins: Sequence[tuple[float, float, int, float]]) -> str:
