@@ -75,7 +75,18 @@ FURTHER: list[Correction] = [
 LAST_ATTEMPT = "a run that is not complete says how its last attempt ended"
 ATTEMPTS: list[Correction] = [(re.compile(r'(NotFinite: [^"]*?) / NotFinite: [^"]*"'), r'\1"', LAST_ATTEMPT)]
 
+NOISE = "compare has no noise floor; intervals and the standard errors of tables say how much numbers move"
+
+WITHOUT_NOISE: list[Correction] = [
+    (re.compile(r"\n\nNoise floor in points: [^\n]*\n(?:\n\|[^\n]*)+"), "", NOISE)
+]
+WITH_META = (
+    "a run without a readable meta.json is left out, so the two runs of that kind have one in the corpus"
+)
+
 CORRECTIONS: dict[str, list[Correction]] = {
+    **dict.fromkeys(("compare *#stdout",), WITHOUT_NOISE),
+    "*broken*#stderr": [(re.compile(r"^.*its domains are numbered\.\n", re.M), "", WITH_META)],
     **dict.fromkeys(
         (
             *("table by-hand * md#stdout", "table by-hand * tex#stdout", "table imported-odd * md#stdout"),
@@ -140,6 +151,7 @@ CORRECTIONS: dict[str, list[Correction]] = {
         (re.compile(r"(at a time)$", re.M), r"\1, from the timings of 31 runs", PACE),
     ],
     "demo again#stdout": [
+        *WITHOUT_NOISE,
         ("How to read it: three angles", "How to read it: Three angles", TWO_DEMOS),
         (
             "GENIE's claims are about fine-tuning pretrained networks.",

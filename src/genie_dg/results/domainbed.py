@@ -267,6 +267,8 @@ def write_run(path: Path, contents: Mapping[str, bytes]) -> bool:
     if not grown or any(there.get(name, contents[name]) != contents[name] for name in (CONFIG, META)):
         raise ResultsError(f"{path} holds another run; it is left as it is, so move it away first.")
     missing = {name: data for name, data in contents.items() if there.get(name) != data}
+    if there.get(DONE) == b"":  # imported before runs were sealed, and the same in all else
+        missing.pop(DONE, None)
     for name, data in missing.items():  # in this order: `done` comes last
         write_whole(path / name, data)
     return bool(missing)
