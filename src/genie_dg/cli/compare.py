@@ -1,4 +1,4 @@
-"""Compare rows (algorithm + optimizer) of finished runs: paired differences with intervals, budgets, noise."""
+"""Compare rows (algorithm + optimizer) of finished runs: paired differences with intervals and budgets."""
 
 from __future__ import annotations
 
