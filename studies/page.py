@@ -31,9 +31,9 @@ from genie_dg.results.frame import load
 from genie_dg.results.page_data import watch_curves
 from genie_dg.results.render import csv_text, markdown_table, percent, points, render
 from genie_dg.results.select import METHODS
-from genie_dg.results.sensitivity import Width, rate_of, width
 from genie_dg.results.tables import tables
 from paper.study import WIDER, Study, chosen_draws, grouped_draws, read_study
+from studies.sensitivity import Width, rate_of, width
 
 HERE = Path(__file__).parent
 BASELINES = ("adam", "msvag")

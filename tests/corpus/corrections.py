@@ -49,11 +49,7 @@ MIXED_TABLE: list[Correction] = [
 ]
 SEVERAL = rf'(?![^"]*(?:{CHANGED}))'
 MIXED_PAGE: list[Correction] = [
-    (
-        re.compile(rf'\{{"error": \[[^\]]*\], "mean": \[[^\]]*\], "row": "{SEVERAL}'),
-        without_zeros,
-        ONE_TRIAL,
-    ),
+    (re.compile(rf'\{{"error": \[[^\]]*\], "mean": \[[^\]]*\], "row": "{SEVERAL}'), without_zeros, ONE_TRIAL),
     (re.compile(rf'\["{SEVERAL}[^\]]* \+ [^\]]*\]'), without_errors, ONE_TRIAL),
     (re.compile(r'\["[+-]\d+%", "4[^\]]*\]'), without_errors, ONE_TRIAL),
 ]
@@ -79,7 +75,18 @@ FURTHER: list[Correction] = [
 LAST_ATTEMPT = "a run that is not complete says how its last attempt ended"
 ATTEMPTS: list[Correction] = [(re.compile(r'(NotFinite: [^"]*?) / NotFinite: [^"]*"'), r'\1"', LAST_ATTEMPT)]
 
+NOISE = "compare has no noise floor; intervals and the standard errors of tables say how much numbers move"
+
+WITHOUT_NOISE: list[Correction] = [
+    (re.compile(r"\n\nNoise floor in points: [^\n]*\n(?:\n\|[^\n]*)+"), "", NOISE)
+]
+WITH_META = (
+    "a run without a readable meta.json is left out, so the two runs of that kind have one in the corpus"
+)
+
 CORRECTIONS: dict[str, list[Correction]] = {
+    **dict.fromkeys(("compare *#stdout",), WITHOUT_NOISE),
+    "*broken*#stderr": [(re.compile(r"^.*its domains are numbered\.\n", re.M), "", WITH_META)],
     **dict.fromkeys(
         (
             *("table by-hand * md#stdout", "table by-hand * tex#stdout", "table imported-odd * md#stdout"),
@@ -137,13 +144,14 @@ CORRECTIONS: dict[str, list[Correction]] = {
         (re.compile(r"^(broken: .*; about )\d( .*)$", re.M), r"\g<1>1\2, from the timings of 23 runs", PACE),
     ],
     "status broken*#stderr": [
-        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/outcomes.jsonl is torn.\n", TOLD),
+        (re.compile(r"\A"), "genie-dg: Line 2 of broken/1757189e69f1f320/outcomes.jsonl is torn.\n", TOLD)
     ],
     "status pairs all#stdout": [
         *STATUS,
         (re.compile(r"(at a time)$", re.M), r"\1, from the timings of 31 runs", PACE),
     ],
     "demo again#stdout": [
+        *WITHOUT_NOISE,
         ("How to read it: three angles", "How to read it: Three angles", TWO_DEMOS),
         (
             "GENIE's claims are about fine-tuning pretrained networks.",

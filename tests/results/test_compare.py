@@ -9,22 +9,14 @@ from typing import Any
 
 import pytest
 
-from genie_dg.results.compare import (
-    Comparisons,
-    best_of_rows,
-    compare,
-    compare_all,
-    noise_floor,
-    pairs_of,
-)
-from genie_dg.results.draws import draws_of, group, last_spread
+from genie_dg.results.compare import Comparisons, best_of_rows, compare, compare_all, pairs_of
+from genie_dg.results.draws import group
 from genie_dg.results.frame import ResultsError
 
-from .build import DIVERGED, Run, config, frame_of
+from .build import DIVERGED, Run, frame_of
 from .test_draws import ADAM, made, run_of
 
 GENIE = "ERM + genie"
-A, B = config([0], dataset="a"), config([0], dataset="b")
 
 
 # Paired differences
@@ -50,11 +42,6 @@ def test_splits_of_one_row_only_are_left_out_with_a_note() -> None:
     result = compare(group(found), GENIE, ADAM)
     assert result.mean == pytest.approx(0.1)
     assert result.notes[0] == f"1 of 2 splits of {GENIE} are not shared and are left out."
-
-
-def test_rows_without_a_shared_split_are_refused() -> None:
-    with pytest.raises(ResultsError, match="share no split"):
-        compare(group(made(GENIE, [0.5]) + made(ADAM, [0.5], trial=1)), GENIE, ADAM)
 
 
 def test_different_protocols_are_noted() -> None:
@@ -127,35 +114,6 @@ def test_the_best_of_k_is_taken_over_the_splits_that_all_rows_share() -> None:
     assert best_of_rows(apart, [GENIE, ADAM]) == {GENIE: [], ADAM: []}
 
 
-# Noise
-
-
-def test_the_noise_between_repeats_is_pooled() -> None:
-    found = [c for trial, x in enumerate([0.1, 0.2, 0.3]) for c in made(ADAM, [x], trial, config=A)]
-    found += [c for trial, x in enumerate([0.5, 0.9]) for c in made(ADAM, [x], trial, domain=1, config=B)]
-    found += made(ADAM, [0.0], domain=2)
-    noise = noise_floor(found)
-    assert noise.between == pytest.approx(math.sqrt((0.02 + 0.08) / 3))
-    assert noise.repeats == 5
-
-
-def test_another_draw_of_settings_and_a_copy_of_a_run_are_no_repeats() -> None:
-    first = made(ADAM, [0.1], config=A)
-    assert noise_floor([*first, *first]).between is None
-    assert noise_floor([*first, *made(ADAM, [0.9], trial=1, config=B)]).between is None
-    assert noise_floor([*first, *made(ADAM, [0.3], config=A)]).between == pytest.approx(math.sqrt(0.02))
-
-
-def test_the_noise_within_runs() -> None:
-    assert last_spread([0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.6, 0.2]) == pytest.approx(
-        0.4
-    )  # the last three of nine
-    assert last_spread([0.5]) is None
-    noise = noise_floor(made(ADAM, [0.5], spread=0.1) + made(ADAM, [0.5], 1, spread=0.3) + made(ADAM, [0.5], 2))
-    assert (noise.within, noise.within_most) == (pytest.approx(0.2), 0.3)
-    assert noise_floor(made(ADAM, [0.5])).within is None
-
-
 # Whole comparisons
 
 
@@ -190,9 +148,6 @@ def test_everything_is_compared(runs: list[Run]) -> None:
     assert (difference.wins, difference.ties, difference.losses) == (2, 0, 0)
     assert str(difference.budgets[0]) == "2 draws x 2 trials x 1 test domain = 4 runs, 32 steps"
     assert result.best_of[GENIE] == pytest.approx([0.475, 0.65])
-    noise = result.noise[GENIE]
-    assert (noise.between, noise.repeats) == (pytest.approx(0.05), 4)
-    assert (noise.within, noise.within_most) == (0.0, 0.0)
 
 
 def test_rows_and_baseline_can_be_chosen(runs: list[Run]) -> None:
@@ -238,13 +193,8 @@ def test_a_run_that_diverged_is_a_draw_that_is_selected_last(runs: list[Run]) ->
     before, after = (found.grouped[ADAM][split] for found in (plain, result))
     assert [c.run for c in after] == [ended.run_id, *(c.run for c in before)]
     assert (after[0].validation, after[0].test) == (-math.inf, 0.0)
-    drawn = draws_of(frame_of([*runs, ended]))[ADAM]
-    assert {s: [c.run for c in draws] for s, draws in drawn.items()} == {
-        s: [c.run for c in draws] for s, draws in result.grouped[ADAM].items()
-    }
     assert result.best_of[ADAM][0] < plain.best_of[ADAM][0]
     assert [c.mean for c in result.differences] == [c.mean for c in plain.differences]
-    assert result.noise == plain.noise
     assert result.notes[0].startswith("1 of 9 runs diverged; each is a draw that is selected last")
 
 

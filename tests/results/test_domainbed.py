@@ -14,7 +14,7 @@ from genie_dg.algorithms.registry import ALGORITHMS
 from genie_dg.data.published.catalog import PUBLISHED
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.results.domainbed import ALGORITHM_SETTINGS, DOMAINBED_DOMAINS, import_domainbed
-from genie_dg.results.frame import ResultsError, load
+from genie_dg.results.frame import load
 from genie_dg.results.render import render
 from genie_dg.results.tables import tables
 from genie_dg.runs.config import RunConfig, from_mapping
@@ -221,7 +221,7 @@ def test_broken_lines_are_reported(tmp_path: Path) -> None:
     done = import_domainbed(tmp_path / "db", tmp_path / "runs")
     assert len(done.problems) == 7
     assert [problem.split()[1] for problem in done.problems if problem.startswith("Line")] == ["2", "3"]
-    assert sum("is not a record of DomainBed (" in problem for problem in done.problems) == 3
+    assert sum("is not a record of DomainBed;" in problem for problem in done.problems) == 3
     assert any(problem.startswith("Step 310") for problem in done.problems)
     assert any("empty/results.jsonl has no record" in problem for problem in done.problems)
     assert [r["loss"] for r in records_of(only(tmp_path / "runs"))] == [0.5, None]
@@ -234,15 +234,6 @@ def test_a_run_that_was_started_again_keeps_its_last_attempt(tmp_path: Path) -> 
     done = import_domainbed(tmp_path / "db", tmp_path / "runs")
     assert "2 records of earlier attempts" in done.problems[0]
     assert only(tmp_path / "runs")["in_acc"] == [0.9] * 4
-
-
-def test_two_folders_of_one_configuration_count_once(tmp_path: Path) -> None:
-    folder(tmp_path / "db", "a", arguments([0]), [0.2])
-    folder(tmp_path / "db", "b", arguments([0], seed=8), [0.3])
-    done = import_domainbed(tmp_path / "db", tmp_path / "runs")
-    assert done.written == 1
-    assert "one configuration" in done.problems[0]
-    assert only(tmp_path / "runs")["in_acc"] == [0.2] * 4
 
 
 @pytest.mark.parametrize(
@@ -265,27 +256,3 @@ def test_what_is_no_configuration_is_left_out(
     done = import_domainbed(tmp_path / "db", tmp_path / "runs")
     assert (done.written, len(done.problems)) == (1, 1)
     assert "a/results.jsonl is of no run that can be read" in done.problems[0]
-
-
-def test_values_that_json_has_not_are_kept_as_text_or_null(tmp_path: Path) -> None:
-    folder(tmp_path / "db", "x", arguments([0]), [0.2], strange={"a": float("inf"), "b": [float("nan"), 1.0]})
-    assert import_domainbed(tmp_path / "db", tmp_path / "runs").problems == ()
-    (path,) = (tmp_path / "runs").glob("*/meta.json")
-    assert json.loads(path.read_text())["hparams"]["strange"] == {"a": "inf", "b": [None, 1.0]}
-
-
-def test_a_wrong_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ResultsError, match=r"is not a folder; name one that holds DomainBed's result folders\.$"
-    ):
-        import_domainbed(tmp_path / "nowhere", tmp_path / "runs")
-    with pytest.raises(ResultsError, match=r"has no results\.jsonl"):
-        import_domainbed(tmp_path, tmp_path / "runs")
-
-
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
-    folder(tmp_path / "db", "x", arguments([0]), [0.2])
-    (tmp_path / "file").touch()
-    done = import_domainbed(tmp_path / "db", tmp_path / "file")
-    assert done.written == 0
-    assert "cannot be written (Not a directory); choose another --out." in done.problems[0]

@@ -84,17 +84,9 @@ def test_the_numbers_stand_on_the_page() -> None:
 
 def test_the_confusion_matrix_has_the_shares() -> None:
     text = evaluation_page(numbers(), "")
-    matrix = text[text.index("Confusion matrix") : text.index("Reliability:")]
-    written = re.findall(r">(\d+)</text>", matrix)
+    matrix = text[text.index("<caption>Confusion matrix") :].partition("</table>")[0]
+    written = re.findall(r'class="heat"[^>]*>(\d+)</td>', matrix)
     assert sorted(map(int, written)) == [20, 50, 50, 80, 100]
-    assert matrix.count(">cat</text>") == 2  # below and beside
-
-
-def test_many_classes_are_drawn_without_names() -> None:
-    names = tuple(f"class{k}" for k in range(60))
-    text = evaluation_page(numbers(names), "")
-    assert ">class5</text>" not in text
-    assert ">class5</th>" in text
 
 
 def test_it_opens_without_a_complaint(driver: webdriver.Chrome, tmp_path: Path) -> None:
@@ -104,7 +96,7 @@ def test_it_opens_without_a_complaint(driver: webdriver.Chrome, tmp_path: Path) 
     pictures = driver.find_elements(By.CSS_SELECTOR, ".pictures img")
     assert [one.get_property("naturalWidth") for one in pictures] == [20, 20, 20]
     heights = [svg.size["height"] for svg in driver.find_elements(By.CSS_SELECTOR, "main figure svg")]
-    assert len(heights) == 2
+    assert len(heights) == 1
     assert min(heights) > 200
     assert driver.find_element(By.ID, "save").is_displayed()
     show(driver, tmp_path, evaluation_page(numbers(), "about", [mistake()] * 3), 360)

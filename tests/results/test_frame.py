@@ -135,14 +135,6 @@ def test_times_watch_and_launch_are_read_once(tmp_path: Path) -> None:
     assert row["sweeps"] == [{"name": "a", "toml": 'name = "a"', "protocol": "steps = 3"}]
 
 
-def test_problems_are_warnings_unless_a_list_is_given(tmp_path: Path) -> None:
-    write(tmp_path, run([1], []), "{\n")
-    with pytest.warns(UserWarning, match="is not a record") as caught:
-        load(tmp_path)
-    assert caught[0].filename == __file__
-    assert len(loaded(tmp_path)[1]) == 1
-
-
 BROKEN = {
     "not JSON": "{",
     "cut": json.dumps(LATER)[:40],
@@ -185,16 +177,6 @@ def test_a_broken_record_loses_only_itself(tmp_path: Path, kind: str) -> None:
     assert len(problems[0]) < 400
 
 
-def test_losses_may_be_missing_and_large(tmp_path: Path) -> None:
-    none = {**GOOD, "epoch": None, "loss": None, "validation_loss": None}
-    write(tmp_path, run([0], []), lines([none, {**LATER, "loss": 1e307}]))
-    frame, problems = loaded(tmp_path)
-    row = only(frame)
-    assert problems == []
-    assert [math.isnan(row[name][0]) for name in ("epoch", "loss", "validation_loss")] == [True] * 3
-    assert row["loss"][1] == 1e307
-
-
 def changed(old: str, new: str) -> str:
     text = canonical(config([0]))
     assert old in text
@@ -209,7 +191,7 @@ def changed(old: str, new: str) -> str:
         ("{}", "missing required field"),
         (changed('"algorithm":"ERM"', '"algorithm":7'), "$.algorithm"),
         (changed('"trial_seed":0', '"trial_seed":"0"'), "$.trial_seed"),
-        (changed('"trial_seed":0', f'"trial_seed":{10**30}'), "64 bits"),
+        (changed('"trial_seed":0', f'"trial_seed":{10**30}'), "got trial_seed="),
         (changed('"test_domains":[0]', '"test_domains":["0"]'), "$.test_domains"),
         (changed('"test_domains":[0]', '"test_domains":[-1]'), "test_domains"),
         (changed('"test_domains":[0]', '"test_domains":[]'), "test_domains"),
@@ -236,27 +218,11 @@ def test_a_broken_configuration_leaves_the_other_runs(tmp_path: Path, text: str,
     assert problems[0].endswith("the run is left out.")
 
 
-def test_a_broken_meta_file_leaves_the_numbers_and_takes_names_from_others(tmp_path: Path) -> None:
-    broken = write(tmp_path, run([1], [GOOD]))
-    (broken / "meta.json").write_text('{"domains": [1]}')
-    frame, problems = loaded(tmp_path)
-    assert only(frame)["domains"] == ["domain 0", "domain 1", "domain 2", "domain 3"]
-    assert only(frame)["validation"] == [(0.5 + 0.7 + 0.8) / 3]
-    assert "numbered" in problems[0]
-    write(tmp_path, run([2], [GOOD]))
-    (broken / "meta.json").unlink()
-    frame, problems = loaded(tmp_path)
-    assert frame["domains"].to_list() == [list(PACS)] * 2
-    assert len(problems) == 1
-    write(tmp_path, run([3], [GOOD], domains="abcd"))  # no longer do all others agree
-    assert ["domain 0", "domain 1", "domain 2", "domain 3"] in loaded(tmp_path)[0]["domains"].to_list()
-
-
 def test_a_missing_or_broken_swad_file_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path, run([0], [GOOD], swad=True))
     frame, problems = loaded(tmp_path)
     assert (only(frame)["swad"], only(frame)["averaged"], only(frame)["step"]) == (True, False, [0])
-    assert "no swad.json" in problems[0]
+    assert "swad.json is not a record" in problems[0]
     for text in ("{}", "[", json.dumps({**GOOD, "in_acc": [0.5]})):
         (folder / "swad.json").write_text(text)
         frame, problems = loaded(tmp_path)
@@ -306,21 +272,6 @@ def test_several_folders_one_run_and_copies(tmp_path: Path) -> None:
     assert tied["folder"].to_list() == [str(first)]
 
 
-def test_the_copy_with_the_most_records_of_its_own_is_kept(tmp_path: Path) -> None:
-    for name, count in (("a", 1), ("b", 2)):
-        write(
-            tmp_path / name, run([0], [GOOD, LATER][:count], swad=True, averaged=LATER if name == "a" else None)
-        )
-    assert only(loaded(tmp_path / "a", tmp_path / "b")[0])["step"] == [0, 100]
-
-
-def test_a_run_in_a_folder_of_another_name_keeps_its_identity(tmp_path: Path) -> None:
-    one = run([0], [GOOD])
-    folder = write(tmp_path, one).rename(tmp_path / "mine")
-    (folder / "config.json").write_text(json.dumps(json.loads(canonical(one.config)), indent=2))
-    assert only(loaded(tmp_path)[0])["run"] == one.run_id
-
-
 def test_rows_are_named_by_what_tells_them_apart() -> None:
     first, other = run([0], [GOOD], protocol="x"), run([0], [GOOD], protocol="y")
     deep = run([0], [GOOD], protocol="y", optimizer="genie", backbone="cnn")
@@ -356,11 +307,6 @@ def test_records_have_a_row_each() -> None:
     assert tidy["validation"].to_list() == [0.4, 0.8, (0.5 + 0.8) / 2]
     assert tidy["test"].to_list() == [0.1, 0.5, (0.2 + 0.3) / 2]
     assert tidy["domains"].to_list() == [["a", "b"], ["a", "b"], list(PACS)]
-
-
-def test_records_of_nothing() -> None:
-    assert records(frame_of([])).height == 0
-    assert records(frame_of([run([0], [])])).columns == list(COLUMNS)
 
 
 @st.composite
@@ -451,12 +397,6 @@ def test_the_second_read_is_equal_and_opens_no_file(indexed: Path, monkeypatch: 
     assert set(names) == {"sweeps", *first.filter(~pl.col("done"))["folder"].str.split("/").list.last()}
     assert (indexed / INDEX).read_bytes() == stored
     assert same_frames(first, fresh(indexed))
-
-
-def test_few_runs_have_no_index(tmp_path: Path) -> None:
-    write(tmp_path, run([1], [GOOD]))
-    loaded(tmp_path)
-    assert not (tmp_path / INDEX).exists()
 
 
 def test_a_folder_of_runs_may_move(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

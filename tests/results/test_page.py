@@ -17,7 +17,7 @@ from genie_dg.results import page
 from genie_dg.results.figures import COLOURS
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.page import numbers, page_text, safe_json
-from genie_dg.results.page_data import LISTED_DRAWS, POINTS, mean_curve, page_data, thin, varying
+from genie_dg.results.page_data import LISTED_DRAWS, POINTS, mean_curve, page_data, thin
 from genie_dg.results.tables import tables
 
 from .build import Run, failed, frame_of, lines, record, run, write
@@ -137,19 +137,6 @@ def test_missing_cells_are_explained_and_impossible_tables_too() -> None:
     assert "1 run not complete" in text
 
 
-def test_runs_of_which_no_table_can_be_made_still_have_a_page() -> None:
-    text = report(sweep(tests=[(0, 1)]))
-    assert "a table by oracle needs runs that leave out" in text
-    assert "Hyper-parameter search" in text
-    assert "Validation accuracy (%)" in text
-
-
-def test_nothing_complete() -> None:
-    text = report([run([0], [], done=False)])
-    read(text)
-    assert "0 complete, 1 other" in text
-
-
 def test_single_sources_have_a_matrix() -> None:
     runs = sweep(tests=[(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)])
     text = report(runs)
@@ -185,13 +172,6 @@ def test_curves_are_means_over_the_chosen_runs() -> None:
     assert test.data.curves[0].values == [0.2, 0.6]
 
 
-def test_a_band_is_the_standard_error_of_tables() -> None:
-    curve = mean_curve("a", [{0: 0.1}, {0: 0.2}, {0: 0.3}])
-    assert curve.values == [0.2]
-    assert curve.high[0] - curve.values[0] == pytest.approx(0.0471, abs=1e-4)  # 20.0 +/- 4.7
-    assert mean_curve("a", [{0: 0.1}]).low == []
-
-
 def test_curves_are_thinned_and_keep_their_ends() -> None:
     curve = mean_curve("a", [{k: k / 1000 for k in range(1000)}])
     assert len(curve.steps) == POINTS
@@ -208,22 +188,6 @@ def test_what_was_watched_becomes_curves(tmp_path: Path) -> None:
     chart = data.curves[2]
     assert (chart.data.name, chart.percent) == ("OSGR by its definition", False)
     assert chart.data.curves[0].values == [2.0, 1.7, 1.4, 1.1]
-    runs, heat = data.heats["ERM + adam"]
-    assert (runs, heat.steps, heat.values[0]) == (8, [0, 300, 600, 900], [0.333, 1.0])
-
-
-def test_losses_have_curves_where_they_were_measured() -> None:
-    training, validation = data_of(sweep()).sets[0].losses
-    assert (training.data.name, validation.data.name) == ("Training loss", "Validation loss")
-    assert training.data.curves[0].values == [2.0, 1.9, 1.8, 1.7]
-    without = [record(0, [0.5] * 4, [0.5] * 4, loss=None, validation_loss=None)]
-    assert data_of([run([0], without)]).sets[0].losses == []
-
-
-def test_versions_count_runs(tmp_path: Path) -> None:
-    path, *_ = [write(tmp_path, one) for one in sweep(("adam",), 1, 1)]
-    (path / "meta.json").write_text(json.dumps({"domains": list("abcd"), "torch": "3", "list": [1]}))
-    assert page_data(load(tmp_path)).versions == {("torch", "2"): 3, ("torch", "3"): 1}
 
 
 def test_the_draws_say_which_was_chosen() -> None:
@@ -259,26 +223,7 @@ def test_runs_are_listed_with_their_folders(tmp_path: Path) -> None:
     text = page_text(data)
     for one in runs:
         assert f'<td class="text mono" data-value="{folder / one.config.run_id}">' in text
-    assert "Time of a step" in text
     assert {line["run"] for line in embedded(text)["runs"]} == {one.config.run_id for one in runs}
-
-
-def test_settings_that_vary_are_drawn_lr_first() -> None:
-    runs = [
-        run(
-            [0],
-            one.records,
-            draw=k,
-            optimizer_settings={"beta": k / 10, "lr": 10.0**-k, "base": "sgd", "eps": 1e-8},
-        )
-        for k, one in enumerate(sweep(("adam",), 3, 1, tests=[(0,)]))
-    ]
-    data = data_of(runs)
-    assert varying(data.sets[0].draws) == ["lr", "beta"]
-    text = page_text(data)
-    for caption in ("Validation (%) against lr", "Test (%) against lr", "Test (%) against beta"):
-        assert f"<figcaption>{caption}</figcaption>" in text
-    assert "against eps" not in text
 
 
 def test_differences_and_budgets() -> None:
@@ -333,18 +278,6 @@ def test_name_and_date_stand_on_top(tmp_path: Path) -> None:
     assert text.index(data_of(runs).verdict) < text.index("<main")
 
 
-def test_empty_sections_are_left_out() -> None:
-    text = report([run([0], [], done=False)])
-    for title in (
-        "Learning curves",
-        "Paired differences",
-        "Hyper-parameter search",
-        "Time of a step",
-        "move when",
-    ):
-        assert title not in text
-
-
 def test_figures_take_their_colours_from_the_page() -> None:
     text = report(sweep(tuple("abcdefg")))
     for svg in re.findall(r"<svg.*?</svg>", text, re.S):
@@ -352,7 +285,7 @@ def test_figures_take_their_colours_from_the_page() -> None:
     for place, colour in enumerate(COLOURS):
         assert f"--c{place}:{colour};" in text
         assert f"var(--c{place})" in text
-    assert text.count('role="img"') == len(re.findall(r'role="img" aria-label="[^"]+"', text)) > 10
+    assert text.count('role="img"') == len(re.findall(r'role="img" aria-label="[^"]+"', text)) > 4
 
 
 def test_json_cannot_end_its_element() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from xml.etree import ElementTree
 
 import pytest
 
 from genie_dg.results import panels
-from genie_dg.results.figures import Curve, CurveData, HeatmapData, ReportError
+from genie_dg.results.figures import Curve, CurveData
 from genie_dg.results.panels import Dot, Mark
 
 EVIL = "<img src=x onerror=alert(1)>&\"'$x$ 中 \ud800"
@@ -27,7 +26,6 @@ def everything() -> list[str]:
         panels.lines("lines", CurveData("x", [curve]), [0], (0.0, 100.0)),
         panels.points_figure("points", marks, "lr", True),
         panels.dots("dots", rows, (0.0, 99.0), "x"),
-        panels.heatmap("heatmap", HeatmapData(0, [1, 2], [[0.5, 1.0], [1.0, 0.0]], [0, 1, 2], [], True)),
     ]
 
 
@@ -62,10 +60,7 @@ def test_points_lie_where_they_belong() -> None:
 
 
 def test_chosen_runs_differ_in_shape_and_say_who_they_are() -> None:
-    marks = [
-        Mark(1.0, 1.0, 2, False, "first"),
-        Mark(2.0, 2.0, 2, True, "second"),
-    ]
+    marks = [Mark(1.0, 1.0, 2, False, "first"), Mark(2.0, 2.0, 2, True, "second")]
     root = tree(panels.points_figure("p", marks, "x"))
     assert [title.text for title in root.iter("title")] == ["first", "second"]
     shapes = {use.get("href") for use in root.iter("use")}
@@ -79,9 +74,3 @@ def test_words_of_runs_stay_words() -> None:
         assert root.get("aria-label", "").startswith("<img src=x")
         assert not list(root.iter("img"))
         assert any((text.text or "").startswith("<img src=x") for text in root.iter("text"))
-
-
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ReportError, match=r'pip install "genie-dg\[report\]"'):
-        everything()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from genie_dg.results.figures import new_figure, write_csv
-from genie_dg.results.rates import RateData, plot_rates
+from genie_dg.optim import SuggestedRate
+from genie_dg.results.figures import new_figure
+from genie_dg.results.rates import plot_rates
 
-DATA = RateData(
-    0.1, [0.01, 0.1, 1.0, 10.0], [0.9, 0.4, 5.0, math.inf], 1.0, [0.001, 0.1, 10.0], [1.0, 0.9, 50.0]
-)
+LOSSES = [0.9, 0.4, 5.0, math.inf]
+DATA = SuggestedRate(0.1, "", [0.01, 0.1, 1.0, 10.0], LOSSES, 1.0, [0.001, 0.1, 10.0], [1.0, 0.9, 50.0], 9)
 
 
 def test_points_crosses_and_the_choice() -> None:
@@ -28,10 +28,5 @@ def test_points_crosses_and_the_choice() -> None:
 def test_nothing_finite_and_nothing_gained(tmp_path: Path) -> None:
     for losses in ([math.inf, math.inf], [0.0, 0.0], [2.0, 3.0]):
         figure = new_figure(4, 3)
-        plot_rates(RateData(1.0, [1.0, 2.0], losses, 0.0, [1.0], [0.0]), figure.add_subplot())
+        plot_rates(SuggestedRate(1.0, "", [1.0, 2.0], losses, 0.0, [1.0], [0.0], 9), figure.add_subplot())
         figure.savefig(tmp_path / "x.png")
-
-
-def test_the_numbers_are_beside_the_figure(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "rate.png", DATA)
-    assert path.read_text().splitlines() == ["lr,loss", "0.01,0.9", "0.1,0.4", "1.0,5.0", "10.0,"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from genie_dg.results.frame import ResultsError, load
 from genie_dg.results.render import render
 from genie_dg.results.select import SelectedRun
-from genie_dg.results.tables import Cell, Table, cell_of, check_protocols, gather, mean_cell, tables
+from genie_dg.results.tables import Cell, Table, cell_of, check_protocols, gather, tables
 
 from .build import PACS, Run, frame_of, lines, record, run, write
 
@@ -62,27 +60,11 @@ def test_a_cell_is_missing_when_one_of_its_trials_is() -> None:
     assert gather((), choices.__getitem__) == Cell(note="no run")
 
 
-def test_an_average_has_no_error_and_needs_all() -> None:
-    cells = [Cell(0.25, 0.1, 3, (1, 20)), Cell(0.75, 0.1, 2, (5, 7))]
-    assert mean_cell(cells, "set") == Cell(0.5, None, 2, (1, 20))
-    assert mean_cell([*cells, Cell()], "set") == Cell(note="an average needs every set")
-
-
 def test_a_table_by_domain() -> None:
     text = render([by_kind(whole(THREE), "domains")])
     heads, row = (numbers(text, name) for name in ("algorithm", "ERM"))
     assert heads == ["algorithm", "optimizer", *PACS, "Avg", "trials", "draws"]  # and no s/step: not timed
-    expected = [
-        "ERM",
-        "adam",
-        "20.0 +/- 4.7",
-        "20.0 +/- 0.0",
-        "50.0 +/- 9.4",
-        "40.0 +/- 0.0",
-        "32.5",
-        "3",
-        "1",
-    ]
+    expected = ["ERM", "adam", "20.0 +/- 4.7", "20.0 +/- 0.0", "50.0 +/- 9.4", "40.0 +/- 0.0", "32.5", "3", "1"]
     assert row == expected
     assert text.startswith("### PACS: accuracy on the test domain, training-domain selection\n")
 
@@ -229,36 +211,6 @@ def test_seconds_per_step_are_those_of_the_chosen_runs(tmp_path: Path) -> None:
     for path in tmp_path.glob("*/timings.jsonl"):
         path.write_text('{"step": "x", "seconds": 1}\n{')
     assert [table.lines[0].pace for table in tables(load(tmp_path))] == [None] * 2
-
-
-def test_csv_names_the_chosen_runs_of_each_cell(tmp_path: Path) -> None:
-    """Two trials; in trial 1 of domain 0 another draw is better. An average names none."""
-    runs = whole([[0.5] * 4, [0.6] * 4])
-    better = run([0], [record(0, [0.9] * 4, [0.9] * 4)], draw=1, trial=1)
-    for one in (*runs, better):
-        write(tmp_path, one)
-    frame = load(tmp_path)
-    ids = {
-        (row["test_domains"][0], row["trial"], row["draw"]): row["run"] for row in frame.iter_rows(named=True)
-    }
-    found = csv.DictReader(io.StringIO(render(tables(frame), "csv")))
-    named = {line["column"]: line["runs"].split() for line in found if line["table"] == "domains"}
-    assert list(named.values()) == [
-        [ids[0, 0, 0], ids[0, 1, 1]],
-        *([ids[k, 0, 0], ids[k, 1, 0]] for k in (1, 2, 3)),
-        [],
-    ]
-
-
-def test_the_oracle_of_several_rules_says_so() -> None:
-    both = "oracle selection (best or last checkpoint, by protocol)"
-    assert titles(whole(THREE) + whole(THREE, protocol="genie-paper")) == {both}
-    other = whole(THREE, protocol="genie-paper", dataset="VLCS")
-    assert titles(whole(THREE) + other) == {
-        "oracle selection (last checkpoint)",
-        "oracle selection (best checkpoint)",
-        both,
-    }
 
 
 def test_different_data_of_one_name_is_noted() -> None:

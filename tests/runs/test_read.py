@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from genie_dg.check import InputError
 from genie_dg.results.frame import from_runs
-from genie_dg.runs import decode, read
-from genie_dg.runs.decode import RunFolder
+from genie_dg.runs import read
 from genie_dg.runs.read import RunColumns, read_runs, run_folders, seconds
 
 from ..results.build import lines, record, run, same_frames, write
@@ -34,13 +28,6 @@ def same(one: RunColumns, other: RunColumns) -> bool:
 def counts(columns: RunColumns) -> list[int]:
     """How many records each run has."""
     return columns.lengths["step"]
-
-
-def carefully(folders: list[str]) -> RunColumns:
-    """The same runs, every line looked at by itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFolder, "_records", RunFolder._checked_records)
-        return read_runs(folders)
 
 
 def random_runs(folder: Path, seed: int, count: int) -> list[str]:
@@ -71,79 +58,6 @@ def random_runs(folder: Path, seed: int, count: int) -> list[str]:
     return run_folders(str(folder))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_quick_way_and_the_careful_way_agree(tmp_path: Path, seed: int) -> None:
-    folders = random_runs(tmp_path, seed, 20)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delattr(RunFolder, "_checked_records")  # what is in order needs no second look
-        quick = read_runs(folders)
-    assert same(quick, carefully(folders))
-    assert quick.problems == []
-    assert len(counts(quick)) == 20
-
-
-SPOILT: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "too large": lambda line: {**line, "in_acc": [0.5] * 3 + [1.1]},
-    "too short": lambda line: {**line, "out_acc": [0.5] * 3},
-    "moved": lambda line: {**line, "in_acc": [0.5] * 3, "out_acc": [0.5] * 5},
-    "step back": lambda line: {**line, "step": 0},
-    "a number": lambda line: 7,
-    "text": lambda line: {**line, "loss": "x"},
-    "beyond floats": lambda line: {**line, "step": 10**400},
-    "more": lambda line: {**line, "note": {"a": [1]}},
-}
-
-
-@pytest.mark.parametrize("kind", SPOILT)
-def test_what_is_not_in_order_is_read_carefully(tmp_path: Path, kind: str) -> None:
-    later = record(10, [0.5] * 4, [0.5] * 4)
-    write(tmp_path, run([0], []), lines([GOOD, SPOILT[kind](later), {**later, "step": 20}]))
-    write(tmp_path, run([1], [GOOD]))
-    folders = run_folders(str(tmp_path))
-    runs = read_runs(folders)
-    assert same(runs, carefully(folders))
-    assert sum(counts(runs)) + len(runs.problems) == 4
-    assert len(runs.problems) == (kind != "more")
-
-
-def test_a_line_holds_one_record(tmp_path: Path) -> None:
-    later = {**GOOD, "step": 5}
-    for text in (json.dumps(GOOD) + json.dumps(later), json.dumps(GOOD, indent=1)):
-        path = write(
-            tmp_path / str(len(text)), run([0], []), text + "\n" + json.dumps({**GOOD, "step": 9}) + "\n"
-        )
-        runs = read_runs([str(path)])
-        assert runs.lists["step"][0].tolist() == [9]
-        assert same(runs, carefully([str(path)]))
-
-
-_number = st.floats(allow_nan=True) | st.integers() | st.none() | st.booleans() | st.text(max_size=2)
-_part = st.lists(st.floats(-0.1, 1.1) | st.integers(0, 1) | st.none(), min_size=1, max_size=3)
-_object = st.fixed_dictionaries(
-    {
-        "step": st.integers(-1, 5) | st.floats(0, 5),
-        "epoch": _number,
-        "loss": _number,
-        "validation_loss": _number,
-        "in_acc": _part,
-        "out_acc": _part,
-    },
-    optional={"swad": st.booleans()},
-)
-_line = _object.map(json.dumps) | st.sampled_from(["", " ", "{", "[]", "null", "1", "{}"])
-
-
-@given(st.lists(_line, max_size=5))
-@settings(max_examples=150, deadline=None)
-def test_any_lines_are_read_alike(tmp_path_factory: pytest.TempPathFactory, text: list[str]) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    write(folder, run([0], [], domains=("a", "b")), "\n".join(text))
-    folders = run_folders(str(folder))
-    careful = carefully(folders)
-    assert same(read_runs(folders), careful)
-    assert len(careful.problems) + counts(careful)[0] == sum(bool(line.strip()) for line in text)
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("broken", [False, True])
 def test_all_cores_read_the_same_in_the_same_order(
@@ -163,48 +77,12 @@ def test_all_cores_read_the_same_in_the_same_order(
     assert len(alone.damaged) == (3 if broken else 0)
 
 
-def test_the_collector_is_left_as_it_was(tmp_path: Path) -> None:
-    write(tmp_path, run([1], [GOOD]), "{")
-    before = gc.isenabled()
-    try:
-        for state in (gc.disable, gc.enable):
-            state()
-            was = gc.isenabled()
-            read_runs(run_folders(str(tmp_path)))
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(decode, "read_whole", _no_memory)
-                with pytest.raises(MemoryError):
-                    read_runs(run_folders(str(tmp_path)))
-            assert gc.isenabled() == was
-    finally:
-        (gc.enable if before else gc.disable)()
-
-
-def _no_memory(*_: object) -> bytes:
-    raise MemoryError
-
-
-def test_a_large_file_is_read_whole(tmp_path: Path) -> None:
-    path = write(tmp_path, run([0], [record(k, [1 / 3] * 4, [2 / 3] * 4) for k in range(1000)]))
-    assert (path / "records.jsonl").stat().st_size > 2**17
-    assert counts(read_runs([str(path)])) == [1000]
-
-
 def test_a_file_that_is_too_large_counts_as_missing(tmp_path: Path) -> None:
     path = write(tmp_path, run([0], [GOOD]))
     os.truncate(path / "records.jsonl", 2**26 + 1)
     runs = read_runs([str(path)])
     assert (counts(runs), len(runs.problems)) == ([0], 1)
     assert "records.jsonl cannot be read (it has more than 64 MB); it counts as missing." in runs.problems[0]
-
-
-def test_a_file_that_cannot_be_opened_counts_as_missing(tmp_path: Path) -> None:
-    path = write(tmp_path, run([0], [GOOD]))
-    (path / "records.jsonl").unlink()
-    (path / "records.jsonl").symlink_to(path / "records.jsonl")
-    runs = read_runs([str(path)])
-    assert (counts(runs), len(runs.problems)) == ([0], 1)
-    assert "cannot be read (Too many levels of symbolic links); it counts as missing." in runs.problems[0]
 
 
 def test_run_folders(tmp_path: Path) -> None:
@@ -226,16 +104,6 @@ def test_meta_files_are_read_again_when_they_differ(tmp_path: Path) -> None:
     assert read_runs([str(one), str(two)]).runs["domains"][1] == tuple("wxyz")
     (two / "meta.json").write_text(json.dumps({"domains": list("abcd")}))
     assert read_runs([str(two)]).runs["domains"] == [tuple("abcd")]
-
-
-def test_domains_are_numbered_by_the_first_whole_record(tmp_path: Path) -> None:
-    path = write(tmp_path, run([0], []), "{\n" + lines([GOOD]))
-    (path / "meta.json").unlink()
-    assert read_runs([str(path)]).runs["domains"] == [("domain 0", "domain 1", "domain 2", "domain 3")]
-    (path / "records.jsonl").unlink()
-    runs = read_runs([str(path)])
-    assert (counts(runs), runs.damaged) == ([], [str(path)])
-    assert f"{path} has no domains but test domains [0]; the run is left out." in runs.problems
 
 
 def test_seconds_by_step(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Compare rows (algorithm + optimizer) of finished runs: paired differences with intervals, budgets, noise."""
+"""Compare rows (algorithm + optimizer) of finished runs: paired differences with intervals and budgets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from genie_dg.arguments import some_text, whole
-from genie_dg.check import one_of, printable
+from genie_dg.check import printable
 
 from ._shared import add_runs, load_runs, to_json
 
@@ -29,13 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=whole(0, 2**32 - 1), default=0, help="of the bootstrap (default: %(default)s)"
     )
-    parser.add_argument("--format", default="md", type=some_text, help="md or csv (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="one JSON document, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, compare, print."""
-    one_of("format", arguments.format, ("md", "csv"))
     frame = load_runs(arguments.runs)
     from genie_dg.results.compare import compare_all
     from genie_dg.results.render import comparison_data, render_comparisons
@@ -53,5 +51,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(to_json(comparison_data(compared)))
     else:
-        print(printable(render_comparisons(compared, arguments.format), keep="\n"))
+        print(printable(render_comparisons(compared), keep="\n"))
     return 0

@@ -85,11 +85,10 @@ def _check_picture(file: Path) -> None:
 def _draw(rate: SuggestedRate, file: Path, title: str) -> None:
     """The picture of a search."""
     from genie_dg.results.figures import new_figure
-    from genie_dg.results.rates import RateData, plot_rates
+    from genie_dg.results.rates import plot_rates
 
-    data = RateData(rate.lr, rate.lrs, rate.losses, rate.first_loss, rate.sweep_lrs, rate.sweep_losses)
     figure = new_figure(6.4, 4.0, dpi=150, layout="constrained")
-    plot_rates(data, figure.add_subplot()).set_title(printable(title), loc="left", fontsize="medium")
+    plot_rates(rate, figure.add_subplot()).set_title(printable(title), loc="left", fontsize="medium")
     figure.savefig(file)
 
 

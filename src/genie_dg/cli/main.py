@@ -23,7 +23,7 @@ from ._shared import require
 
 VERBS = {
     "best": "which models the tables speak of: run, step, file, accuracies",
-    "compare": "compare rows of finished runs: paired differences, intervals, budgets, noise",
+    "compare": "compare rows of finished runs: paired differences, intervals, budgets",
     "completion": "print a script that completes verbs, options and names in a shell",
     "data": "list, download, verify, cache and look at data sets",
     "demo": "optimizers fine-tune a pretrained network: sweep, table and report (one to three minutes)",

@@ -1,4 +1,4 @@
-"""Two rows of a table beside each other: paired differences, tuning budgets, and the noise they must exceed.
+"""Two rows of a table beside each other: paired differences and tuning budgets.
 
 A split is (data set, test domains, trial). In a split a row has draws, one run each; training-domain validation
 selects one, and the test accuracies of the selected draws (`draws`) are compared. Accuracies are from 0 to 1.
@@ -6,15 +6,13 @@ selects one, and the test accuracies of the selected draws (`draws`) are compare
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from genie_dg.check import did_you_mean
-from genie_dg.statistics import mean, total
+from genie_dg.statistics import mean
 
 from .draws import Candidate, Grouped, candidates, diverged, group
 from .frame import ResultsError
@@ -65,7 +63,10 @@ def _marks(candidate: Candidate) -> str:
     return candidate.row.removeprefix(f"{candidate.algorithm} + {candidate.optimizer}")
 
 
-def budget_of(splits: Mapping[SplitKey, Sequence[Candidate]]) -> Budget:
+_Splits = Mapping[SplitKey, Sequence[Candidate]]
+
+
+def budget_of(splits: _Splits) -> Budget:
     """What was spent on one row in these splits."""
     return budget({split: [c.steps for c in draws] for split, draws in splits.items()})
 
@@ -148,42 +149,26 @@ def compare(
         ties=len(pairs) - wins - losses,
         losses=losses,
         budgets=budgets,
-        notes=(
-            *_not_shared(grouped, (baseline, row), len(shared)),
-            *_other_rules({row: ours, baseline: theirs}),
-            *_other_budgets(row, baseline, budgets),
-            *_not_covered(blocks),
-        ),
+        notes=(*_notes(grouped, {baseline: theirs, row: ours}, budgets[::-1]), *_not_covered(blocks)),
         dataset=names[0] if len(names) == 1 else ALL_DATA,
     )
 
 
-def _not_shared(grouped: Grouped, rows: Sequence[str], shared: int) -> list[str]:
-    return [
-        f"{len(grouped[row]) - shared} of {len(grouped[row])} splits of {row} are not shared and are left out."
-        for row in rows
-        if len(grouped[row]) > shared
-    ]
-
-
-def _other_rules(rows: Mapping[str, Mapping[SplitKey, Sequence[Candidate]]]) -> list[str]:
-    names = {
-        row: ", ".join(sorted({c.protocol for draws in splits.values() for c in draws}))
-        for row, splits in rows.items()
-    }
-    if len(set(names.values())) == 1:
-        return []
-    both = " and ".join(f"{row} follows {name}" for row, name in names.items())
-    return [f"{both}; numbers of different protocols mean different things."]
-
-
-def _other_budgets(row: str, baseline: str, budgets: tuple[Budget, Budget]) -> list[str]:
-    if budgets[0] == budgets[1]:
-        return []
-    return [
-        f"The budgets differ, so part of the difference may be tuning: {row} had {budgets[0]}; "
-        f"{baseline} had {budgets[1]}."
-    ]
+def _notes(grouped: Grouped, rows: Mapping[str, _Splits], budgets: Sequence[Budget]) -> list[str]:
+    """Sentences about what is not alike: splits, protocols, budgets; of the baseline first."""
+    notes, protocols = [], {}
+    for row, splits in rows.items():
+        if left := len(grouped[row]) - len(splits):
+            notes.append(f"{left} of {len(grouped[row])} splits of {row} are not shared and are left out.")
+        protocols[row] = ", ".join(sorted({c.protocol for draws in splits.values() for c in draws}))
+    (baseline, row), (theirs, ours) = rows, budgets
+    if protocols[row] != protocols[baseline]:
+        both = f"{row} follows {protocols[row]} and {baseline} follows {protocols[baseline]}"
+        notes.append(f"{both}; numbers of different protocols mean different things.")
+    if ours != theirs:
+        both = f"{row} had {ours}; {baseline} had {theirs}"
+        notes.append(f"The budgets differ, so part of the difference may be tuning: {both}.")
+    return notes
 
 
 def _not_covered(blocks: Sequence[Sequence[Trial]]) -> list[str]:
@@ -214,52 +199,6 @@ def best_of_rows(grouped: Grouped, rows: Sequence[str]) -> dict[str, list[float]
 
 
 @dataclass(frozen=True)
-class Noise:
-    """How much test accuracies move when nothing that matters changes.
-
-    Args:
-        between: the pooled standard deviation between repeats; ``None`` without repeats.
-        repeats: how many runs have a repeat, themselves included.
-        within: the mean over runs of `last_spread`; ``None`` where runs are too short.
-        within_most: the largest of them.
-    """
-
-    between: float | None
-    repeats: int
-    within: float | None
-    within_most: float | None
-
-
-def noise_floor(listed: Iterable[Candidate]) -> Noise:
-    r"""The noise between and within runs.
-
-    Runs that are the same but for their trial, or re-runs of one trial, are repeats. With groups g of
-    :math:`n_g` repeats, :math:`s^2 = \sum_g \sum_i (x_{gi} - \bar x_g)^2 / \sum_g (n_g - 1)`.
-
-    >>> tests = [0.4, 0.6]
-    >>> runs = [Candidate("ERM + adam", "d", (0,), trial, 0, 0.9, x) for trial, x in enumerate(tests)]
-    >>> round(noise_floor(runs).between, 6)
-    0.141421
-    """
-    kept = list(dict.fromkeys(listed))  # a copy of a run is not a repeat
-    groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for c in kept:
-        groups[c.row, c.dataset, c.test_domains, c.draw, c.science].append(c.test)
-    repeated = [tests for tests in groups.values() if len(tests) > 1]
-    between = None
-    if repeated:
-        squares = total((x - mean(tests)) ** 2 for tests in repeated for x in tests)
-        between = sqrt(squares / sum(len(tests) - 1 for tests in repeated))
-    spreads = [c.spread for c in kept if c.spread is not None]
-    return Noise(
-        between=between,
-        repeats=sum(map(len, repeated)),
-        within=mean(spreads) if spreads else None,
-        within_most=max(spreads, default=None),
-    )
-
-
-@dataclass(frozen=True)
 class Comparisons:
     """All that is compared of some rows.
 
@@ -268,7 +207,6 @@ class Comparisons:
         grouped: their draws.
         differences: of each pair, by data set and then over all of them where there are several.
         best_of: by row, the expected test accuracy of the best of k = 1, 2, ... draws.
-        noise: by row.
         notes: whole sentences about what is left out.
     """
 
@@ -276,7 +214,6 @@ class Comparisons:
     grouped: Grouped
     differences: list[Comparison]
     best_of: dict[str, list[float]]
-    noise: dict[str, Noise]
     notes: list[str]
 
 
@@ -324,8 +261,7 @@ def compare_all(
     near = [(a, b) for a, b in pairs if grouped[a].keys() & grouped[b].keys()]
     notes += [f"{a} and {b} share no split and are not compared." for a, b in pairs if (a, b) not in near]
     differences = [c for a, b in near or pairs for c in _by_dataset(grouped, a, b, resamples, seed)]
-    noise = {row: noise_floor(c for c in listed if c.row == row) for row in shown}
-    return Comparisons(shown, grouped, differences, best_of_rows(grouped, shown), noise, notes)
+    return Comparisons(shown, grouped, differences, best_of_rows(grouped, shown), notes)
 
 
 def _by_dataset(grouped: Grouped, row: str, baseline: str, resamples: int, seed: int) -> list[Comparison]:
@@ -335,5 +271,5 @@ def _by_dataset(grouped: Grouped, row: str, baseline: str, resamples: int, seed:
     parts = []
     for name in names if len(names) > 1 else ():
         part = {r: {s: d for s, d in splits.items() if s[0] == name} for r, splits in grouped.items()}
-        parts.append(replace(compare(part, row, baseline, resamples, seed), dataset=name))
+        parts.append(compare(part, row, baseline, resamples, seed))
     return [*parts, whole]

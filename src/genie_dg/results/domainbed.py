@@ -13,13 +13,16 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from genie_dg.check import InputError, folder, whole_number
+import msgspec
+
+from genie_dg.check import InputError, folder
 from genie_dg.files import json_line, read_lines, read_whole, write_whole
-from genie_dg.runs import folder as names
 from genie_dg.runs.config import RunConfig, canonical
+from genie_dg.runs.folder import CONFIG, DONE, META, RECORDS
 from genie_dg.runs.record import Record, record_from
 from genie_dg.runs.seal import digest, seal_text
 
@@ -36,6 +39,7 @@ DOMAINBED_DOMAINS: Mapping[str, tuple[str, ...]] = {
 }
 """The domains of DomainBed's data sets, in its order; those of other sets are numbered."""
 
+_FILES = (CONFIG, META, RECORDS, DONE)
 _AUGMIX = "resnet50_augmix"
 """The setting that DomainBed has since July 2024; runs without it are of its first generation."""
 
@@ -117,7 +121,7 @@ def import_domainbed(source: str | os.PathLike[str], out: str | os.PathLike[str]
         children.sort()
         if "results.jsonl" not in files:
             continue
-        converted = convert(path, names.DONE in files, problems)
+        converted = convert(path, DONE in files, problems)
         if converted is None:
             continue
         run_id, contents = converted
@@ -145,11 +149,11 @@ def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, 
     if not attempt:
         problems.append(f"{file} has no record; the folder is left out.")
         return None
-    count = len(_accuracies(attempt[0], "in"))
+    size = len(_accuracies(attempt[0], "in"))
     records = []
     for line in attempt:
         try:
-            records.append(_record(line, count))
+            records.append(_record(line, size))
         except InputError as error:
             problems.append(f"Step {line['step']} of {file} is not a record ({error}); it is left out.")
     args, hparams = attempt[-1]["args"], attempt[-1]["hparams"]
@@ -161,52 +165,41 @@ def convert(path: str, done: bool, problems: list[str]) -> tuple[str, dict[str, 
         return None
     known = DOMAINBED_DOMAINS.get(config.dataset, ())
     meta = {
-        "domains": list(known) if len(known) == count else [f"domain {k}" for k in range(count)],
+        "domains": list(known) if len(known) == size else [f"domain {k}" for k in range(size)],
         "imported_from": "DomainBed",
-        "args": _finite(args),
-        "hparams": _finite(hparams),
+        **msgspec.json.decode(msgspec.json.encode({"args": args, "hparams": hparams})),  # no NaN, but null
     }
     texts = {
-        names.CONFIG: text + "\n",
-        names.META: json.dumps(meta, indent=1, sort_keys=True, allow_nan=False) + "\n",
-        names.RECORDS: "".join(json_line(record.to_json()) for record in records),
+        CONFIG: text + "\n",
+        META: json.dumps(meta, indent=1, sort_keys=True) + "\n",
+        RECORDS: "".join(json_line(record.to_json()) for record in records),
     }
     contents = {name: data.encode("utf-8") for name, data in texts.items()}
     if done:
-        contents[names.DONE] = seal_text({name: digest(data) for name, data in contents.items()})
+        contents[DONE] = seal_text({name: digest(data) for name, data in contents.items()})
     return config.run_id, contents
 
 
 def _last_attempt(file: str, problems: list[str]) -> list[dict[str, Any]]:
     """The lines of the last attempt: DomainBed starts again at step 0 in the same file."""
     lines, unread = read_lines(file)
-    problems += unread
     usable = []
     for line in lines:
-        try:
-            usable.append(_checked(line))
-        except InputError as error:
-            problems.append(f"A line of {file} is not a record of DomainBed ({error}); it is left out.")
+        has_texts = all(isinstance(line.get(key), dict) for key in ("args", "hparams"))
+        if has_texts and type(line.get("step")) is int and "env0_in_acc" in line:
+            usable.append(line)
+        else:
+            unread = [*unread, f"A line of {file} is not a record of DomainBed; it is left out."]
     start = max((k for k in range(1, len(usable)) if usable[k]["step"] <= usable[k - 1]["step"]), default=0)
+    problems += unread
     if start:
         problems.append(f"{file} has {start} records of earlier attempts; those of the last one are kept.")
     return usable[start:]
 
 
-def _checked(line: dict[str, Any]) -> dict[str, Any]:
-    if not all(isinstance(line.get(key), dict) for key in ("args", "hparams")):
-        raise InputError("it has no args and hparams")
-    whole_number("step", line.get("step"), 0)
-    if not _accuracies(line, "in"):
-        raise InputError("it has no env0_in_acc")
-    return line
-
-
 def _accuracies(line: Mapping[str, Any], part: str) -> list[Any]:
-    values: list[Any] = []
-    while f"env{len(values)}_{part}_acc" in line:
-        values.append(line[f"env{len(values)}_{part}_acc"])
-    return values
+    names = takewhile(line.__contains__, (f"env{k}_{part}_acc" for k in count()))
+    return [line[name] for name in names]
 
 
 def _record(line: Mapping[str, Any], domains: int) -> Record:
@@ -215,13 +208,6 @@ def _record(line: Mapping[str, Any], domains: int) -> Record:
     data = {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in data.items()}
     parts = {f"{part}_acc": _accuracies(line, part) for part in ("in", "out")}
     return record_from({**data, "validation_loss": None, **parts}, domains)
-
-
-def _backbone(hparams: Mapping[str, Any]) -> str:
-    """Of large images; where AugMix is on, it wins over a ResNet-18."""
-    if hparams.get(_AUGMIX):
-        return "timm/resnet50.ram_in1k"
-    return "resnet18" if hparams.get("resnet18") else "resnet50"
 
 
 def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
@@ -238,6 +224,7 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     adversarial = ALGORITHM_SETTINGS.get(algorithm) == tuple(_ADVERSARIAL.split())
     generator = "_g" if "lr_g" in hparams and adversarial else ""
     stepping = {"lr": f"lr{generator}", "weight_decay": f"weight_decay{generator}"}
+    resnet = "resnet18" if hparams.get("resnet18") else "resnet50"  # of which AugMix has the second alone
     settings = [name for name in ALGORITHM_SETTINGS.get(algorithm, ()) if name in hparams]
     if not args["test_envs"]:
         raise InputError("test_envs is empty")
@@ -246,7 +233,7 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
         test_domains=tuple(int(k) for k in args["test_envs"]),
         algorithm=algorithm,
         optimizer="adam",
-        backbone="cnn" if small else _backbone(hparams),
+        backbone="cnn" if small else "timm/resnet50.ram_in1k" if augmix else resnet,
         algorithm_settings={"lambda_" if name == "lambda" else name: hparams[name] for name in settings},
         optimizer_settings={ours: hparams[name] for ours, name in stepping.items() if name in hparams},
         batch_size=int(hparams.get("batch_size", 64 if small else 32)),
@@ -264,44 +251,24 @@ def _config(args: Mapping[str, Any], hparams: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def _finite(value: Any) -> Any:
-    """The same without NaN and infinity, which JSON has not: numbers become null, inside of others text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {
-            key: str(x) if isinstance(x, float) and not math.isfinite(x) else _finite(x)
-            for key, x in value.items()
-        }
-    return [_finite(x) for x in value] if isinstance(value, (list, tuple)) else value
-
-
 def write_run(path: Path, contents: Mapping[str, bytes]) -> bool:
     """Write a run's folder; ``False`` when it is there already. Nothing else is ever overwritten.
 
     A folder may grow: records that begin with those that are there replace them.
     """
-    files = (names.CONFIG, names.META, names.RECORDS, names.DONE)
-    try:
-        there = {name: read_whole(path / name) if (path / name).exists() else None for name in files}
-    except OSError as error:
-        raise ResultsError(
-            f"{error.filename} cannot be read ({error.strerror}); it is left as it is, so move it away first."
-        ) from error
-    if any(there[name] not in (None, contents[name]) for name in (names.CONFIG, names.META)):
-        raise ResultsError(
-            f"{path} holds another run of this name; it is left as it is, so move it away first."
-        )
-    before, now = there[names.RECORDS] or b"", contents[names.RECORDS]
-    if before != now and (there[names.DONE] is not None or not now.startswith(before)):
-        raise ResultsError(f"{path} holds other records; it is left as it is, so move it away first.")
-    missing = {name: data for name, data in contents.items() if there[name] != data}
-    if there[names.DONE] == b"":  # imported before runs were sealed, and the same in all else
-        missing.pop(names.DONE, None)
     try:
         path.mkdir(parents=True, exist_ok=True)
+        there = {name: read_whole(path / name) for name in _FILES if (path / name).exists()}
     except OSError as error:
-        raise ResultsError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
+        why = f"{error.filename} cannot be used ({error.strerror})"
+        raise ResultsError(f"{why}; choose another --out.") from error
+    known, records = there.get(RECORDS, b""), contents[RECORDS]
+    grown = known == records or (DONE not in there and records.startswith(known))
+    if not grown or any(there.get(name, contents[name]) != contents[name] for name in (CONFIG, META)):
+        raise ResultsError(f"{path} holds another run; it is left as it is, so move it away first.")
+    missing = {name: data for name, data in contents.items() if there.get(name) != data}
+    if there.get(DONE) == b"":  # imported before runs were sealed, and the same in all else
+        missing.pop(DONE, None)
     for name, data in missing.items():  # in this order: `done` comes last
         write_whole(path / name, data)
     return bool(missing)

@@ -6,9 +6,9 @@ record: a row that diverges pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from math import ceil, inf
+from math import inf
 from typing import Any
 
 import msgspec
@@ -35,7 +35,6 @@ class Candidate:
         protocol: whose rules the run follows.
         config: of the run.
         run, folder: the run, and where it is.
-        spread: the largest minus the smallest test accuracy of the last quarter of the records.
     """
 
     row: str
@@ -50,7 +49,6 @@ class Candidate:
     config: Any = field(default=None, compare=False)
     run: str = ""
     folder: str = ""
-    spread: float | None = None
     algorithm: str = ""
     optimizer: str = ""
     step: int = -1
@@ -86,27 +84,10 @@ def _sorted(listed: list[Candidate]) -> list[Candidate]:
 
 def as_candidates(runs: pl.DataFrame) -> list[Candidate]:
     """A candidate for each run of a frame that has the ``value`` and the ``score`` that stand for it."""
-    runs = runs.with_columns(
-        # of a run with SWAD the last record is that of the average, which is not part of its curve
-        curve=pl.col("test").list.head(pl.col("test").list.len() - pl.col("averaged").cast(pl.UInt32)),
-    )
     renamed = {"validation": pl.col("value"), "test": pl.col("score"), "step": pl.col("chosen_step")}
-    names = [f.name for f in fields(Candidate) if f.name not in ("spread", *renamed)]
-    listed = []
-    for values in runs.select(*names, "curve", **renamed).iter_rows(named=True):
-        spread, test_domains = last_spread(values.pop("curve")), tuple(values.pop("test_domains"))
-        listed.append(Candidate(**values, test_domains=test_domains, spread=spread))
-    return listed
-
-
-def last_spread(tests: Sequence[float]) -> float | None:
-    """Largest minus smallest of the last quarter (rounded up) of a run's values; ``None`` for a single one.
-
-    >>> last_spread([0.1, 0.9, 0.2, 0.9, 0.2, 0.9, 0.5, 0.75]), last_spread([0.1, 0.2, 0.3, 0.4])
-    (0.25, None)
-    """
-    last = tests[len(tests) - ceil(len(tests) / 4) :]
-    return max(last) - min(last) if len(last) > 1 else None
+    names = [f.name for f in fields(Candidate) if f.name not in renamed]
+    rows = runs.select(*names, **renamed).iter_rows(named=True)
+    return [Candidate(**{**values, "test_domains": tuple(values["test_domains"])}) for values in rows]
 
 
 Grouped = dict[str, dict[SplitKey, list[Candidate]]]

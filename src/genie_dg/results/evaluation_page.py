@@ -49,25 +49,16 @@ def evaluation_page(numbers: Mapping[str, Any], about: str, mistakes: Sequence[M
         page=numbers,
         about=about.splitlines(),
         mistakes=mistakes,
-        figures=_figures(numbers),
+        figures=[_reliability(numbers)],
         confused=_most_confused(numbers),
         by_class=len(numbers["classes"]) <= _NAMED,
     )
 
 
-def _figures(numbers: Mapping[str, Any]) -> list[Figure]:
-    names = [one["name"] for one in numbers["classes"]]
-    matrix = panels.confusion_figure(
-        "Confusion matrix", names if len(names) <= _NAMED else [], numbers["confusion"]
-    )
+def _reliability(numbers: Mapping[str, Any]) -> Figure:
     bins = [(b["low"], b["high"], b["count"], b["accuracy"]) for b in numbers["reliability"] if b["count"]]
-    return [
-        Figure("Confusion matrix: share of a class (row) that was taken for each class (column), in %", matrix),
-        Figure(
-            "Reliability: accuracy against confidence; on the line the two agree",
-            panels.reliability_figure(bins),
-        ),
-    ]
+    drawn = panels.reliability_figure(bins)
+    return Figure("Reliability: accuracy against confidence; on the line the two agree", drawn)
 
 
 def _most_confused(numbers: Mapping[str, Any], most: int = 10) -> list[tuple[str, str, int, float]]:

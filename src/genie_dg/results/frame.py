@@ -14,6 +14,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def load(*folders: str | os.PathLike[str], problems: list[str] | None = None) ->
     """
     unread: list[str] = []
     frame = pl.concat([_folder(os.fspath(folder), unread) for folder in folders])
-    frame = with_rows(_named(_once(frame, unread)))
+    frame = with_rows(_once(frame, unread))
     if problems is not None:
         problems += unread
     else:
@@ -149,8 +150,8 @@ def from_runs(columns: RunColumns) -> pl.DataFrame:
     lengths = {name: np.array(counts, dtype=np.int64) for name, counts in columns.lengths.items()}
     means = _means(values["test_domains"], lengths["step"], sizes, flat)
     for name in ("domains", "test_domains", "command"):
-        values[name] = _repeated(values[name], COLUMNS[name][0], list)
-    values["versions"] = _repeated(values["versions"], _VERSIONS, _pairs)
+        values[name] = _repeated(values[name], COLUMNS[name][0])
+    values["versions"] = _repeated(values["versions"], _VERSIONS)
     values["watch"] = _sparse(values["watch"], _WATCH)
     values["config"] = pl.Series(configs, dtype=pl.Object)
     values |= {name: _lists(flat[name], lengths[name]) for name in flat}
@@ -169,20 +170,22 @@ def _of_configs(configs: Sequence[Any]) -> dict[str, list[Any]]:
     return values | {"trial": [c.trial_seed for c in configs], "draw": [c.hparams_seed for c in configs]}
 
 
-def _pairs(versions: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in versions]
-
-
 def _same(value: list[Any], count: int, dtype: Any) -> pl.Series:
     """One list so many times."""
     return pl.Series([value], dtype=dtype)[np.zeros(count, dtype=np.int64)]
 
 
-def _repeated(values: Sequence[tuple[Any, ...]], dtype: Any, make: Any) -> pl.Series:
+def _repeated(values: Sequence[tuple[Any, ...]], dtype: Any) -> pl.Series:
     """Lists of which there are few different ones: each is made once."""
     places = {value: at for at, value in enumerate(dict.fromkeys(values))}
-    made = pl.Series([make(value) for value in places], dtype=dtype)
-    return made[np.array([places[value] for value in values], dtype=np.int64)]
+    lists = pl.Series(
+        [
+            [{"name": a, "value": b} for a, b in value] if dtype == _VERSIONS else list(value)
+            for value in places
+        ],
+        dtype=dtype,
+    )
+    return lists[np.array([places[value] for value in values], dtype=np.int64)]
 
 
 def _sparse(values: Sequence[list[Any]], dtype: Any) -> pl.Series:
@@ -264,23 +267,6 @@ def _once(frame: pl.DataFrame, problems: list[str]) -> pl.DataFrame:
     return frame[[at for _, at, _ in kept.values()]]
 
 
-def _named(frame: pl.DataFrame) -> pl.DataFrame:
-    """Runs whose domains are only numbered take the names that all others of their data agree on."""
-    kinds = frame.select("dataset", "domains").unique().rows()
-    known: dict[tuple[str, int], set[tuple[str, ...]]] = {}
-    for dataset, domains in kinds:
-        if domains[0] != "domain 0":
-            known.setdefault((dataset, len(domains)), set()).add(tuple(domains))
-    agreed = {key: next(iter(some)) for key, some in known.items() if len(some) == 1}
-    if not any(domains[0] == "domain 0" and (dataset, len(domains)) in agreed for dataset, domains in kinds):
-        return frame
-    named = [
-        list(agreed.get((dataset, len(domains)), domains)) if domains[0] == "domain 0" else domains
-        for dataset, domains in frame.select("dataset", "domains").iter_rows()
-    ]
-    return frame.with_columns(domains=pl.Series(named, dtype=pl.List(pl.String)))
-
-
 def with_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Name the row of each run: ``algorithm + optimizer``, and in brackets what else tells rows apart.
 
@@ -327,19 +313,14 @@ def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
 
 def _sweeps(home: str, problems: list[str]) -> list[dict[str, str]]:
     """The sweeps that were started into a folder; a file that was not kept is empty."""
-    try:
-        names = sorted(name for name in os.listdir(os.path.join(home, SWEEPS)) if name.endswith(".json"))
-    except OSError:
-        return []
     sweeps = []
-    for name in (name.removesuffix(".json") for name in names):
-        files = {"toml": f"{name}.toml", "protocol": f"{name}.protocol.toml"}
-        texts = {key: _text(os.path.join(home, SWEEPS, file), problems) for key, file in files.items()}
-        sweeps.append({"name": name, **texts})
+    for file in sorted(Path(home, SWEEPS).glob("*.json")):
+        toml, protocol = file.with_suffix(".toml"), file.with_suffix(".protocol.toml")
+        sweeps.append({"name": file.stem, "toml": _text(toml, problems), "protocol": _text(protocol, problems)})
     return sweeps
 
 
-def _text(path: str, problems: list[str]) -> str:
+def _text(path: Path, problems: list[str]) -> str:
     try:
         return read_whole(path).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -21,8 +21,9 @@ from genie_dg.check import is_number
 
 from . import panels
 from .figures import COLOURS, Curve, CurveData, ReportError
-from .page_data import LISTED_DRAWS, LISTED_RUNS, Chart, DataSetPage, ListedRun, Page, page_data
+from .page_data import LISTED_DRAWS, Chart, DataSetPage, ListedRun, Page, page_data
 from .render import footnotes
+from .stats import count_of
 from .tables import Cell, Table, extras
 
 _SHOWN = 12
@@ -61,7 +62,7 @@ def page_text(page: Page) -> str:
         drawn=[drawings(one, page) for one in page.sets],
         numbers=safe_json(numbers(page)),
         swatches=[_SWATCHES[panels.style_of(place)[1]] for place in range(len(page.rows))],
-        limits={"draws": LISTED_DRAWS, "runs": LISTED_RUNS, "listed": _LISTED},
+        limits={"draws": LISTED_DRAWS, "runs": LISTED_DRAWS, "listed": _LISTED},
     )
 
 
@@ -89,15 +90,6 @@ def rendered(template: str, filters: Mapping[str, Callable[..., Any]], **values:
     return text
 
 
-def count_of(number: int, thing: str) -> str:
-    """A number of things.
-
-    >>> count_of(1, "run"), count_of(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def _accuracy(cell: Cell) -> str:
     """A cell of a table of accuracies, in percent, without its footnote."""
     if cell.mean is None:
@@ -119,41 +111,10 @@ def drawings(one: DataSetPage, page: Page) -> dict[str, list[Figure]]:
     charts = [chart for chart in one.curves if chart.percent] + one.losses
     charts += [chart for chart in one.curves if not chart.percent]
     return {
-        "accuracies": _accuracies(one, place),
         "curves": [_curve(one, chart, place) for chart in charts if any(c.steps for c in chart.data.curves)],
-        "heats": [
-            Figure(f"{row}, {count_of(runs, 'run')}", panels.heatmap(f"{one.name}: updates of {row}", data))
-            for row, (runs, data) in list(one.heats.items())[:_SHOWN]
-        ],
         "differences": _differences(one, place),
         "search": _search(one, place),
-        "seconds": _seconds(one, place),
     }
-
-
-def _accuracies(one: DataSetPage, place: Callable[[str], int]) -> list[Figure]:
-    """By column of the first tables that there are, a dot for each row; all with the same axis."""
-    shown = next((s.tables for s in one.selections if s.tables), [])
-    figures = []
-    for table in shown:
-        if table.kind not in ("domains", "sources") or len(table.lines) > _SHOWN:
-            continue
-        cells = [cell for line in table.lines for cell in line.cells if cell.mean is not None]
-        ends = [100 * (c.mean + sign * (c.error or 0)) for c in cells for sign in (-1, 1) if c.mean is not None]
-        for k, column in enumerate(table.columns):
-            if all(line.cells[k].mean is None for line in table.lines):
-                continue
-            rows = [_dot(place(line.label), line.label, line.cells[k]) for line in table.lines]
-            drawn = panels.dots(f"{table.title}: {column}", rows, panels.axis_span(ends, 2.0), "accuracy (%)")
-            figures.append(Figure(column, drawn))
-    return figures
-
-
-def _dot(place: int, name: str, cell: Cell) -> panels.Dot:
-    if cell.mean is None:
-        return panels.Dot(place, name, None, None, None, "missing")
-    mean, error = 100 * cell.mean, 100 * (cell.error or 0.0)
-    return panels.Dot(place, name, mean, mean - error, mean + error, _accuracy(cell))
 
 
 def _curve(one: DataSetPage, chart: Chart, place: Callable[[str], int]) -> Figure:
@@ -214,21 +175,6 @@ def _mark(draw: ListedRun, x: float, y: float, place: Callable[[str], int]) -> p
     scores = f"validation {100 * draw.validation:.1f}, test {100 * draw.test:.1f}"
     words = f"{draw.row}, {draw.where}, trial {draw.trial}, draw {draw.draw}: {scores}; run {draw.run}"
     return panels.Mark(x, y, place(draw.row), draw.chosen, words)
-
-
-def _seconds(one: DataSetPage, place: Callable[[str], int]) -> list[Figure]:
-    """Milliseconds of a step by row: the median over its runs, from the fastest to the slowest."""
-    rows = []
-    for row, draws in one.draws.items():
-        times = sorted(1000 * draw.seconds for draw in draws if draw.seconds is not None)
-        if times:
-            middle = times[len(times) // 2]
-            rows.append(panels.Dot(place(row), row, middle, times[0], times[-1], f"{middle:.3g}"))
-    if not 0 < len(rows) <= _SHOWN:
-        return []
-    high = max(row.high or 0.0 for row in rows)
-    drawn = panels.dots(f"{one.name}: milliseconds of a step", rows, (0, 1.05 * high or 1.0), "milliseconds")
-    return [Figure("Milliseconds of a step", drawn)]
 
 
 def safe_json(data: Any) -> str:

@@ -17,27 +17,21 @@ from typing import Any
 import polars as pl
 
 from genie_dg.check import is_number
-from genie_dg.statistics import mean, standard_error, total
+from genie_dg.statistics import mean, standard_error
 
 from .compare import ALL_DATA, Comparison, budget_of, compare_all
 from .draws import draws_of
-from .figures import Curve, CurveData, HeatmapData
+from .figures import Curve, CurveData
 from .frame import ResultsError, seconds_per_step
 from .select import METHODS, SelectedRun, best_records, select
 from .tables import Table, by_dataset, check_protocols, tables
 
 POINTS = 60
 """The most points of a curve; more cannot be seen."""
-_HEAT_COLUMNS = 24
-"""The most columns of a heatmap."""
 _EXTRAS = 12
 """The most further curves that are drawn."""
 LISTED_DRAWS = 500
-"""The most draws of a row that are listed: the chosen ones, then those with the highest validation accuracy."""
-LISTED_RUNS = 500
-"""The most runs of a data set that are listed, likewise."""
-_LISTED_COMMANDS = 50
-"""The most command lines of one row."""
+"""The most draws of a row, and runs of a data set, that are listed: the chosen, then by validation accuracy."""
 _DRAWN_SETTINGS = 6
 """The most settings that are drawn; several data sets share this number, with two each at least."""
 _TITLES = {
@@ -101,7 +95,6 @@ class DataSetPage:
     selections: list[Selection]
     curves: list[Chart]
     losses: list[Chart]
-    heats: dict[str, tuple[int, HeatmapData]]
     draws: dict[str, list[ListedRun]]
     budgets: dict[str, str]
     settings: list[str]
@@ -110,7 +103,7 @@ class DataSetPage:
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchedPart:
     """What was launched: files to write, by name, commands, and a sentence if more is needed."""
 
     title: str
@@ -135,7 +128,7 @@ class Page:
     versions: dict[tuple[str, str], int]
     unfinished: list[tuple[str, str, str, str]]
     problems: list[str]
-    launched: list[Launched]
+    launched: list[LaunchedPart]
 
 
 def page_data(frame: pl.DataFrame, problems: Sequence[str] = (), *, mix: bool = False) -> Page:
@@ -248,7 +241,7 @@ def _versions(frame: pl.DataFrame) -> list[tuple[str, str]]:
     return list(each.struct.unnest().iter_rows()) if len(each) else []
 
 
-def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
+def launched(frame: pl.DataFrame, chosen: set[str]) -> list[LaunchedPart]:
     """What was launched: the files of sweeps as they were, and the commands of the chosen runs by hand.
 
     Args:
@@ -260,29 +253,25 @@ def launched(frame: pl.DataFrame, chosen: set[str]) -> list[Launched]:
     for (row, dataset), part in sorted(by_hand.group_by("row", "dataset"), key=lambda group: group[0]):
         part = part.sort("test_domains", "trial", "run")
         shown = part.filter(pl.col("run").is_in(list(chosen)))
-        commands = (shown if len(shown) else part)["command"].to_list()[:_LISTED_COMMANDS]
-        lines = "\n".join(map(_command_line, commands))
+        commands = (shown if len(shown) else part)["command"].to_list()[:50]
+        lines = "\n".join(map(shlex.join, commands))
         note = f"{len(part) - len(commands)} of {len(part)} runs are left out."
-        listed.append(Launched(f"{row} on {dataset}", {}, lines, note if len(commands) < len(part) else ""))
+        listed.append(LaunchedPart(f"{row} on {dataset}", {}, lines, note if len(commands) < len(part) else ""))
     swept = pl.col("sweeps").list.eval(pl.element().struct.field("toml") != "").list.any()
     lost = frame.filter(pl.col("command").list.len() == 0, ~swept.fill_null(value=False))
     if len(lost):
         note = f"What launched {len(lost)} of these {len(frame)} runs was not kept, so it cannot be shown."
-        listed.append(Launched("Runs without a record of their launch", {}, note=note))
+        listed.append(LaunchedPart("Runs without a record of their launch", {}, note=note))
     return listed
 
 
-def _command_line(words: Sequence[str]) -> str:
-    return shlex.join(words if words[0] == "genie-dg" else ["genie-dg", *words])
-
-
-def _sweep(sweep: Mapping[str, str]) -> Launched:
+def _sweep(sweep: Mapping[str, str]) -> LaunchedPart:
     name = sweep["name"]
     files = {f"{name}.toml": sweep["toml"]}
     if sweep["protocol"]:
         files[f"{name}.protocol.toml"] = sweep["protocol"]
     note = "Put the protocol's file where the sweep's file names it." if sweep["protocol"] else ""
-    return Launched(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
+    return LaunchedPart(f"Sweep {name}", files, f"genie-dg sweep {shlex.quote(name)}.toml --out runs", note)
 
 
 def _compared(frame: pl.DataFrame) -> tuple[list[Comparison], list[str]]:
@@ -306,7 +295,6 @@ def _data_set(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun], most: int)
         selections=[selection(frame, method) for method in METHODS],
         curves=curves,
         losses=losses,
-        heats=_heats(frame.filter(pl.col("run").is_in(list(chosen)))),
         draws=draws,
         budgets={row: str(budget_of(grouped[row])) for row in grouped},
         settings=varying(draws)[:most],
@@ -325,7 +313,7 @@ def _draws(frame: pl.DataFrame, chosen: Mapping[str, SelectedRun]) -> dict[str, 
     for values in sorted(listed, key=lambda r: (r[0] not in chosen, -r[6], *r[3:6], r[0])):
         run, folder, row, test, trial, draw, validation, score, step, config, timed, seconds = values
         where = " + ".join(domains[k] for k in test)
-        took = seconds_per_step(timed, seconds) if len(draws[row]) < LISTED_RUNS else None
+        took = seconds_per_step(timed, seconds) if len(draws[row]) < LISTED_DRAWS else None
         settings = {**config.algorithm_settings, **config.optimizer_settings}
         settings |= {"batch_size": config.batch_size, _HEAD_DROPOUT: config.dropout}
         record = validation, score, step, run in chosen
@@ -433,35 +421,6 @@ def watch_curves(watch: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, floa
     """
     curves: dict[str, dict[int, float]] = {}
     for one in watch:
-        if (
-            one["name"] != "heat"
-            and len(one["values"]) == 1
-            and not one["name"].endswith(("_low", "_high", "_n"))
-        ):
+        if len(one["values"]) == 1 and not one["name"].endswith(("_low", "_high", "_n")):
             curves.setdefault(one["name"], {})[one["step"]] = one["values"][0]
     return curves
-
-
-def _heats(frame: pl.DataFrame) -> dict[str, tuple[int, HeatmapData]]:
-    """For each row how many chosen runs were watched, and their mean movement over the largest of the step."""
-    by_row: dict[str, list[dict[int, list[float]]]] = {}
-    for row, watch in frame.select("row", "watch").iter_rows():
-        if lines := {one["step"]: one["values"] for one in watch if one["name"] == "heat"}:
-            by_row.setdefault(row, []).append(lines)
-    heats = {}
-    for row, members in sorted(by_row.items()):
-        sizes = {len(heat) for lines in members for heat in lines.values()}
-        shared = sorted(set.intersection(*(set(lines) for lines in members)))
-        if len(sizes) > 1 or not shared:
-            continue  # networks of different sizes have no common groups
-        steps = [shared[k] for k in thin(len(shared), _HEAT_COLUMNS)]
-        shares = [zip(*(_shares(lines[step]) for lines in members), strict=True) for step in steps]
-        values = [[round(total(group) / len(members), 3) for group in step] for step in shares]
-        start = 2 * steps[0] - steps[1] if len(steps) > 1 else steps[0] - 1
-        heats[row] = len(members), HeatmapData(start, steps, values, list(range(sizes.pop() + 1)), [], True)
-    return heats
-
-
-def _shares(row: Sequence[float]) -> list[float]:
-    largest = max(row)
-    return [value / largest if largest > 0 else 0.0 for value in row]

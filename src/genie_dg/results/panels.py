@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from xml.etree import ElementTree
 
 from . import figures
-from .figures import COLOURS, DASHES, CurveData, HeatmapData, LineStyle
+from .figures import COLOURS, DASHES, CurveData, LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +50,6 @@ _STYLE: Any = {
     "axes.grid.axis": "y",
     "grid.linewidth": 0.7,
 }
-_SHORT, _WRITTEN = 14, 20
-"""Characters of a name beside a confusion matrix; the most classes for which its shares are written."""
 _NAME = 34
 """Characters of a name that fit above a row of `dots`."""
 
@@ -100,17 +98,6 @@ def lines(label: str, data: CurveData, places: Sequence[int], limits: tuple[floa
         figures.plot_curves(data, ax, [style_of(place) for place in places])
         if limits is not None:
             ax.set_ylim(*limits)
-        return _svg(ax, label)
-
-
-def heatmap(label: str, data: HeatmapData) -> str:
-    """Which groups of parameters move when."""
-    with _panel() as ax:
-        ax.grid(False)
-        figures.plot_update_heatmap(data, ax)
-        ax.set_ylabel("groups, first to last")
-        for bar in (mesh.colorbar for mesh in ax.collections if mesh.colorbar is not None):
-            bar.set_label("share of the largest")
         return _svg(ax, label)
 
 
@@ -170,28 +157,6 @@ def dots(label: str, rows: Sequence[Dot], limits: tuple[float, float], x_name: s
             ax.plot([row.value], [y], "o", markersize=7.5, mfc=colour, mec=_INK, zorder=3)
         ax.set_xlabel(x_name)
         return _svg(ax, label, names)
-
-
-def confusion_figure(label: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """A square for each pair of label (row) and prediction (column): the share of the label, in percent."""
-    size = len(counts)
-    shares = [[100 * count / (sum(row) or 1) for count in row] for row in counts]
-    margin = 1.05 if names else 0.3
-    with _panel(_TOP + _WIDTH - _RIGHT, left=margin, bottom=margin) as ax:
-        ax.grid(False)
-        ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=100, edgecolors=_EDGE, linewidth=0.4)
-        ax.set_ylim(size, 0)
-        places = [k + 0.5 for k in range(size)] if names else []
-        marks, font = [f"@@{k}" for k in range(len(places))], min(10.5, 180 / size)
-        turned: Any = {"rotation": 55, "ha": "right", "rotation_mode": "anchor", "fontsize": font}
-        ax.set_xticks(places, marks, **turned)
-        ax.set_yticks(places, marks, fontsize=font)
-        if size <= _WRITTEN:
-            for i, k in ((i, k) for i in range(size) for k in range(size) if counts[i][k]):
-                colour = "#fefefe" if shares[i][k] > 55 else "#08306b"  # on blue, whatever the paper
-                how: Any = {"ha": "center", "va": "center", "fontsize": font, "color": colour}
-                ax.text(k + 0.5, i + 0.5, f"{shares[i][k]:.0f}", **how)
-        return _svg(ax, label, [name if len(name) <= _SHORT else f"{name[: _SHORT - 1]}…" for name in names])
 
 
 def reliability_figure(bins: Sequence[tuple[float, float, int, float]]) -> str:

@@ -30,21 +30,8 @@ _CSV_COLUMNS = (*_WHO, *_WHAT, "runs")
 _BEST_OF = (1, 2, 5, 10, 20)
 """The numbers of draws of which the best-of-k table speaks."""
 
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-}
+_TEX_WORDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_TEX = {c: rf"\{c}" for c in "&%$#_{}"} | {c: rf"\text{word}{{}}" for c, word in _TEX_WORDS.items()}
 
 
 def escape_markdown(text: str) -> str:
@@ -199,14 +186,8 @@ def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
 
 
-def render_comparisons(compared: Comparisons, form: str = "md") -> str:
-    """A comparison in Markdown (accuracies in percent, differences in points) or CSV (from 0 to 1)."""
-    one_of("format", form, ("md", "csv"), ResultsError)
-    return _comparison_csv(compared) if form == "csv" else _comparison_markdown(compared)
-
-
-def _comparison_markdown(all_: Comparisons) -> str:
-    """Four tables and the notes."""
+def render_comparisons(all_: Comparisons) -> str:
+    """A comparison in Markdown, accuracies in percent and differences in points: four tables and the notes."""
     columns = [k for k in _BEST_OF if any(len(values) >= k for values in all_.best_of.values())]
     blocks = [
         "Difference of the test accuracies of the selected draws, in points. The 95 % interval is about other "
@@ -232,17 +213,6 @@ def _comparison_markdown(all_: Comparisons) -> str:
         ]
     else:
         blocks.append("Note: no split is shared by all rows, so there is no table of the best of k draws.")
-    blocks += [
-        "Noise floor in points: the standard deviation between repeats (runs alike but for their trial), and "
-        "the largest minus the smallest test accuracy in the last quarter of a run.",
-        markdown_table(
-            ["row", "between repeats", "runs with repeats", "within a run", "at most"],
-            [
-                [row, percent(n.between, 2), str(n.repeats), percent(n.within, 2), percent(n.within_most, 2)]
-                for row, n in all_.noise.items()
-            ],
-        ),
-    ]
     return "\n\n".join(blocks)
 
 
@@ -260,24 +230,6 @@ def _whole(differences: Sequence[Comparison]) -> list[Comparison]:
         for c in differences
         if c.dataset == ALL_DATA or (c.row, c.baseline) not in several or c.interval is None
     ]
-
-
-def _comparison_csv(compared: Comparisons) -> str:
-    """One number a line: table, data, row, baseline, name, value."""
-    lines: list[tuple[object, ...]] = []
-    for c in compared.differences:
-        low, high = (None, None) if c.interval is None else (c.interval.low, c.interval.high)
-        facts = {"mean": c.mean, "low": low, "high": high, "splits": len(c.pairs)}
-        facts |= {"wins": c.wins, "ties": c.ties, "losses": c.losses}
-        lines += [("difference", c.dataset, c.row, c.baseline, *fact) for fact in facts.items()]
-        lines += [("note", c.dataset, c.row, c.baseline, "note", note) for note in c.notes]
-    for row in compared.rows:
-        lines += [("budget", "", row, "", *fact) for fact in asdict(budget_of(compared.grouped[row])).items()]
-    for row, values in compared.best_of.items():
-        lines += [("best of", "", row, "", k, value) for k, value in enumerate(values, start=1)]
-    for row, noise in compared.noise.items():
-        lines += [("noise", "", row, "", *fact) for fact in asdict(noise).items()]
-    return csv_text(("table", "data", "row", "baseline", "name", "value"), lines).rstrip("\n")
 
 
 def comparison_data(compared: Comparisons) -> dict[str, object]:
@@ -301,7 +253,6 @@ def comparison_data(compared: Comparisons) -> dict[str, object]:
         "differences": differences,
         "budgets": {row: asdict(budget_of(compared.grouped[row])) for row in compared.rows},
         "best_of": {row: list(values) for row, values in compared.best_of.items()},
-        "noise": {row: asdict(noise) for row, noise in compared.noise.items()},
         "notes": list(compared.notes),
     }
 

@@ -107,15 +107,21 @@ class Budget:
     steps: int
 
     def __str__(self) -> str:
-        draws = f"{self.fewest} to {self.most} draws" if self.fewest < self.most else _count(self.most, "draw")
+        draws = count_of(self.most, "draw")
+        if self.fewest < self.most:
+            draws = f"{self.fewest} to {draws}"
         full = self.most * self.trials * self.test_domains == self.runs
-        return (
-            f"{draws} x {_count(self.trials, 'trial')} x {_count(self.test_domains, 'test domain')}"
-            f"{' =' if full else ', not all of them:'} {_count(self.runs, 'run')}, {_count(self.steps, 'step')}"
-        )
+        size = f"{draws} x {count_of(self.trials, 'trial')} x {count_of(self.test_domains, 'test domain')}"
+        spent = f"{count_of(self.runs, 'run')}, {count_of(self.steps, 'step')}"
+        return f"{size}{' =' if full else ', not all of them:'} {spent}"
 
 
-def _count(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> count_of(1, "run"), count_of(2000, "run")
+    ('1 run', '2,000 runs')
+    """
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
@@ -167,18 +173,6 @@ class Interval:
     high: float
     level: float
     resamples: int
-
-
-def selection_law(draws: int) -> FloatArray:
-    """The chance of each rank, worst validation first, to be selected after resampling the draws.
-
-    P(r) = ((r + 1) / K)^K - (r / K)^K.
-
-    >>> (selection_law(2) * 4).tolist(), (selection_law(3) * 27).round(9).tolist()
-    ([1.0, 3.0], [1.0, 7.0, 19.0])
-    """
-    below = (np.arange(draws + 1) / draws) ** draws
-    return np.diff(below)
 
 
 def resampled_means(

@@ -51,11 +51,12 @@ def pack_runs(folder: Path, archive: Path) -> tuple[int, int]:
     """
     members = dict(_members(archive)) if archive.exists() else {}
     before = _runs_in(members)
-    for run in sorted(folder.iterdir()):
+    for run in folder.iterdir():
         if RUN_ID.fullmatch(run.name):
-            kept = _KEPT if is_done(run) else _OF_DIVERGED if _has_diverged(run) else ()
+            diverged = any(one.ending == Ending.diverged for one in read_outcomes(run)[-1:])
+            kept = _KEPT if is_done(run) else _OF_DIVERGED if diverged else ()
             members |= {f"{run.name}/{name}": _file(run / name) for name in kept if (run / name).is_file()}
-    for file in sorted((folder / SWEEPS).glob("*")):
+    for file in (folder / SWEEPS).glob("*"):
         if file.suffix in _OF_SWEEPS:
             members[f"{SWEEPS}/{file.name}"] = _file(file)
     after = _runs_in(members)
@@ -63,11 +64,6 @@ def pack_runs(folder: Path, archive: Path) -> tuple[int, int]:
         raise InputError(f"{folder} has no complete run; name a folder that genie-dg train or sweep wrote.")
     write_whole(archive, _packed(members))
     return len(after), len(after - before)
-
-
-def _has_diverged(run: Path) -> bool:
-    attempts = read_outcomes(run)
-    return bool(attempts) and attempts[-1].ending == Ending.diverged
 
 
 def unpacked(folder: str) -> str:
@@ -101,8 +97,7 @@ def _file(path: Path) -> _Contents:
 
 
 def _runs_in(members: dict[str, _Contents]) -> set[str]:
-    ends = tuple(f"/{name}" for name in (DONE, OUTCOMES))
-    return {name.partition("/")[0] for name in members if name.endswith(ends)}
+    return {name.partition("/")[0] for name in members if name.endswith((f"/{DONE}", f"/{OUTCOMES}"))}
 
 
 def _packed(members: dict[str, _Contents]) -> bytes:
@@ -121,11 +116,7 @@ def _members(archive: Path) -> Iterator[tuple[str, _Contents]]:
     """Names and contents of an archive's files; one with anything else in it is refused."""
     left = _MOST_UNPACKED
     try:
-        with (
-            read_stream(archive, _MOST_PACKED) as stream,
-            lzma.open(stream) as plain,
-            tarfile.open(fileobj=plain, mode="r|") as tar,
-        ):
+        with read_stream(archive, _MOST_PACKED) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
             for member in tar:
                 left -= member.size
                 if not member.isreg() or not _is_ours(member.name) or left < 0:
@@ -134,10 +125,9 @@ def _members(archive: Path) -> Iterator[tuple[str, _Contents]]:
                 data = b"" if file is None else file.read()
                 yield member.name, (data, int(member.mtime))
     except (OSError, ValueError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = str(error).rstrip(".")
         raise InputError(
-            f"{archive} is not an archive of runs ({why.rstrip('.')}); get it again, or write it with "
-            "genie-dg pack."
+            f"{archive} is not an archive of runs ({why}); get it again, or write it with genie-dg pack."
         ) from error
 
 

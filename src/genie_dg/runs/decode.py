@@ -1,8 +1,7 @@
 """One run folder, decoded: what each of its files says, and a sentence for each that cannot be used.
 
 Only the files that `genie_dg.runs.folder` names are opened, only as JSON; a path inside them is never followed.
-What cannot be read loses nothing else: a broken record leaves the other records, a broken ``meta.json`` leaves
-the numbers.
+What cannot be read loses nothing else: a broken record leaves the other records.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import chain
-from operator import attrgetter, lt
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -25,7 +25,7 @@ from .config import RunConfig, from_mapping
 from .folder import AVERAGE, CONFIG, DONE, META, RECORDS, TIMINGS, WATCH
 from .launch import LAUNCH, read_launch
 from .outcome import OUTCOMES, Ending, read_outcomes
-from .record import Record, decode_record, decode_records
+from .record import Record, decode_record
 from .seal import differs, other_name, sealed_files
 
 _T = TypeVar("_T")
@@ -95,20 +95,18 @@ class RunFolder:
             self._without_config()
             return
         config, run_id = self._config(text)
-        mark = self.bytes_of(DONE)
-        lines = self.bytes_of(RECORDS)
-        self._check_seal(mark, run_id, {CONFIG: text, RECORDS: lines})
-        domains, versions = self._meta(lines or b"")
-        if not domains or config.test_domains[-1] >= len(domains):
-            known = f"{len(domains)} domains" if domains else "no domains"
-            raise LeftOut(f"{self.path} has {known} but test domains {list(config.test_domains)}")
+        mark, meta, lines = self.bytes_of(DONE), self.bytes_of(META), self.bytes_of(RECORDS)
+        self._check_seal(mark, run_id, {CONFIG: text, META: meta, RECORDS: lines})
+        domains, versions = self._meta(meta)
+        if config.test_domains[-1] >= len(domains):
+            shown = list(config.test_domains)
+            raise LeftOut(f"{self.path} has {len(domains)} domains but test domains {shown}")
+        done = mark is not None
         records = self._records(lines or b"", len(domains), config.test_domains)
-        average = self._average(len(domains), config.test_domains, mark is not None) if config.swad else []
-        outcome, reason = self._outcome(mark is not None)
-        command = read_launch(Path(self.path)) if LAUNCH in self.names else ()
+        average = self._average(len(domains), config.test_domains, done) if config.swad else []
         values = (
-            run_id, self.path, mark is not None, outcome, reason, self._written(), config, domains, versions,
-            command, bool(average), self._watch(),
+            run_id, self.path, done, *self._outcome(done), self._written(), config, domains, versions,
+            read_launch(Path(self.path)) if LAUNCH in self.names else (), bool(average), self._watch(),
         )  # fmt: skip
         for name, value in zip(OF_RUN, values, strict=True):
             runs[name].append(value)
@@ -125,14 +123,11 @@ class RunFolder:
         """A whole file; ``None`` when there is none or it cannot be read."""
         if name not in self.names:
             return None
-        path = f"{self.path}/{name}"
         try:
-            return read_whole(path)
-        except (FileNotFoundError, NotADirectoryError):
-            self.problems.append(f"{path} is a link to nothing; it counts as missing.")
+            return read_whole(f"{self.path}/{name}")
         except OSError as error:
-            self.problems.append(f"{path} cannot be read ({error.strerror}); it counts as missing.")
-        return None
+            self.problems.append(f"{self.path}/{name} cannot be read ({error.strerror}); it counts as missing.")
+            return None
 
     def unchanged(self, name: str, otherwise: str = "what it holds is not used") -> bytes | None:
         """The same of a file beside the records; ``None``, and a sentence, where it changed since the end."""
@@ -144,8 +139,7 @@ class RunFolder:
 
     def times(self) -> dict[int, float]:
         """Seconds that each record took, with the steps before it, by step; the last time counts."""
-        lines = (line for _, line in _each_line(_decode_timing, self.unchanged(TIMINGS)))
-        return {line.step: line.seconds for line in lines if isinstance(line, _Timing)}
+        return {line.step: line.seconds for line in _each_line(_decode_timing, self.unchanged(TIMINGS))}
 
     def _without_config(self) -> None:
         if "results.jsonl" in self.names:
@@ -157,19 +151,18 @@ class RunFolder:
         """The configuration and its identity; what no run can have is refused."""
         try:
             config = decode_config(text)
-            if not config.test_domains:
-                raise InputError("its test_domains are none: it was trained on all domains")
-            if min(config.test_domains) < 0:
-                raise InputError("test_domains is not a list of indices")
-            if max(map(abs, (config.trial_seed, config.hparams_seed, config.steps))) >= 2**63:
-                raise InputError("a seed or the number of steps has more than 64 bits")
+            run_id = hashlib.sha256(text.strip()).hexdigest()[:16]
+            if not self.path.endswith(run_id):  # else it was checked when it was written
+                run_id = from_mapping(_decode(text)).run_id
+            if min(config.test_domains, default=-1) < 0 or config.steps >= 2**63:
+                raise InputError("its test_domains or steps are out of range")
             config.test_domains = tuple(sorted(set(config.test_domains)))
-            digest = hashlib.sha256(text.strip()).hexdigest()[:16]
-            if self.path.endswith(digest):  # named by its digest, so it was checked when it was written
-                return config, digest
-            return config, from_mapping(_decode(text)).run_id
+            return config, run_id
         except _BROKEN as error:
-            raise LeftOut(f"{self.path}/{CONFIG} cannot be read ({_words(error)})") from error
+            raise self._unreadable(CONFIG, error) from error
+
+    def _unreadable(self, name: str, error: Exception) -> LeftOut:
+        return LeftOut(f"{self.path}/{name} cannot be read ({_words(error)})")
 
     def _check_seal(self, mark: bytes | None, run_id: str, needed: dict[str, bytes | None]) -> None:
         """Refuse a finished run that is not what it was when it was finished."""
@@ -178,66 +171,49 @@ class RunFolder:
         try:
             self.digests = sealed_files(mark)
         except _BROKEN as error:
-            raise LeftOut(f"{self.path}/{DONE} cannot be read ({_words(error)})") from error
+            raise self._unreadable(DONE, error) from error
         broken = [differs(self.path, name, data, self.digests) for name, data in needed.items()]
-        broken.insert(1, other_name(self.path, run_id, self.digests))
+        broken.append(other_name(self.path, run_id, self.digests))
         if any(broken):
             raise LeftOut(next(filter(None, broken)))
 
-    def _meta(self, records: bytes) -> tuple[tuple[str, ...], Versions]:
-        """The domains by name, and what else the run ran on; else they are numbered as in its first record."""
-        text = self.unchanged(META, "its domains are numbered")
-        if text is not None or META not in self.digests:
-            if text in _known_meta:
-                return _known_meta[text]
+    def _meta(self, text: bytes | None) -> tuple[tuple[str, ...], Versions]:
+        """The domains by name, and what else the run ran on."""
+        if text not in _known_meta:
             try:
-                return _known_meta.setdefault(text, _named(_decode(text or b"")))
+                _known_meta[text] = _named(_decode(text or b""))
             except _BROKEN as error:
-                path = f"{self.path}/{META}"
-                self.problems.append(f"{path} cannot be read ({_words(error)}); its domains are numbered.")
-        whole = (record for _, record in _each_line(decode_record, records) if isinstance(record, Record))
-        first = next(whole, None)
-        return tuple(f"domain {k}" for k in range(len(first.in_acc))) if first else (), ()
+                raise self._unreadable(META, error) from error
+        return _known_meta[text]
 
     def _records(self, text: bytes, domains: int, tested: Sequence[int]) -> list[Record]:
-        """The records, in one go where all is in order, otherwise line by line with a sentence each."""
-        try:
-            records = decode_records(text)
-        except _BROKEN:
-            return self._checked_records(text, domains, tested)
-        steps = [one.step for one in records]
-        sizes = {len(one.in_acc) for one in records} | {len(one.out_acc) for one in records}
-        one_each = len(records) == text.strip().count(b"\n") + bool(text)  # it would take two in a line
-        in_order = one_each and sizes <= {domains} and all(map(lt, steps, steps[1:]))
-        if in_order and all(one.in_acc[k] is not None for one in records for k in tested):
-            return records
-        return self._checked_records(text, domains, tested)
-
-    def _checked_records(self, text: bytes, domains: int, tested: Sequence[int]) -> list[Record]:
+        """The records, and a sentence for each line that is none."""
         records, before = list[Record](), -1
-        for number, record in _each_line(decode_record, text):
-            if isinstance(record, Exception):
-                fault = _words(record)
-            elif not (fault := _fault(record, domains, tested)) and record.step <= before:
-                fault = f"step {record.step} comes after step {before}"
-            elif not fault:
+        for number, line in enumerate(text.split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                record = decode_record(line)
+                fault = _fault(record, domains, tested)
+                if not fault and record.step <= before:
+                    fault = f"step {record.step} comes after step {before}"
+            except _BROKEN as error:
+                fault = _words(error)
+            if fault:
+                line_of = f"Line {number} of {self.path}/{RECORDS}"
+                self.problems.append(f"{line_of} is not a record ({fault}); it is left out.")
+            else:
                 before = record.step
                 records.append(record)
-            if fault:
-                line = f"Line {number} of {self.path}/{RECORDS}"
-                self.problems.append(f"{line} is not a record ({fault}); it is left out.")
         return records
 
     def _average(self, domains: int, tested: Sequence[int], done: bool) -> list[Record]:
         """The record of SWAD's averaged weights, when it is there."""
         text = self.unchanged(AVERAGE, "the run is not used")
-        if text is None:
-            if done and AVERAGE not in self.digests:
-                said = f"{self.path} is a complete run with SWAD but has no {AVERAGE}"
-                self.problems.append(f"{said}; it is not used.")
+        if text is None and (not done or AVERAGE in self.digests):
             return []
         try:
-            record = decode_record(text)
+            record = decode_record(text or b"")
             fault = _fault(record, domains, tested)
         except _BROKEN as error:
             fault = _words(error)
@@ -263,7 +239,7 @@ class RunFolder:
 
     def _watch(self) -> list[dict[str, Any]]:
         """What was watched, by step and name; a step that was done twice counts once."""
-        lines = [line for _, line in _each_line(_decode_watch, self.unchanged(WATCH)) if isinstance(line, dict)]
+        lines = _each_line(_decode_watch, self.unchanged(WATCH))
         by_step = {line["step"]: line for line in lines if type(line.get("step")) is int}
         listed = []
         for step, line in by_step.items():
@@ -293,19 +269,17 @@ def _named(meta: Any) -> tuple[tuple[str, ...], Versions]:
     return tuple(domains), tuple(versions)
 
 
-def _each_line(decode: Callable[[bytes], _T], text: bytes | None) -> Iterator[tuple[int, _T | Exception]]:
-    """Each line that is not empty with its number, decoded, or why it cannot be."""
-    for number, line in enumerate((text or b"").split(b"\n"), 1):
+def _each_line(decode: Callable[[bytes], _T], text: bytes | None) -> Iterator[_T]:
+    """The lines that can be decoded: what was timed and watched is for showing."""
+    for line in (text or b"").split(b"\n"):
         if line.strip():
-            try:
-                yield number, decode(line)
-            except _BROKEN as error:
-                yield number, error
+            with suppress(*_BROKEN):
+                yield decode(line)
 
 
 def _fault(record: Record, domains: int, tested: Sequence[int]) -> str:
     """Why a record cannot be one of a run, in few words; empty when it can."""
-    if {len(record.in_acc), len(record.out_acc)} != {domains}:
+    if len(record.in_acc) != domains or len(record.out_acc) != domains:
         return f"expected {domains} accuracies of each part"
     if any(record.in_acc[k] is None for k in tested):
         return "an accuracy of a test domain is missing"

@@ -82,13 +82,14 @@ def begin(folder: Path, config: RunConfig, meta: Mapping[str, Any]) -> None:
     remove_parts(folder)
     path, text = folder / CONFIG, (canonical(config) + "\n").encode("utf-8")
     try:
-        known = read_whole(path) if path.exists() else None
+        known = read_whole(path)
+    except FileNotFoundError:
+        write_whole(path, text)
     except OSError as error:
         raise FileError(f"{path} cannot be read ({error.strerror}); remove {folder} first.") from error
-    if known is not None and known.strip() != text.strip():
-        raise FileError(f"{folder} holds another run; choose another folder, or remove it.")
-    if known is None:
-        write_whole(path, text)
+    else:
+        if known.strip() != text.strip():
+            raise FileError(f"{folder} holds another run; choose another folder, or remove it.")
     if not is_done(folder) and _domains(folder) != meta.get("domains"):
         write_json(folder / META, meta)
 
@@ -152,19 +153,19 @@ def read_records(folder: Path, domains: int, count: int | None = None, digest: s
     if count == 0:
         return []
     lines, problems = read_lines(folder / RECORDS, count)
+    why, records = "", []
     if problems or (count is not None and len(lines) < count):
-        raise _unusable(folder, f"has {len(lines)} records of {count or len(lines) + len(problems)}")
-    try:
-        records = [record_from(line, domains) for line in lines]
-    except InputError as error:
-        raise _unusable(folder, f"has a line that is not a record ({str(error).rstrip('.')})") from error
-    if digest and hashlib.sha256(_text(records)).hexdigest() != digest:
-        raise _unusable(folder, "was changed after it was written")
+        why = f"has {len(lines)} records of {count or len(lines) + len(problems)}"
+    else:
+        try:
+            records = [record_from(line, domains) for line in lines]
+        except InputError as error:
+            why = f"has a line that is not a record ({str(error).rstrip('.')})"
+    if not why and digest and hashlib.sha256(_text(records)).hexdigest() != digest:
+        why = "was changed after it was written"
+    if why:
+        raise FileError(f"{folder / RECORDS} {why}; remove its folder and run it again.")
     return records
-
-
-def _unusable(folder: Path, why: str) -> FileError:
-    return FileError(f"{folder / RECORDS} {why}; remove its folder and run it again.")
 
 
 def cut_records(folder: Path, records: Sequence[Record]) -> None:

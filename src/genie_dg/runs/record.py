@@ -55,8 +55,6 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 decode_record = msgspec.json.Decoder(Record).decode
 """A record from a line of JSON; what is none is a ``msgspec.DecodeError``. JSON has no infinite loss."""
-decode_records = msgspec.json.Decoder(Record).decode_lines
-"""All records of a text at once."""
 
 
 def record_from(data: Any, domains: int) -> Record:

@@ -11,7 +11,8 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from genie_dg.files import FileError, read_stream, read_whole, write_whole
 
@@ -23,8 +24,10 @@ _MOST_BYTES = 2**36
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
-class BrokenSeal(FileError):
-    """A finished run is not what it was when it was finished; the message says which file."""
+class _Seal(msgspec.Struct):
+    """What ``done`` holds."""
+
+    files: dict[str, str]
 
 
 def digest(data: bytes) -> str:
@@ -60,12 +63,8 @@ def sealed_files(text: bytes) -> dict[str, str]:
     """The digests in a ``done``, by name of file; none in an empty one. What is no seal is a `ValueError`."""
     if not text.strip():
         return {}
-    data: Any = json.loads(text.decode("ascii"))
-    files = data.get("files") if isinstance(data, dict) else None
-    if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
-        raise ValueError("it holds no digests")
-    missing = [name for name in _NEEDED if name not in files]
-    if missing:
+    files = msgspec.json.decode(text, type=_Seal).files
+    if missing := [name for name in _NEEDED if name not in files]:
         raise ValueError(f"it has no digest of {missing[0]}")
     return files
 
@@ -97,17 +96,11 @@ def other_name(path: str, config: str, files: dict[str, str]) -> str:
 def check_seal(folder: Path) -> None:
     """Refuse a finished run whose configuration, names of domains, records or average were changed or lost."""
     try:
-        files = sealed_files(read_whole(folder / DONE))
+        files, words = sealed_files(read_whole(folder / DONE)), ""
     except (OSError, ValueError) as error:
-        raise _broken(f"{folder / DONE} cannot be read ({error})") from error
+        files, words = {}, f"{folder / DONE} cannot be read ({error})"
     for name in (*_NEEDED, AVERAGE):
-        try:
-            data: bytes | None = read_whole(folder / name)
-        except OSError:
-            data = None
-        if words := differs(str(folder), name, data, files):
-            raise _broken(words)
-
-
-def _broken(words: str) -> BrokenSeal:
-    return BrokenSeal(f"{words}; remove its folder and run it again.")
+        data = read_whole(folder / name) if (folder / name).is_file() else None
+        words = words or differs(str(folder), name, data, files)
+    if words:
+        raise FileError(f"{words}; remove its folder and run it again.")

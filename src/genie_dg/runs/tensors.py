@@ -45,12 +45,10 @@ def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, An
             state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
             if not isinstance(state, dict):
                 raise ValueError("it holds no names")
-    except OSError as error:
-        raise DamagedFile(f"{path} cannot be read ({error.strerror or type(error).__name__})") from error
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise DamagedFile(f"{path} cannot be read ({str(error).splitlines()[0][:120]})") from error
     except Exception as error:  # torch and zipfile raise what they like for a file that is torn
-        raise DamagedFile(f"{path} cannot be read ({type(error).__name__})") from error
+        known = isinstance(error, (OSError, ValueError, zipfile.BadZipFile)) and str(error)
+        why = str(error).splitlines()[0][:120] if known else type(error).__name__
+        raise DamagedFile(f"{path} cannot be read ({why})") from error
     return state
 
 

@@ -23,10 +23,9 @@ from math import inf, nan, sqrt
 import numpy as np
 
 from genie_dg.check import is_number
+from genie_dg.results.draws import Candidate
+from genie_dg.results.stats import SplitKey, blocks_of
 from genie_dg.runs.read import FloatArray
-
-from .draws import Candidate
-from .stats import SplitKey, blocks_of
 
 POINT = 0.01
 """Accuracies are from 0 to 1."""
