@@ -20,9 +20,7 @@ from tests.data.pictures import folder, write
 IMAGE = pl.Struct({"bytes": pl.Binary, "path": pl.String})
 
 
-def parquet(
-    path: Path, columns: dict[str, Any], root: Path, names: dict[str, list[str]] | None = None
-) -> Path:
+def parquet(path: Path, columns: dict[str, Any], root: Path, names: dict[str, list[str]] | None = None) -> Path:
     """A file as ``datasets`` writes it: pictures as ``{bytes, path}``, names of classes in the metadata."""
     files = sorted(root.glob("*/*/*.png"))
     images = [{"bytes": f.read_bytes(), "path": str(f.relative_to(root))} for f in files]
