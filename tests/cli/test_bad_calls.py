@@ -45,13 +45,7 @@ PATHS = ("", " ", "a\0b", LONG, DEEP, "{root}/file/below")
 TEXTS = ("", " ", "a\0b", "\x1b[31m", "a\nb", "no-such-thing", "é" * 500, "nan")
 FLAG = ("=1", "=", "=no")
 
-KINDS = {
-    arguments.path: PATHS,
-    arguments.path_text: PATHS,
-    arguments.some_text: TEXTS,
-    int: WHOLE,
-    float: REAL,
-}
+KINDS = {arguments.path: PATHS, arguments.path_text: PATHS, arguments.some_text: TEXTS, int: WHOLE, float: REAL}
 MADE = {"whole": WHOLE, "real": REAL}
 BY_METAVAR = {"FOLDER": ("{root}/file",), "FILE": ("{root}/pictures",), "RUNS": ("{root}/file", "{root}/none")}
 """What cannot be where a folder, or a file, is named."""
@@ -75,10 +69,7 @@ MORE = {
     "what": ("no-such-set", "{root}/empty"),
 }
 """Bad values of single options, besides those of their kind."""
-FINE = {
-    ("demo", "--optimizers", "adam,"),
-    ("train", "--test-domain", "nan"),
-}
+FINE = {("demo", "--optimizers", "adam,"), ("train", "--test-domain", "nan")}
 """What looks bad and is not, or is refused in another way."""
 
 

@@ -16,9 +16,7 @@ from tests.inference.conftest import PictureRun
 
 
 def test_best_then_evaluate_gives_the_number_of_the_table(
-    picture_run: PictureRun,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    picture_run: PictureRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["best", str(picture_run.out), "--json"]) == 0
     (best,) = json.loads(capsys.readouterr().out)
@@ -37,9 +35,7 @@ def test_best_then_evaluate_gives_the_number_of_the_table(
 
 
 def test_evaluate_tells_of_broken_pictures_and_unknown_classes(
-    picture_run: PictureRun,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    picture_run: PictureRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(picture_run.root / "pen", tmp_path / "pen")
     write(tmp_path / "pen" / "emu" / "a.png", 1)

@@ -13,9 +13,7 @@ from tests.inference.conftest import PictureRun
 
 
 def test_export_says_by_how_much_it_differs(
-    picture_run: PictureRun,
-    mixed: Path,
-    capsys: pytest.CaptureFixture[str],
+    picture_run: PictureRun, mixed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = mixed.parent / "m.safetensors"
     words = ["export", str(picture_run.folder), "--to", "safetensors", "--out", str(out)]

@@ -18,9 +18,7 @@ from .calls import one_sentence
 
 
 def test_pictures_get_classes_and_a_broken_one_a_sentence(
-    picture_run: PictureRun,
-    mixed: Path,
-    capsys: pytest.CaptureFixture[str],
+    picture_run: PictureRun, mixed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = picture_run.folder / "model-4.pt"
     assert main(["predict", str(file), str(mixed), "--csv", "--top", "2"]) == 1
@@ -36,11 +34,7 @@ def test_pictures_get_classes_and_a_broken_one_a_sentence(
     assert [row["class"] for row in rows[::2]] == [one.label for one in expected]
 
 
-def test_text_and_json(
-    picture_run: PictureRun,
-    mixed: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_text_and_json(picture_run: PictureRun, mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["predict", str(picture_run.folder), str(mixed / "a.jpg"), str(mixed / "[b-c].*")]
     assert main([*words, "--json", "--top", "1"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -69,11 +63,7 @@ def test_text_and_json(
     ],
 )
 def test_mistakes_are_one_sentence(
-    words: list[str],
-    said: str,
-    picture_run: PictureRun,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], said: str, picture_run: PictureRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
     names = {"run": picture_run.folder, "out": picture_run.out, "empty": tmp_path / "empty"}

@@ -330,10 +330,7 @@ def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tm
 
 @pytest.mark.parametrize(
     ("flag", "options"),
-    [
-        ("--track tensorboard", {"track": "tensorboard"}),
-        ("--track wandb", {"track": "wandb"}),
-    ],
+    [("--track tensorboard", {"track": "tensorboard"}), ("--track wandb", {"track": "wandb"})],
 )
 def test_what_is_not_sent_back_is_refused(
     flag: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -107,11 +107,7 @@ def test_an_array_of_two_runs_gives_the_bytes_of_this_process(tmp_path: Path) ->
     ],
 )
 def test_what_is_refused_is_one_sentence_and_leaves_no_job(
-    flags: dict[str, Any],
-    message: str,
-    cluster: Slurm,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    flags: dict[str, Any], message: str, cluster: Slurm, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job = job_in(tmp_path)
     with pytest.raises(ClusterError, match=message):
