@@ -34,12 +34,13 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 from msgspec import Meta
 
 from genie_dg.arguments import infos
-from genie_dg.check import InputError, did_you_mean, one_of
+from genie_dg.check import InputError, one_of
+from genie_dg.registry import with_defaults
 from genie_dg.runs.config import RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
-from ._profile import NAME_PATTERN, Profile
-from .draws import Searched, SearchedAlgorithm, draw
+from ._profile import Profile, check_name
+from .draws import Row, draw
 from .registry import fit_to_rows
 from .tasks import TASKS, tasks_of
 from .toml_file import check_keys, read_toml, typed
@@ -109,10 +110,7 @@ class SweepConfig:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise InputError(
-                f"The sweep has name = {self.name!r}; use letters, digits, dots, dashes and underscores."
-            )
+        check_name("The sweep", self.name)
         if isinstance(self.test_domains, str):
             one_of("test_domains", self.test_domains, TASKS)
         for name, columns in self.columns.items():
@@ -138,8 +136,8 @@ class Facts:
     """
 
     domains: Mapping[str, Sequence[str]]
-    algorithms: Mapping[str, SearchedAlgorithm]
-    optimizers: Mapping[str, Searched]
+    algorithms: Mapping[str, Row]
+    optimizers: Mapping[str, Row]
     small_images: tuple[str, ...] = ()
     without_weights: tuple[str, ...] = ()
     in_files: tuple[str, ...] = ()
@@ -212,7 +210,7 @@ def _spelled(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]
 
 
 def _fixed(
-    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], rows: Mapping[str, Searched]
+    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], rows: Mapping[str, Row]
 ) -> dict[str, dict[str, Any]]:
     """The fixed settings, by name as the registry spells it; they must be of what the sweep runs."""
     fixed: dict[str, dict[str, Any]] = {}
@@ -224,13 +222,8 @@ def _fixed(
                 f"({', '.join(used)}); add {name!r} to {kind}s, or remove the table."
             )
         space = rows[name].space
-        for key, value in settings.items():
-            if key not in space:
-                raise InputError(
-                    f"{name} has no setting {key!r}; its settings are {', '.join(space) or 'none'}"
-                    f"{did_you_mean(key, space)}"
-                )
-            fixed.setdefault(name, {})[key] = value_from(name, key, space[key], value)
+        with_defaults(name, space, settings)
+        fixed.setdefault(name, {}).update({k: value_from(name, k, space[k], x) for k, x in settings.items()})
     return fixed
 
 
