@@ -22,7 +22,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 def test_an_engine_gets_the_flags_that_were_given() -> None:
     words = parsed("--gpus", "2", "--slurm", "mem=8G", "--slurm", "exclusive", "--array-parallelism", "3")
-    expected: dict[str, Any] = {"gpus": 2.0, "array_parallelism": 3, "slurm": ["mem=8G", "exclusive"]}
+    expected: dict[str, Any] = {"gpus": 2.0, "array-parallelism": 3, "slurm": ["mem=8G", "exclusive"]}
     assert engine_flags(words, "slurm") == expected
     assert engine_flags(parsed(), "local") == {}
 
