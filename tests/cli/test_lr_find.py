@@ -46,7 +46,7 @@ def test_optimizers_with_needs_of_their_own(optimizer: str, capsys: pytest.Captu
         (["--algorithm", "irm"], "got algorithm=IRM; the rate is found with ERM alone"),
         (["--set", "lr=0.1"], "got a learning rate, which is what is looked for"),
         (["--lr", "0.1"], "--lr"),
-        (["--steps", "1"], "expected a whole number of at least 2"),
+        (["--steps", "1"], "expected a whole number from 2 to 4096"),
         (["--optimizer", "adm"], "did you mean 'adam'?"),
     ],
 )

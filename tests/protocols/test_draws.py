@@ -170,8 +170,6 @@ def test_batch_sizes_of_domainnet_and_arm(profile: Profile) -> None:
     large = [drawn(profile, "ERM", "adam", k, 0, "DomainNet").batch_size for k in seeds]
     assert 32 < max(usual) <= 45
     assert max(large) < 32
-    assert min(usual) >= 8
-    assert min(large) >= 8
     arm = [drawn(profile, "ARM", "adam", k, 0) for k in range(4)]
     erm = [drawn(profile, "ERM", "adam", k, 0) for k in range(4)]
     assert [found.batch_size for found in arm] == [8] * 4

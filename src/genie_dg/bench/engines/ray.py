@@ -57,7 +57,7 @@ def connection(address: str) -> Iterator[Any]:
     if ray.is_initialized() and not address:
         yield ray
         return
-    local = {} if address else {"num_cpus": cores(), "include_dashboard": False}
+    local: dict[str, Any] = {} if address else {"num_cpus": cores(), "include_dashboard": False}
     try:
         if address not in ("", "auto"):  # where nobody listens Ray itself would try for minutes
             host, _, port = address.removeprefix("ray://").rpartition(":")
