@@ -17,15 +17,7 @@ from genie_dg.files import Busy, FileWarning
 from genie_dg.runs.folder import alone
 from genie_dg.runs.outcome import Ending
 
-from .trackers.runs import (
-    CONFIG,
-    OPENED,
-    STEPS,
-    Point,
-    expected,
-    job_in,
-    train_in_two_attempts,
-)
+from .trackers.runs import CONFIG, OPENED, STEPS, Point, expected, job_in, train_in_two_attempts
 
 
 @dataclass

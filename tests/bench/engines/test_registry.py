@@ -36,7 +36,6 @@ def test_an_engine_gets_the_flags_that_were_given() -> None:
             "--partition is for --engine slurm; give that with it, or leave it out",
         ),
         (["--address", "h:1"], "local", "--address is for --engine ray;"),
-        (["--gpus", "1"], "here", "--gpus is for --engine ray or slurm;"),
     ],
 )
 def test_a_flag_of_another_engine_is_refused(words: list[str], engine: str, message: str) -> None:
