@@ -19,7 +19,7 @@ SMALL_IMAGES = ("RotatedMNIST", "ColoredMNIST")
 """DomainBed's own sets of small pictures; the registry of data sets says which others are."""
 
 
-def check_name(what: str, name: str) -> None:
+def check_result_name(what: str, name: str) -> None:
     """Refuse a name that cannot go into results and folders."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise InputError(f"{what} has name = {name!r}; use letters, digits, dots, dashes and underscores.")
@@ -70,7 +70,7 @@ class Profile:
     unused: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_name("A protocol", self.name)
+        check_result_name("A protocol", self.name)
         check_fields(self)
         for key in ("steps", "checkpoint_every"):
             by_set: Mapping[str, int] = getattr(self, key)

@@ -46,7 +46,7 @@ _SMALL: Space = {
 DOMAINNET_BATCH = Setting(32, LogUniform(3, 5, base=2.0, whole=True))
 
 
-Row = Any
+Searched = Any
 """A row of the registry of algorithms or of optimizers, which protocols do not import."""
 
 
@@ -71,7 +71,7 @@ class Entry:
 
 
 def draw(
-    profile: Profile, dataset: str, algorithm: Row, optimizer: Row, hparams_seed: int, trial_seed: int
+    profile: Profile, dataset: str, algorithm: Searched, optimizer: Searched, hparams_seed: int, trial_seed: int
 ) -> Draw:
     """The hyper-parameters of one run.
 
@@ -108,14 +108,14 @@ def _values(profile: Profile, listed: Sequence[Entry], hparams_seed: int, trial_
     return values
 
 
-def _batch_size(profile: Profile, dataset: str, algorithm: Row, drawn: int) -> int:
+def _batch_size(profile: Profile, dataset: str, algorithm: Searched, drawn: int) -> int:
     """What was drawn; an algorithm may have a batch size of its own for large pictures, whatever is drawn."""
     named = "batch_size" in profile.search or "batch_size" in profile.defaults
     own = None if profile.is_small(dataset) or named else algorithm.batch_size
     return drawn if own is None else own
 
 
-def entries(profile: Profile, dataset: str, algorithm: Row, optimizer: Row) -> list[Entry]:
+def entries(profile: Profile, dataset: str, algorithm: Searched, optimizer: Searched) -> list[Entry]:
     """Everything that is drawn for a run, in order."""
     special = _special(profile, dataset, algorithm)
     shared = _shared(profile, dataset, special)
@@ -157,7 +157,7 @@ def _has_dropout(profile: Profile, dataset: str) -> bool:
     return named or not profile.is_small(dataset)
 
 
-def _special(profile: Profile, dataset: str, algorithm: Row) -> Space:
+def _special(profile: Profile, dataset: str, algorithm: Searched) -> Space:
     """What an algorithm has for this set only."""
     size = "small" if profile.is_small(dataset) else "large"
     return {**algorithm.by_set.get(size, {}), **algorithm.by_set.get(dataset, {})}
@@ -175,7 +175,7 @@ def _shared(profile: Profile, dataset: str, special: Space) -> dict[str, Setting
     }
 
 
-def _follows(profile: Profile, optimizer: Row, key: str, rule: LogUniform) -> bool:
+def _follows(profile: Profile, optimizer: Searched, key: str, rule: LogUniform) -> bool:
     """Whether an optimizer searches this setting as DomainBed does, and the protocol does not say otherwise."""
     space = optimizer.space
     return key in space and space[key].rule == rule and f"{optimizer.name}.{key}" not in profile.search

@@ -44,7 +44,7 @@ from genie_dg.search_space import (
 
 from ._profile import Profile
 from .domainbed import DOMAINBED, DOMAINBED_2024
-from .draws import LARGE, Row
+from .draws import LARGE, Searched
 from .genie_paper import GENIE_PAPER
 from .toml_file import check_keys, read_toml, typed
 
@@ -91,7 +91,9 @@ def load_protocol(path: str | Path) -> Profile:
     return replace(base, **{"summary": f"{base.name}, changed", **values})
 
 
-def fit_to_rows(profile: Profile, algorithms: Mapping[str, Row], optimizers: Mapping[str, Row]) -> Profile:
+def fit_to_rows(
+    profile: Profile, algorithms: Mapping[str, Searched], optimizers: Mapping[str, Searched]
+) -> Profile:
     """The protocol with rules and defaults of the kinds that the rows want.
 
     What is named and in no registry is refused, and so is what its setting cannot be.

@@ -39,8 +39,8 @@ from genie_dg.registry import with_defaults
 from genie_dg.runs.config import RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
-from ._profile import Profile, check_name
-from .draws import Row, draw
+from ._profile import Profile, check_result_name
+from .draws import Searched, draw
 from .registry import fit_to_rows
 from .tasks import TASKS, tasks_of
 from .toml_file import check_keys, read_toml, typed
@@ -110,7 +110,7 @@ class SweepConfig:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_name("The sweep", self.name)
+        check_result_name("The sweep", self.name)
         if isinstance(self.test_domains, str):
             one_of("test_domains", self.test_domains, TASKS)
         for name, columns in self.columns.items():
@@ -136,8 +136,8 @@ class Facts:
     """
 
     domains: Mapping[str, Sequence[str]]
-    algorithms: Mapping[str, Row]
-    optimizers: Mapping[str, Row]
+    algorithms: Mapping[str, Searched]
+    optimizers: Mapping[str, Searched]
     small_images: tuple[str, ...] = ()
     without_weights: tuple[str, ...] = ()
     in_files: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ def _spelled(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]
 
 
 def _fixed(
-    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], rows: Mapping[str, Row]
+    kind: str, given: Mapping[str, Mapping[str, Any]], used: Sequence[str], rows: Mapping[str, Searched]
 ) -> dict[str, dict[str, Any]]:
     """The fixed settings, by name as the registry spells it; they must be of what the sweep runs."""
     fixed: dict[str, dict[str, Any]] = {}

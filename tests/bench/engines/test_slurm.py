@@ -16,7 +16,7 @@ import pytest
 from genie_dg.bench.engines import slurm as engine
 from genie_dg.bench.engines._slurm_task import checkpoint_stamp
 from genie_dg.bench.engines.engine import ClusterError, EngineOptions, Tell, Update
-from genie_dg.bench.engines.launch import Launched, launch
+from genie_dg.bench.engines.launch import LaunchResult, launch
 from genie_dg.bench.engines.slurm import SlurmEngine
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import RunState, status_of
@@ -43,7 +43,7 @@ def launch_slurm(
     report: Tell | None = None,
     device: str = "",
     **flags: object,
-) -> Launched:
+) -> LaunchResult:
     options = EngineOptions(device=device, say=say, flags=flags)
     return launch([job.changed(group=name) for job in jobs], SlurmEngine(options), report=report)
 
@@ -199,7 +199,7 @@ class Trouble:
     """A sweep to which everything happened, and how it ended."""
 
     jobs: dict[str, Job]
-    outcome: Launched
+    outcome: LaunchResult
 
     @property
     def out(self) -> Path:
