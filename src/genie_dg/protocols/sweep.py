@@ -33,7 +33,7 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 
 from msgspec import Meta
 
-from genie_dg.arguments import infos
+from genie_dg.arguments import MOST, infos
 from genie_dg.check import InputError, one_of
 from genie_dg.registry import with_defaults
 from genie_dg.runs.config import RunConfig, oracle_rule
@@ -49,8 +49,6 @@ SWEPT = tuple(name for name, info in infos(RunConfig).items() if info.swept)
 """The fields of a run that a sweep may fix for all its runs."""
 
 _MOST_SEEDS = 1_000_000
-_FAR = 2**53 - 1
-"""Steps, where the sweep does not say how many there are."""
 
 _Names = Annotated[Sequence[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
 _Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -118,8 +116,8 @@ class SweepConfig:
             check_keys(f"[columns.{name!r}]", columns, ColumnNames.__annotations__)
             typed("[columns]", name, columns, ColumnNames)
         check_keys("[overrides] of a sweep", self.overrides, SWEPT)
-        # refuses what no run can have
-        RunConfig("any", (0,), **{"steps": _FAR, "threads": self.threads, **self.overrides})
+        # refuses what no run can have; the steps of a sweep may be the protocol's
+        RunConfig("any", (0,), **{"steps": MOST, "threads": self.threads, **self.overrides})
 
 
 @dataclass(frozen=True)
