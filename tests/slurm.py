@@ -92,7 +92,6 @@ class Slurm:
         self._daemon(munge)
         self._wait(lambda: (self.folder / "munge.socket").exists(), "munged")
         self._daemon(["slurmctld", "-D", "-i", "-f", str(self.conf)])
-        self.controller = self.daemons[-1]
         self._daemon(["slurmd", "-D", "-f", str(self.conf), "-N", self.host])
         self._wait(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"), "slurmd")
 
@@ -102,16 +101,6 @@ class Slurm:
             self.daemons.append(
                 subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, start_new_session=True)
             )
-
-    def without_controller(self, seconds: float) -> None:
-        """Take the controller away for some time; jobs go on."""
-        self.daemons.remove(self.controller)
-        self.controller.terminate()
-        self.controller.wait()
-        time.sleep(seconds)
-        self._daemon(["slurmctld", "-D", "-f", str(self.conf)])
-        self.controller = self.daemons[-1]
-        self._wait(lambda: bool(self.ask("sinfo", "-h")), "slurmctld")
 
     def _wait(self, ready: Callable[[], bool], name: str, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds

@@ -21,6 +21,18 @@ MOST = 2**53 - 1
 """Whole numbers in general: what a float still counts exactly."""
 
 
+def _reader(convert: Callable[[str], Any], expected: str) -> Callable[[str], Any]:
+    """A type for argparse that says what it expects."""
+
+    def read(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"got {short(text)}; expected {expected}") from error
+
+    return read
+
+
 def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
     """A whole number from ``low`` to ``high``.
 
@@ -30,17 +42,8 @@ def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
     Traceback (most recent call last):
     argparse.ArgumentTypeError: got '1.5'; expected a whole number of at least 1
     """
-
-    def convert(text: str) -> int:
-        limits = f"of at least {low}"
-        try:
-            value = whole_number("", int(text), low)
-            limits = f"from {low} to {high}"
-            return whole_number("", value, low, high)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"got {short(text)}; expected a whole number {limits}") from error
-
-    return convert
+    limits = f"of at least {low}" if high == MOST else f"from {low} to {high}"
+    return _reader(lambda text: whole_number("", int(text), low, high), f"a whole number {limits}")
 
 
 def real(low: float, high: float) -> Callable[[str], float]:
@@ -50,16 +53,7 @@ def real(low: float, high: float) -> Callable[[str], float]:
     Traceback (most recent call last):
     argparse.ArgumentTypeError: got 'nan'; expected a number from 0 to 8
     """
-
-    def convert(text: str) -> float:
-        try:
-            return number("", float(text), low, high)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(
-                f"got {short(text)}; expected a number from {low:g} to {high:g}"
-            ) from error
-
-    return convert
+    return _reader(lambda text: number("", float(text), low, high), f"a number from {low:g} to {high:g}")
 
 
 def path(text: str) -> Path:
@@ -157,13 +151,12 @@ def add_fields(parser: argparse.ArgumentParser, cls: type, verb: str, **defaults
     """
     groups: dict[str, Any] = {"": parser}
     for name, kind, info in _kinds(cls):
-        if verb not in info.verbs:
-            continue
-        if info.group not in groups:
-            groups[info.group] = parser.add_argument_group(info.group)
-        letter = ["-o"] if name == "out" else []
-        details = _argument(name, kind, info, defaults.get(name, getattr(cls, name)))
-        groups[info.group].add_argument(*letter, flag_of(name, info), dest=name, default=None, **details)
+        if verb in info.verbs:
+            if info.group not in groups:
+                groups[info.group] = parser.add_argument_group(info.group)
+            flags = [*(["-o"] if name == "out" else []), flag_of(name, info)]
+            details = _argument(name, kind, info, defaults.get(name, getattr(cls, name)))
+            groups[info.group].add_argument(*flags, dest=name, default=None, **details)
 
 
 def _argument(name: str, kind: Any, info: FieldInfo, default: Any) -> dict[str, Any]:
@@ -171,10 +164,9 @@ def _argument(name: str, kind: Any, info: FieldInfo, default: Any) -> dict[str, 
     text = f"{either(info.choices)}: {info.help}" if info.choices else info.help
     if kind is bool:
         return {"help": text, "action": "store_false" if default else "store_true"}
-    details: dict[str, Any] = {
-        "type": info.convert or (kind if kind in (int, float) else some_text),
-        "metavar": info.metavar or (info.flag or name).upper().replace("-", "_"),
-    }
+    convert = info.convert or (kind if kind in (int, float) else some_text)
+    metavar = info.metavar or (info.flag or name).upper().replace("-", "_")
+    details: dict[str, Any] = {"type": convert, "metavar": metavar}
     if isinstance(default, tuple):
         return {**details, "action": "append", "help": f"{text}; may be given several times"}
     shown = info.shown or str(default or "")
@@ -184,21 +176,7 @@ def _argument(name: str, kind: Any, info: FieldInfo, default: Any) -> dict[str, 
 def typed_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
     """The fields of a dataclass that were typed."""
     typed = {name: getattr(arguments, name, None) for name in infos(cls)}
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in typed.items()
-        if value is not None
-    }
-
-
-def check_fields(instance: Any) -> None:
-    """Refuse the values of a dataclass that its fields cannot have, with one whole sentence."""
-    cls: type = type(instance)
-    for name, kind, info in _kinds(cls):
-        value = getattr(instance, name)
-        _check(name, value, kind, info)
-        if info.choices and (value or getattr(cls, name, None) != ""):
-            one_of(name, value, info.choices)
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in typed.items() if x is not None}
 
 
 @cache
@@ -207,13 +185,19 @@ def _kinds(cls: type) -> list[tuple[str, Any, FieldInfo]]:
     return [(name, kinds[name], info) for name, info in infos(cls).items()]
 
 
-def _check(name: str, value: Any, kind: Any, info: FieldInfo) -> None:
-    if kind is bool or (kind == bool | None and value is not None):
-        boolean(name, value)
-    elif kind is int:
-        whole_number(name, value, int(info.low))  # a sentence without the upper end, which is far away
-        whole_number(name, value, int(info.low), int(info.high))
-    elif kind is float:
-        number(name, value, info.low, info.high, excluding=(info.high,) if info.below_high else ())
-    elif kind is str and not isinstance(value, str):
-        raise InputError(f"got {name}={short(value)}; expected text.")
+def check_fields(instance: Any) -> None:
+    """Refuse the values of a dataclass that its fields cannot have, with one whole sentence."""
+    cls: type = type(instance)
+    for name, kind, info in _kinds(cls):
+        value = getattr(instance, name)
+        if kind is bool or (kind == bool | None and value is not None):
+            boolean(name, value)
+        elif kind is int:
+            whole_number(name, value, int(info.low))  # a sentence without the upper end, which is far away
+            whole_number(name, value, int(info.low), int(info.high))
+        elif kind is float:
+            number(name, value, info.low, info.high, excluding=(info.high,) if info.below_high else ())
+        elif kind is str and not isinstance(value, str):
+            raise InputError(f"got {name}={short(value)}; expected text.")
+        if info.choices and (value or getattr(cls, name, None) != ""):
+            one_of(name, value, info.choices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from genie_dg.bench import jobs as module
 from genie_dg.bench.jobs import OpenSets, run_job
-from genie_dg.bench.options import Job, RunOptions, job_from
+from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.watch import HEAT_GROUPS
 from genie_dg.check import InputError
 from genie_dg.cli.main import main
@@ -75,7 +76,7 @@ def test_an_attempt_that_fails_before_its_first_step_is_noted(tmp_path: Path) ->
 
 def test_a_job_is_watched_and_the_report_shows_it(tmp_path: Path) -> None:
     out, page = tmp_path / "runs", tmp_path / "report.html"
-    job = job_from(Job(CONFIG, "digits", RunOptions(out=str(out), watch="updates,osgr")).to_json())
+    job = pickle.loads(pickle.dumps(Job(CONFIG, "digits", RunOptions(out=str(out), watch="updates,osgr"))))
     run_job(job, OpenSets())
     lines = [json.loads(line) for line in (job.folder / WATCH).read_text().splitlines()]
     assert [len(line["heat"]) for line in lines] == 3 * [HEAT_GROUPS]

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from genie_dg.arguments import infos
-from genie_dg.bench.options import Job, RunOptions, add_flags, columns_from, job_from, options_from
-from genie_dg.check import InputError
+from genie_dg.bench.options import RunOptions, add_flags, columns_from, options_from
 from genie_dg.cli.main import build_parser
 from genie_dg.data.columns import Columns
 from genie_dg.runs.config import RunConfig
@@ -32,16 +31,6 @@ COMMANDS = {
     "diwa": ["diwa", "digits"],
     "lr-find": ["lr-find", "digits", "--test-domain", "0"],
 }
-
-
-@pytest.mark.parametrize("name", CHANGED)
-def test_every_option_survives_the_way_to_a_worker(name: str) -> None:
-    job = Job(CONFIG, "digits", RunOptions(**{name: CHANGED[name]}))
-    line = job.to_json()
-    assert "\n" not in line
-    again = job_from(line.encode("utf-8"))
-    assert again == job
-    assert getattr(again.options, name) == CHANGED[name] != getattr(RunOptions(), name)
 
 
 def verbs_of(name: str) -> tuple[str, ...]:
@@ -83,47 +72,12 @@ def test_the_flags_are_made_from_the_fields_alone(verb: str) -> None:
     add_flags(parser, verb)
     flags = {action.dest for action in parser._actions}
     assert flags == {name for name in CHANGED if verb in verbs_of(name)}
-    trains = {"watch", "track"} if verb in ("train", "sweep") else set()
-    leaves_runs = set() if verb == "lr-find" else {"out"}
-    assert {"root", "cache", "device", "plugin"} | leaves_runs | trains <= flags
     assert all(action.help for action in parser._actions)
     typed = set(vars(build_parser().parse_args(COMMANDS[verb])))
     assert typed & set(CHANGED) == flags
-
-
-def test_the_help_says_defaults_and_what_may_be_repeated() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    add_flags(parser, "train", out="elsewhere")
-    text = " ".join(parser.format_help().split())
-    assert "(default: elsewhere)" in text
-    assert "best, last, all or none: whose weights to keep" in text
-    assert "may be given several times" in text
-
-
-@pytest.mark.parametrize("name", ["keep", "evaluate"])
-def test_a_choice_is_checked_once(name: str) -> None:
-    with pytest.raises(InputError, match=rf"^got {name}='al'; expected .* or .*; did you mean 'all'\?$"):
-        RunOptions(**{name: "al"})  # type: ignore[arg-type]
 
 
 def test_watches_and_trackers_are_words_between_commas() -> None:
     assert RunOptions(watch="updates, osgr").watches == ("updates", "osgr")
     assert RunOptions(track="mlflow,wandb").tracks == ("mlflow", "wandb")
     assert RunOptions(watch=" , ").watches == RunOptions().watches == RunOptions().tracks == ()
-
-
-def test_a_job_knows_its_folder_and_whether_it_is_done(tmp_path: Path) -> None:
-    job = Job(CONFIG, "digits", RunOptions(out=str(tmp_path)))
-    assert job.folder == tmp_path / CONFIG.run_id
-    assert not job.done
-    job.folder.mkdir()
-    (job.folder / "done").touch()
-    assert job.done
-    assert job.changed(device="cpu", watch="osgr") == Job(
-        CONFIG, "digits", RunOptions(out=str(tmp_path), device="cpu", watch="osgr")
-    )
-
-
-def test_options_are_no_part_of_what_a_run_is() -> None:
-    elsewhere = Job(CONFIG, "digits", RunOptions(**{**CHANGED, "out": "runs"}))
-    assert elsewhere.folder == Job(CONFIG, "digits").folder

@@ -5,17 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
-from genie_dg.bench.request import full_names, load_plugin, sort_settings, usable_device
+from genie_dg.bench.request import load_plugin, sort_settings
 from genie_dg.check import InputError
-from genie_dg.registry import PluginError, UnknownName
-
-
-def test_names_are_spelled_as_the_registries_do() -> None:
-    assert full_names("coral", "GENIE", "ResNet50") == ("CORAL", "genie", "resnet50")
-    with pytest.raises(UnknownName, match=r"There is no algorithm 'corral'.*did you mean 'CORAL'"):
-        full_names("corral", "genie", "cnn")
+from genie_dg.registry import PluginError
 
 
 def test_settings_find_their_owner() -> None:
@@ -50,8 +43,3 @@ def test_settings_are_of_the_kind_that_their_row_wants() -> None:
         sort_settings(["mlp_depth=3.5"], "DANN", "adam")
     with pytest.raises(InputError, match=r"^got adam\.lr='nan'; expected a finite number\.$"):
         sort_settings(["lr=nan"], "ERM", "adam")
-
-
-def test_a_device_is_the_best_there_is_or_the_one_that_was_named() -> None:
-    assert usable_device("cpu") == "cpu"
-    assert usable_device("") == ("cuda" if torch.cuda.is_available() else "cpu")

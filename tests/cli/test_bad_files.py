@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from genie_dg.cli.main import main
 
@@ -118,25 +117,3 @@ def test_weights_that_are_none(
     assert main([*words, "--weights", str(file), "--device", "cpu"]) == 2
     assert one_sentence(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
-
-
-def test_weights_of_another_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "weights.pth"
-    words = ["train", "digits", "--test-domain", "0", "--steps", "1", "--out", str(tmp_path / "out")]
-    for state in ({"a": torch.zeros(1)}, {"a": 1}, [1, 2], torch.zeros(2), {}):
-        torch.save(state, file)
-        assert main([*words, "--weights", str(file), "--device", "cpu"]) == 2
-        assert one_sentence(capsys.readouterr().err)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("verb", ["table", "compare", "report", "status", "import"])
-def test_files_where_folders_are_expected(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("x")
-    for place in ("file", "file/below", "none"):
-        assert main([verb, place]) == 2
-        assert one_sentence(capsys.readouterr().err)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -46,24 +46,11 @@ def test_a_model_of_all_domains_can_be_shown_and_evaluated(
     assert lines[1].endswith("75 degrees; left out none")
     assert lines[-1].startswith("validation ")
     assert "left out" not in lines[-1]
-    page = tmp_path / "page.html"
-    assert main(["evaluate", str(file), "worn-digits", "--page", str(page)]) == 0
-    assert "left out none" in page.read_text()
     capsys.readouterr()
     assert main(["evaluate", str(file), "digits", "--as-table"]) == 2
     told = capsys.readouterr().err
     assert one_sentence(told)
     assert "was trained on all domains" in told
-
-
-def test_the_page_says_what_to_expect(fitted: Path) -> None:
-    page = (fitted / "fit.html").read_text()
-    numbers = json.loads((fitted / "fit.json").read_text())
-    assert numbers["sentence"] in page
-    assert "ERM with mlp from random weights, 6 steps of 8 samples from each domain" in page
-    assert "adam lr=0.001, the winner" in page
-    assert page.count("sgd lr=1e-07") >= 2
-    assert "75 degrees" in page
 
 
 def test_a_second_call_trains_nothing_again(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:

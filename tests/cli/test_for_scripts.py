@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,16 +60,6 @@ def test_status_as_json(swept: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert all((swept / "runs" / run["run"]).is_dir() for run in found["runs"])
 
 
-def test_status_names_the_domains(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep(swept, "--quiet") == 0
-    listed = json.loads((swept / "runs" / "sweeps" / "s.json").read_text())
-    runs = [{**run, "trial_seed": 1} for run in listed["runs"]]
-    (swept / "runs" / "sweeps" / "t.json").write_text(json.dumps({"name": "t", "runs": runs}))
-    assert main(["status", str(swept / "runs"), "--all"]) == 0
-    assert "without 5, trial 1" in capsys.readouterr().out  # no run of this sweep has stored names
-    (swept / "runs" / "sweeps" / "t.json").unlink()
-
-
 def test_compare_as_json(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep(swept, "--quiet") == 0
     assert main(["compare", str(swept / "runs"), "--resamples", "10", "--json"]) == 0
@@ -113,27 +101,6 @@ def test_flags_are_spelled_alike() -> None:
     assert spelled["image_size"] == {"--image-size"}
     for dest, options in spelled.items():
         assert len({option for option in options if option.startswith("--")}) <= 1, dest
-
-
-@pytest.mark.parametrize("tracker", ["mlflow", "wandb", "tensorboard"])
-def test_a_tracker_is_looked_for_before_anything_starts(
-    tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, tracker, None)  # as if it were not installed
-    words = ["train", "digits", "--test-domain", "0", "--track", tracker, "--out", str(tmp_path / "runs")]
-    assert main(words) == 2
-    assert capsys.readouterr().err == (
-        f"genie-dg: --track {tracker} needs {tracker}, not installed here; "
-        f'run pip install "genie-dg[{tracker}]" and try again.\n'
-    )
-    assert not (tmp_path / "runs").exists()
-
-
-def test_the_package_can_be_run_as_a_module() -> None:
-    words = [sys.executable, "-m", "genie_dg", "list", "nothing"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("genie-dg: ")
 
 
 def test_an_error_of_the_system_is_one_sentence(

@@ -11,9 +11,7 @@ from genie_dg.cli.main import main
     ("kind", "names"),
     [
         ("algorithms", ["ERM", "SagNet", "irm_lambda 100"]),
-        ("optimizers", ["genie", "adahessian", "lr"]),
         ("backbones", ["efficientnet_lite0", "timm/NAME"]),
-        ("data", ["styleshapes", "PACS"]),
         ("", ["ERM", "genie", "resnet50", "digits"]),
     ],
 )

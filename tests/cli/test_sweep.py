@@ -48,10 +48,7 @@ def test_from_a_file_to_a_table(sweep: Path, tmp_path: Path, capsys: pytest.Capt
     assert main(["sweep", str(sweep), "--out", out, "--dry-run"]) == 0
     text = shown(capsys)
     assert "8 runs under domainbed, 0 done already, 48 steps ahead" in text
-    assert "one after another. It rests on " in text
-    assert "s to start, and on a few steps and an evaluation of each shape of run" in text
-    assert "digits, mlp, 8 a domain, adam: " in text
-    assert "s a step, " in text
+    assert f"No run of it was timed in {out} yet; once some have run, genie-dg status" in text
     assert not (tmp_path / "runs").exists(), "a dry run starts nothing"
     assert main(["sweep", str(sweep), "--out", out, "--engine", "here", "--track", "tensorboard"]) == 0
     assert "8 of 8 runs are done, 0 failed." in shown(capsys)
@@ -95,39 +92,14 @@ def test_a_sweep_names_the_files_that_its_rows_come_from(tmp_path: Path) -> None
     assert "4 of 4 runs are done, 0 failed." in done.stdout, done.stderr
     configs = [json.loads(path.read_text()) for path in sorted((tmp_path / "runs").glob("*/config.json"))]
     assert sorted(config["optimizer"] for config in configs) == ["sam", "sam", "sam-sgd", "sam-sgd"]
-    last = {
-        (config["optimizer"], *config["test_domains"]): (path.parent / "records.jsonl").read_text()
-        for config, path in zip(configs, sorted((tmp_path / "runs").glob("*/config.json")), strict=True)
-    }
-    assert last["sam", 0] != last["sam-sgd", 0], "the same base under two names"
-
-
-def test_a_list_of_plugins_that_is_none_is_refused(
-    sweep: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    sweep.write_text(SWEEP.replace("[overrides]", 'plugins = "rows.py"\n\n[overrides]'))
-    assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
-    assert "it must be a list" in capsys.readouterr().err
-    sweep.write_text(SWEEP.replace("[overrides]", 'plugins = ["nowhere.py"]\n\n[overrides]'))
-    assert main(["sweep", str(sweep), "--out", str(tmp_path / "runs")]) == 2
-    assert "nowhere.py is not a file; name a Python file that registers rows." in capsys.readouterr().err
 
 
 def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None:
     """A real SIGINT to the real command with its pool of workers, which keep silent."""
     sweep.write_text(SWEEP.replace("steps = 6", "steps = 2000"))
     out = tmp_path / "runs"
-    command = [
-        sys.executable,
-        "-m",
-        "genie_dg.cli.main",
-        "sweep",
-        str(sweep),
-        "--out",
-        str(out),
-        "--workers",
-        "1",
-    ]
+    words = f"-m genie_dg.cli.main sweep {sweep} --out {out} --workers 1"
+    command = [sys.executable, *words.split()]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, **pipes, text=True, start_new_session=True)  # type: ignore[call-overload]
     deadline = time.monotonic() + 120
@@ -146,12 +118,8 @@ def test_ctrl_c_leaves_everything_resumable(sweep: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('"domainbed"', '"domainbad"', "did you mean 'domainbed'?"),
-        ('["digits"]', '["digitz"]', "did you mean 'digits'?"),
         ('"75 degrees"', '"76 degrees"', "did you mean '75 degrees'?"),
-        ("steps = 6", "stepps = 6", "did you mean 'steps'?"),
         ('name = "small"', 'name = "small', "small.toml"),
-        ("trials = 1", "trails = 1", "did you mean 'trials'?"),
     ],
 )
 def test_a_wrong_file_is_one_sentence_before_any_work(
@@ -163,40 +131,6 @@ def test_a_wrong_file_is_one_sentence_before_any_work(
     assert sentence in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["sweep", "nowhere.toml"], "nowhere.toml"),
-        (["status", "nowhere"], "nowhere is not a folder"),
-        (["table", "nowhere"], "nowhere"),
-        (["compare", "nowhere"], "nowhere"),
-        (["import", "nowhere", "--out", "x"], "nowhere"),
-    ],
-)
-def test_what_is_not_there_is_named(
-    words: list[str],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    assert sentence in capsys.readouterr().err
-    assert os.listdir(tmp_path) == []
-
-
-def test_an_unknown_engine_is_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", str(sweep), "--engine", "rey"]) == 2
-    assert "did you mean 'ray'?" in capsys.readouterr().err
-
-
-def test_what_another_engine_understands_is_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", str(sweep), "--partition", "gpu"]) == 2
-    sentence = "--partition is for --engine slurm; give that with it, or leave it out."
-    assert capsys.readouterr().err == f"genie-dg: {sentence}\n"
 
 
 def test_a_protocol_of_the_users_own_is_kept_with_what_was_launched(sweep: Path, tmp_path: Path) -> None:

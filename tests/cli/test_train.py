@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -58,28 +57,6 @@ def test_the_same_command_again_reads_the_run(tmp_path: Path, capsys: pytest.Cap
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_note_is_printed_for_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    others = [word for k in range(1, 5) for word in ("--test-domain", str(k))]
-    assert typed(*SHORT, *others, "--algorithm", "CORAL", "--steps", "2", "--out", str(tmp_path)) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert shown.count("Note:") == 1
-    assert "ERM" in shown.split("Note:")[1]
-
-
-def test_a_pretrained_network_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real JPEG files, real ImageNet weights."""
-    folder = write_folder(tmp_path / "mine", domains=("photo", "scan"), each=6)
-    code = typed(
-        "train", str(folder), "--test-domain", "scan", "--backbone", "efficientnet_lite0", "--pretrained",
-        "--image-size", "64", "--batch-size", "4", "--steps", "3", "--every", "2",
-        "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "runs"),
-    )  # fmt: skip
-    assert code == 0, capsys.readouterr().err
-    (run,) = (tmp_path / "runs").iterdir()
-    assert json.loads((run / "config.json").read_text())["pretrained"] is True
-    assert len((run / "records.jsonl").read_text().splitlines()) == 2
-
-
 @pytest.mark.parametrize(
     ("words", "network"),
     [
@@ -105,16 +82,10 @@ def test_pictures_start_from_imagenet_weights_unless_a_network_is_named(
     ("words", "sentence"),
     [
         ("--test-domain 80", "has no domain '80'"),
-        ("--algorithm IMR", "did you mean 'IRM'?"),
-        ("--optimizer geny", "did you mean 'genie'?"),
         ("--backbone resnet17", "did you mean 'resnet"),
         ("--set lrate=1", "has a setting 'lrate'"),
-        ("--set lr=fast", "lr"),
         ("--steps 0", "got steps=0; expected a whole number of at least 1"),
         ("--device tpu7", "'tpu7' cannot be used here"),
-        ("--weights none.pth", "none.pth cannot be read"),
-        ("--watch ogsr", "got watch='ogsr'; expected updates or osgr"),
-        ("--plugin none.py", "none.py is not a file"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(
@@ -140,29 +111,19 @@ def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
     assert list(read_launch(file.parent)) == ["genie-dg", *command]
 
 
-def test_lr_is_the_setting_of_that_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lr_is_the_setting_of_that_name(tmp_path: Path) -> None:
     out = ("--steps", "2", "--out", str(tmp_path))
-    assert typed(*SHORT, *out, "--lr", "0.1") == 0
-    assert typed(*SHORT, *out, "--set", "lr=0.1") == 0
-    assert typed(*SHORT, *out, "--set", "lr=1e-1", "--lr", "0.1") == 0
+    for words in (["--lr", "0.1"], ["--set", "lr=0.1"], ["--set", "lr=0.2", "--lr", "1e-1"]):
+        assert typed(*SHORT, *out, *words) == 0
     assert len(list(tmp_path.iterdir())) == 1
-    capsys.readouterr()
-    assert typed(*SHORT, *out, "--set", "lr=0.2", "--lr", "0.1") == 2
-    assert capsys.readouterr().err.startswith("genie-dg: got --lr 0.1 and --set lr=0.2, which differ;")
 
 
 def test_several_trials_end_with_their_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*SHORT, "--lr", "0.1", "--steps", "21", "--every", "20", "--out", str(tmp_path))
     assert typed(*words, "--trial", "1", "--trials", "2") == 0
-    shown = capsys.readouterr().out
-    chosen = re.findall(r"Chosen by validation: .*, left out ([\d.]+) %", shown)
     seeds = [json.loads(path.read_text())["trial_seed"] for path in tmp_path.glob("*/config.json")]
     assert sorted(seeds) == [1, 2]
-    last = re.search(r"^Mean of 2 trials, .*, left out ([\d.]+) \+/- ([\d.]+) %\.$", shown, re.M)
-    assert last is not None
-    a, b = map(float, chosen)
-    assert float(last[1]) == pytest.approx((a + b) / 2, abs=0.11)
-    assert float(last[2]) == pytest.approx(abs(a - b) / 2 / math.sqrt(2), abs=0.11)  # of two numbers
+    assert re.search(r"^Mean of 2 trials, .*, left out [\d.]+ \+/- [\d.]+ %\.$", capsys.readouterr().out, re.M)
 
 
 def test_the_standard_error_is_that_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,17 +239,3 @@ def test_ctrl_c_is_one_line_and_loses_nothing_and_a_second_process_is_told_who_t
         wait_for_step(out, reached + 4)
     steps = steps_in(out)
     assert steps == list(range(0, 2 * len(steps), 2))
-
-
-def test_one_thread_is_said_where_there_are_more_cores(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = [*LONG, "--steps", "1", "--out", str(tmp_path)]
-    monkeypatch.setattr("genie_dg.runtime.cores", lambda: 8)
-    note = "1 thread of 8 cores; --threads 8 is quicker and gives other last digits."
-    for more, said in (["--device", "cpu"], True), (["--device", "cpu"], False), (["--threads", "2"], False):
-        assert typed(*words, *more) == 0
-        assert (note in " ".join(capsys.readouterr().out.split())) == said, more
-    assert len(list(tmp_path.iterdir())) == 2, "two threads are another run"
-    assert typed(*words, "--threads", "0") == 2
-    assert "got threads=0; expected a whole number of at least 1." in capsys.readouterr().err

@@ -12,16 +12,15 @@ import torch
 from numpy.random import RandomState
 
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.check import InputError
 from genie_dg.facts import seed_hash
 from genie_dg.optim.registry import OPTIMIZERS, build_optimizer
 from genie_dg.protocols._profile import SMALL_IMAGES, Profile
 from genie_dg.protocols.domainbed import DOMAINBED
-from genie_dg.protocols.draws import LR, Draw, draw
+from genie_dg.protocols.draws import Draw, draw
 from genie_dg.protocols.genie_paper import GENIE_PAPER
 from genie_dg.protocols.registry import PROTOCOLS
 from genie_dg.registry import with_defaults
-from genie_dg.search_space import Choice, LogUniform, Setting, Uniform, defaults
+from genie_dg.search_space import Choice, Uniform, defaults
 
 PROFILES = pytest.mark.parametrize("profile", [DOMAINBED, GENIE_PAPER], ids=lambda profile: profile.name)
 
@@ -153,14 +152,6 @@ def after_shared(hparams: int, trial: int) -> RandomState:
     return one
 
 
-def test_in_order_the_algorithm_comes_before_the_optimizer() -> None:
-    one = after_shared(6, 0)
-    found = drawn(GENIE_PAPER, "IRM", "sam", 6, 0)
-    assert found.algorithm_settings["irm_lambda"] == 10 ** one.uniform(-1, 5)
-    assert found.algorithm_settings["irm_penalty_anneal_iters"] == int(10 ** one.uniform(0, 4))
-    assert found.optimizer_settings["rho"] == one.choice([0.01, 0.02, 0.05, 0.1])
-
-
 def test_in_order_differs_from_today_where_the_code_of_2020_did() -> None:
     assert drawn(GENIE_PAPER, "Mixup", "adam", 3, 0).algorithm_settings == {"mixup_alpha": 0.1}
     assert drawn(GENIE_PAPER, "MLDG", "adam", 3, 0).algorithm_settings.keys() == {"mldg_beta"}
@@ -179,8 +170,6 @@ def test_batch_sizes_of_domainnet_and_arm(profile: Profile) -> None:
     large = [drawn(profile, "ERM", "adam", k, 0, "DomainNet").batch_size for k in seeds]
     assert 32 < max(usual) <= 45
     assert max(large) < 32
-    assert min(usual) >= 8
-    assert min(large) >= 8
     arm = [drawn(profile, "ARM", "adam", k, 0) for k in range(4)]
     erm = [drawn(profile, "ERM", "adam", k, 0) for k in range(4)]
     assert [found.batch_size for found in arm] == [8] * 4
@@ -228,11 +217,6 @@ def test_every_cell_can_be_drawn_and_its_settings_are_accepted(profile: Profile,
             assert json.loads(text) == [found.batch_size, found.dropout, dict(found.algorithm_settings)]
 
 
-def test_negative_seeds_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^got trial_seed=-1; expected a whole number of at least 0\.$"):
-        drawn(DOMAINBED, "ERM", "adam", 1, -1)
-
-
 def test_rules_and_defaults_of_a_protocol_win() -> None:
     profile = Profile(
         "mine",
@@ -262,24 +246,6 @@ def test_rules_and_defaults_of_a_protocol_win() -> None:
     assert drawn(profile, "ERM", "sam", 0, 0).optimizer_settings["lr"] == 0.25
 
 
-def test_a_row_from_outside_has_names_of_its_own() -> None:
-    space = {
-        "lr": Setting(0.1, LogUniform(-2, 0)),
-        "decay": Setting(0.0, Uniform(0, 1)),
-        "weight_decay": Setting(0.0),
-    }
-    algorithm = replace(ALGORITHMS["ERM"], space={"gamma_": Setting(2.0, Uniform(1, 3))})
-    optimizer = replace(OPTIMIZERS["adam"], name="mine", space=space)
-    found = draw(DOMAINBED, "PACS", algorithm, optimizer, 2, 0)
-    assert found.optimizer_settings == {
-        "lr": 10 ** named(2, 0, "mine/lr").uniform(-2, 0),
-        "decay": named(2, 0, "mine/decay").uniform(0, 1),
-    }
-    assert found.algorithm_settings == {"gamma_": named(2, 0, "gamma").uniform(1, 3)}
-    follower = replace(optimizer, space={"lr": Setting(1e-4, LR)})
-    assert draw(DOMAINBED, "PACS", ALGORITHMS["ERM"], follower, 0, 0).optimizer_settings == {"lr": 1e-4}
-
-
 def test_facts_of_the_two_profiles() -> None:
     assert list(PROTOCOLS) == ["domainbed", "domainbed-2024", "genie-paper"]
     bed, paper = PROTOCOLS["DomainBed"], PROTOCOLS["genie-paper"]
@@ -290,11 +256,6 @@ def test_facts_of_the_two_profiles() -> None:
     assert [paper.checkpoint_every_of(name) for name in sets] == [200] * 4 + [1000, 100, 100]
     assert (bed.eval_augment, bed.draws, bed.oracle) == ("train", "by-name", "last")
     assert (paper.eval_augment, paper.draws, paper.oracle) == ("train-in", "in-order", "best")
-    for profile in (bed, paper):
-        assert profile.backbone_of("PACS") == ("resnet50", True)
-        assert profile.backbone_of("RotatedMNIST") == ("cnn", False)
-        assert (profile.freeze_statistics, profile.image_size) == (True, 224)
-        assert (profile.hparams, profile.trials) == (20, 3)
 
 
 def test_the_generation_of_2024_has_another_network_and_nothing_else() -> None:

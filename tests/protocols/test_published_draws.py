@@ -38,16 +38,13 @@ def rdm(dataset: str) -> dict[str, Rule]:
         "PACS": (5.0, lambda r: r.uniform(1.0, 10.0)),
         "TerraIncognita": (5.0, lambda r: r.uniform(1.0, 10.0)),
     }
+    large = dataset == "DomainNet"
     steps: Rule = (1500, lambda r: int(r.uniform(800, 2700)))
     variance: Rule = (0.004, lambda r: r.uniform(0.001, 0.007))
     return {
         "rdm_lambda": lambdas.get(dataset, (5.0, lambda r: r.uniform(0.1, 10.0))),
-        "rdm_penalty_anneal_iters": (2400, lambda r: int(r.uniform(1500, 3000)))
-        if dataset == "DomainNet"
-        else steps,
-        "variance_weight": always(0.0)
-        if dataset in ("TerraIncognita", "OfficeHome", "DomainNet")
-        else variance,
+        "rdm_penalty_anneal_iters": (2400, lambda r: int(r.uniform(1500, 3000))) if large else steps,
+        "variance_weight": always(0.0) if large or dataset in ("TerraIncognita", "OfficeHome") else variance,
         "rdm_lr": (1.5e-5, lambda r: r.uniform(8e-6, 2e-5)),
     }
 

@@ -62,14 +62,6 @@ def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     assert fit_to_rows(profile, *ROWS) == profile
 
 
-def test_the_rules_of_the_base_are_kept(tmp_path: Path) -> None:
-    text = 'name = "mine"\nbase = "genie-paper"\n[search]\n"genie.weight_decay" = { power = [-6, -2] }\n'
-    profile = load_protocol(written(tmp_path, text))
-    assert profile.search["MLDG.n_meta_test"] is None
-    assert profile.search["genie.weight_decay"] == LogUniform(-6, -2)
-    assert "momentum" in profile.unused["genie"]
-
-
 def test_protocols_are_found_by_name_and_by_path(tmp_path: Path) -> None:
     written(tmp_path, HEAD)
     assert find_protocol("domainbed") is DOMAINBED
@@ -86,30 +78,18 @@ def test_protocols_are_found_by_name_and_by_path(tmp_path: Path) -> None:
     [
         ("name = ", r"mine\.toml is not TOML \(.*\); fix it and try again\.$"),
         ('base = "domainbed"', r"has no 'name'; a protocol has a name, and a base to start from\.$"),
-        ('name = "mine"', r"has no 'base'; "),
-        ('name = 3\nbase = "domainbed"', r"has name = 3; it must be text\.$"),
         ('name = "mine"\nbase = "domainbet"', r"did you mean 'domainbed'\?$"),
         ('name = "DomainBed"\nbase = "domainbed"', r"is named 'DomainBed', as another protocol is; choose"),
-        ('name = "a/b"\nbase = "domainbed"', r"^got a protocol named 'a/b'; expected letters"),
+        ('name = "a/b"\nbase = "domainbed"', r"^A protocol has name = 'a/b'; use letters"),
         (HEAD + "step = 3", r"has no 'step'; its keys are .*; did you mean 'steps'\?$"),
         (HEAD + "steps = 0", r"^got mine\.steps\.default=0; expected a whole number from 1 to"),
         (HEAD + "steps = { PACS = true }", r"has steps = .*; \[\.\.\.\] of it must be a whole number\.$"),
-        (HEAD + "trials = -1", r"^got trials=-1; expected a whole number of at least 1\.$"),
-        (HEAD + 'pretrained = "yes"', r"has pretrained = 'yes'; it must be true or false\.$"),
-        (HEAD + 'draws = "by-names"', r"expected by-name or in-order; did you mean 'by-name'\?$"),
         (HEAD + 'oracle = "first"', r"^got oracle='first'; expected last or best\.$"),
-        (HEAD + 'eval_augment = "trian"', r"did you mean 'train'\?$"),
         (HEAD + 'small_images = "digits"', r"small_images = 'digits'; it must be a list\.$"),
         (HEAD + "[search]\nlr = 3", r"has search\.lr = 3; write 'fixed', "),
         (HEAD + "[search]\nlr = { power = [2, 1] }", r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { uniform = [1, 2], base = 2 }", r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { power = [1, 2], choice = [1] }", r"write 'fixed', "),
         (HEAD + "[search]\nlr = { choice = [] }", r"write 'fixed', "),
         (HEAD + "[search]\nlr = { power = [0, nan] }", r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { uniform = [0, inf] }", r"write 'fixed', "),
-        (HEAD + '[search]\nlr = { power = [0, "1"] }', r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { power = [0, 1], whole = 1 }", r"write 'fixed', "),
-        (HEAD + "[search]\nlr = { power = [0, 1], base = 0 }", r"write 'fixed', "),
         (HEAD + "[defaults]\nlr = [1]", r"defaults\.lr = \[1\]; it must be true or false, a whole number, a "),
     ],
 )

@@ -24,27 +24,17 @@ from genie_dg.protocols.sweep import SWEPT, Facts, SweepConfig, expand, load_swe
 from genie_dg.runs.config import RunConfig, oracle_rule
 from tests.runs.test_config import another_value
 
-FACTS = Facts(
-    {
-        **{name: list(row.domains) for name, row in PUBLISHED.items()},
-        "digits": ["0 degrees", "15 degrees", "30 degrees"],
-        "two": ["a", "b"],
-    },
-    ALGORITHMS,
-    OPTIMIZERS,
-    ("digits",),
-    ("cnn", "mlp"),
-    ("PACS",),
-)
-BASE = {
+DOMAINS = {name: list(row.domains) for name, row in PUBLISHED.items()}
+DOMAINS |= {"digits": ["0 degrees", "15 degrees", "30 degrees"], "two": ["a", "b"]}
+FACTS = Facts(DOMAINS, ALGORITHMS, OPTIMIZERS, ("digits",), ("cnn", "mlp"), ("PACS",))
+BASE: dict[str, Any] = {
     "name": "s",
     "protocol": "domainbed",
     "datasets": ["PACS"],
     "algorithms": ["ERM"],
     "optimizers": ["adam"],
-    "hparams": 1,
-    "trials": 1,
 }
+BASE |= {"hparams": 1, "trials": 1}
 
 
 def runs(**changes: Any) -> list[RunConfig]:
@@ -64,12 +54,8 @@ def test_a_run_has_what_the_protocol_says() -> None:
     first, *_ = expand(sweep_from({**BASE, "hparams": [9], "trials": [2]}), GENIE_PAPER, FACTS)
     for name in ("eval_augment", "backbone", "pretrained", "freeze_statistics", "image_size"):
         assert getattr(first, name) == getattr(GENIE_PAPER, name)
-    assert (first.dataset, first.test_domains, first.algorithm, first.optimizer) == (
-        "PACS",
-        (0,),
-        "ERM",
-        "adam",
-    )
+    assert (first.dataset, first.test_domains) == ("PACS", (0,))
+    assert (first.algorithm, first.optimizer) == ("ERM", "adam")
     assert (first.steps, first.checkpoint_every, first.protocol) == (5001, 200, "genie-paper")
     assert (first.hparams_seed, first.trial_seed, first.batch_size, first.dropout) == (9, 2, 29, 0.0)
     assert first.optimizer_settings.keys() == {"lr", "weight_decay"}
@@ -82,33 +68,21 @@ def test_the_order_is_draws_trials_sets_algorithms_optimizers_domains() -> None:
     found = runs(
         datasets=["VLCS", "pacs"], algorithms=["irm", "ERM"], optimizers=["genie", "Adam"], hparams=2, trials=2
     )
-    places = {
-        name: k
-        for names in (["VLCS", "PACS"], ["IRM", "ERM"], ["genie", "adam"])
-        for k, name in enumerate(names)
-    }
-    keys = [
-        (
-            run.hparams_seed,
-            run.trial_seed,
-            *map(places.get, (run.dataset, run.algorithm, run.optimizer)),
-            run.test_domains,
-        )
-        for run in found
-    ]
+    names = ["VLCS", "PACS"], ["IRM", "ERM"], ["genie", "adam"]
+    keys = []
+    for run in found:
+        places = [
+            some.index(x) for some, x in zip(names, (run.dataset, run.algorithm, run.optimizer), strict=True)
+        ]
+        keys.append((run.hparams_seed, run.trial_seed, *places, run.test_domains))
     assert keys == sorted(keys)
     assert len(set(keys)) == len(found) == 2 * 2 * 2 * 2 * 2 * 4
 
 
 def test_nothing_is_run_twice() -> None:
-    found = runs(
-        datasets=["PACS", "pacs"],
-        algorithms=["ERM", "erm"],
-        optimizers=["adam", "ADAM"],
-        test_domains=[["sketch", 0], [3, "art_painting"], ["photo", "photo"]],
-        hparams=[3, 3],
-        trials=[1, 1],
-    )
+    names = {"datasets": ["PACS", "pacs"], "algorithms": ["ERM", "erm"], "optimizers": ["adam", "ADAM"]}
+    domains = [["sketch", 0], [3, "art_painting"], ["photo", "photo"]]
+    found = runs(**names, test_domains=domains, hparams=[3, 3], trials=[1, 1])
     assert [(run.test_domains, run.hparams_seed, run.trial_seed) for run in found] == [
         ((0, 3), 3, 1),
         ((2,), 3, 1),
@@ -202,20 +176,13 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     example = re.sub(r"^    ", "", str(sweep_module.__doc__).split("::\n", 1)[1], flags=re.M)
     (tmp_path / "sweep.toml").write_text(example)
     sweep = load_sweep(tmp_path / "sweep.toml")
-    assert sweep == SweepConfig(
+    assert (sweep.name, sweep.optimizers, sweep.plugins) == (
         "pacs-optimizers",
-        "domainbed",
-        ["PACS"],
-        ["ERM"],
         ["adam", "sam", "genie"],
-        "leave-one-out",
-        20,
-        3,
-        {"steps": 1001},
-        {},
-        {"sam": {"base": "sgd"}},
-        plugins=["rows.py"],
+        ["rows.py"],
     )
+    assert (sweep.hparams, sweep.trials, sweep.overrides) == (20, 3, {"steps": 1001})
+    assert sweep.optimizer_settings == {"sam": {"base": "sgd"}}
     assert len(expand(sweep, DOMAINBED, FACTS)) == 720
 
 
@@ -224,33 +191,16 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     [
         ({"trial": 1}, r"^The sweep has no 'trial'; .*; did you mean 'trials'\?$"),
         ({"name": "a/b"}, r"^The sweep has name = 'a/b'; use letters"),
-        ({"name": 3}, r"^The sweep has name = 3; it must be text\.$"),
-        ({"datasets": []}, r"^The sweep has datasets = \[\]; it must be a list of length >= 1\.$"),
-        ({"optimizers": "adam"}, r"^The sweep has optimizers = 'adam'; it must be a list"),
-        ({"algorithms": [3]}, r"^The sweep has algorithms = \[3\]; "),
         ({"algorithms": ["IRN"]}, r"^got algorithm='IRN'; expected .*; did you mean 'IRM'\?$"),
         ({"test_domains": "leave-one-in"}, r"; did you mean 'leave-one-out'\?$"),
-        ({"test_domains": []}, r"^The sweep has test_domains = \[\]; it must be a list of length >= 1\.$"),
-        ({"test_domains": [[]]}, r"^The sweep has test_domains = \[\[\]\]; "),
-        ({"test_domains": ["sketch"]}, r"^The sweep has test_domains = \['sketch'\]; "),
         ({"test_domains": [[True]]}, r"; \[0\]\[0\] of it must be a whole number or text\.$"),
         ({"test_domains": [["sketsh"]]}, r"^PACS has no domain 'sketsh'; .*; did you mean 'sketch'\?$"),
         ({"hparams": 0}, r"^The sweep has hparams = 0; it must be a whole number >= 1\.$"),
-        ({"hparams": []}, r"^The sweep has hparams = \[\]; "),
         ({"hparams": [1, -1]}, r"^The sweep has hparams = \[1, -1\]; \[1\] of it must be a whole number >= 0"),
-        ({"trials": 1.5}, r"^The sweep has trials = 1\.5; it must be a whole number or a list\.$"),
-        ({"trials": [0, True]}, r"^The sweep has trials = \[0, True\]; "),
         ({"threads": 0}, r"^got threads=0; expected a whole number of at least 1\.$"),
-        ({"threads": "2"}, r"^The sweep has threads = '2'; it must be a whole number\.$"),
-        ({"overrides": 3}, r"^The sweep has overrides = 3; it must be a table\.$"),
         ({"overrides": {"step": 3}}, r"^\[overrides\] of a sweep has no 'step'; .*; did you mean 'steps'\?$"),
-        ({"overrides": {"trial_seed": 3}}, r"^\[overrides\] of a sweep has no 'trial_seed'; "),
-        ({"overrides": {"steps": "3"}}, r"^got steps='3'; expected a whole number of at least 1\.$"),
-        ({"overrides": {"backbone": 3}}, r"^got backbone=3; expected text\.$"),
         ({"overrides": {"dropout": float("nan")}}, r"^got dropout=nan; expected a number of at least 0 and"),
-        ({"overrides": {"schedule": "cosinus"}}, r"; did you mean 'cosine'\?$"),
         ({"overrides": {"backbone": "cnn"}}, r"'cnn' has none; add pretrained = false to \[overrides\]\.$"),
-        ({"optimizer_settings": {"adam": 3}}, r"optimizer_settings = .*; \[\.\.\.\] of it must be a table\.$"),
         ({"optimizer_settings": {"sgd": {"lr": 1.0}}}, r"that the sweep does not run \(adam\); add 'sgd' to"),
         ({"optimizer_settings": {"adem": {}}}, r"^got optimizer='adem'; expected .*; did you mean 'adam'\?$"),
         ({"optimizer_settings": {"adam": {"beta_1": 1}}}, r"^adam has no setting 'beta_1'; .* mean 'beta1'\?$"),
@@ -259,8 +209,6 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ({"columns": {"PAC": {}}}, r"^got columns='PAC'; expected PACS; did you mean 'PACS'\?$"),
         ({"columns": {"PACS": {"domian": "x"}}}, "has no 'domian'.*did you mean 'domain'"),
         ({"columns": {"PACS": {"domain": 3}}}, r"; \.domain of it must be text\.$"),
-        ({"columns": {"PACS": {"ignore": "id"}}}, r"; \.ignore of it must be a list\.$"),
-        ({"columns": {"PACS": "site"}}, "must be a table"),
     ],
 )
 def test_what_is_refused_before_any_work(changes: dict[str, Any], message: str) -> None:

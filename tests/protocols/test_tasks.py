@@ -16,7 +16,6 @@ def test_the_named_tasks() -> None:
     assert ones == [(0,), (1,), (2,), (3,)]
     assert twos == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     assert tasks_of("both", "PACS", PACS) == ones + twos
-    assert tasks_of("single-source", "PACS", PACS) == [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
     assert len(tasks_of("both", "DomainNet", PUBLISHED["DomainNet"].domains)) == 21
 
 

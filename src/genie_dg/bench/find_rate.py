@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -18,7 +17,7 @@ from genie_dg.optim.range_test import SuggestedRate, suggest_lr
 from genie_dg.runs.config import RunConfig
 from genie_dg.runtime import same_kernels
 
-from .assemble import Parts, assemble
+from .assemble import assemble
 from .build import build_optimizers
 from .options import RunOptions
 from .step import batch_of
@@ -40,14 +39,9 @@ class RunBatches:
 def check_config(config: RunConfig) -> None:
     """Refuse what a range test cannot say anything about."""
     if config.algorithm != "ERM":
-        raise InputError(
-            f"got algorithm={config.algorithm}; the rate is found with ERM alone, a start for the others; "
-            "leave --algorithm out."
-        )
+        raise InputError(f"got algorithm={config.algorithm}; the rate is found with ERM alone; leave it out.")
     if "lr" in config.optimizer_settings:
-        raise InputError(
-            f"got lr={config.optimizer_settings['lr']:g}, but the rate is what is looked for; leave it out."
-        )
+        raise InputError("got a learning rate, which is what is looked for; leave lr out.")
 
 
 def find_rate(
@@ -70,29 +64,18 @@ def find_rate(
     with same_kernels(config.threads):
         parts = assemble(config, data, options)
         parts.algorithm.train()
+        context = StepContext(0, create_graph=parts.create_graph)
+
+        def loss(algorithm: nn.Module, batch: DomainBatch) -> Tensor:
+            assert isinstance(algorithm, ERM)
+            return algorithm.loss(batch, context)
+
+        def optimizer(_: object, lr: float) -> Optimizer:
+            settings = {**config.optimizer_settings, "lr": lr}
+            return build_optimizers(replace(config, optimizer_settings=settings), parts.algorithm)[MAIN]
+
+        batches = RunBatches(parts.training, steps)
+        graph = parts.create_graph
         return suggest_lr(
-            parts.algorithm,
-            loss_of(parts),
-            RunBatches(parts.training, steps),
-            lambda _, lr: optimizer_at(parts, lr),
-            steps=steps,
-            create_graph=parts.create_graph,
-            report=report,
+            parts.algorithm, loss, batches, optimizer, steps=steps, create_graph=graph, report=report
         )
-
-
-def loss_of(parts: Parts) -> Callable[[nn.Module, DomainBatch], Tensor]:
-    """The loss of ERM on a batch of all training domains."""
-    context = StepContext(0, create_graph=parts.create_graph)
-
-    def loss(algorithm: nn.Module, batch: DomainBatch) -> Tensor:
-        assert isinstance(algorithm, ERM)
-        return algorithm.loss(batch, context)
-
-    return loss
-
-
-def optimizer_at(parts: Parts, lr: float) -> Optimizer:
-    """The optimizer of the run, with its groups and its stream of noise, at a learning rate."""
-    settings: Mapping[str, Any] = {**parts.config.optimizer_settings, "lr": lr}
-    return build_optimizers(replace(parts.config, optimizer_settings=dict(settings)), parts.algorithm)[MAIN]

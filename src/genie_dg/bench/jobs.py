@@ -31,17 +31,14 @@ _PAUSE = 0.2
 
 @dataclass
 class OpenSets:
-    """Data sets that a process has opened and plugins that it has run; the next job finds them."""
+    """Data sets that a process has opened; the next job finds them."""
 
     sets: dict[tuple[str, str, Columns], DomainSet] = field(default_factory=dict)
-    plugins: set[str] = field(default_factory=set)
 
     def load_plugins(self, options: RunOptions) -> None:
         """Run the plugins that were not run yet."""
         for file in options.plugin:
-            if file not in self.plugins:
-                load_plugin(Path(file))
-                self.plugins.add(file)
+            load_plugin(Path(file))
 
     def open(self, what: str, options: RunOptions) -> DomainSet:
         """A set by its name or path, where the options say that it is."""

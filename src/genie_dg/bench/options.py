@@ -7,16 +7,13 @@ and ``genie-dg sweep`` are made from the fields.
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from genie_dg.arguments import add_fields, check_fields, option, path_text, typed_fields
 from genie_dg.data.columns import Columns
-from genie_dg.runs.config import RunConfig, canonical, from_mapping
+from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import is_done
 
 _RUNS = ("train", "sweep")
@@ -39,7 +36,7 @@ def _folder(default: str, help: str, verbs: tuple[str, ...]) -> Any:
 
 def _column(default: Any, help: str) -> Any:
     """The name of a column of a table, or several."""
-    return option(default, help, _TABULAR, metavar="NAME")
+    return option(default, f"of a table, {help}", _TABULAR, metavar="NAME")
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,10 @@ class RunOptions:
     group: str = option("")
     """The name of the sweep, by which trackers group its runs."""
 
-    domain_column: str = _column("", "of a table, the column whose values are the domains")
-    label_column: str = _column("", "of a table, the column whose values are the classes")
-    image_column: str = _column("", "of a table of pictures, the column that holds them")
-    ignore_column: tuple[str, ...] = _column((), "of a table, a column that is not a feature")
+    domain_column: str = _column("", "the column whose values are the domains")
+    label_column: str = _column("", "the column whose values are the classes")
+    image_column: str = _column("", "the column that holds pictures")
+    ignore_column: tuple[str, ...] = _column((), "a column that is not a feature")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -76,22 +73,17 @@ class RunOptions:
     @property
     def watches(self) -> tuple[str, ...]:
         """What is measured besides the records."""
-        return _words(self.watch)
+        return tuple(filter(None, map(str.strip, self.watch.split(","))))
 
     @property
     def tracks(self) -> tuple[str, ...]:
         """The trackers that get the curves."""
-        return _words(self.track)
+        return tuple(filter(None, map(str.strip, self.track.split(","))))
 
     @property
     def columns(self) -> Columns:
         """Which column of a table says what."""
         return Columns(self.domain_column, self.label_column, self.image_column, self.ignore_column)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def add_flags(parser: argparse.ArgumentParser, verb: str, **defaults: Any) -> None:
@@ -134,21 +126,6 @@ class Job:
     def done(self) -> bool:
         return is_done(self.folder)
 
-    def to_json(self) -> str:
-        """One line; `job_from` reads it."""
-        return json.dumps({**asdict(self), "config": json.loads(canonical(self.config))})
-
     def changed(self, **options: Any) -> Job:
         """The same job with some other options."""
         return replace(self, options=replace(self.options, **options))
-
-
-def job_from(text: str | bytes) -> Job:
-    """The job that `Job.to_json` wrote.
-
-    >>> job = Job(RunConfig("digits", (0,)), "digits", RunOptions(watch="osgr"))
-    >>> job_from(job.to_json()) == job
-    True
-    """
-    data = json.loads(text)
-    return Job(from_mapping(data["config"]), data["data"], msgspec.convert(data["options"], RunOptions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from genie_dg.check import InputError, did_you_mean, folder, writable_folder
 from genie_dg.models.backbones import find_backbone
 from genie_dg.optim.registry import OPTIMIZERS
 from genie_dg.registry import PluginError
-from genie_dg.search_space import Space, value_from
+from genie_dg.search_space import value_from
 
 from .options import RunOptions
 from .watch import check_watches
@@ -40,33 +41,27 @@ def sort_settings(
     >>> sort_settings(["irm_lambda=10", "lr=1e-3"], "IRM", "adam")
     ({'irm_lambda': 10}, {'lr': 0.001})
     """
-    names = {"algorithm": algorithm, "optimizer": optimizer}
-    spaces: dict[str, Space] = {
-        "algorithm": ALGORITHMS[algorithm].space,
-        "optimizer": OPTIMIZERS[optimizer].space,
-    }
+    spaces = {"algorithm": ALGORITHMS[algorithm].space, "optimizer": OPTIMIZERS[optimizer].space}
     settings: dict[str, dict[str, Any]] = {"algorithm": {}, "optimizer": {}}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
             raise InputError(f"{word!r} is not a setting; write it as NAME=VALUE, for example lr=0.001.")
         owner, dot, rest = name.partition(".")
-        if dot and owner in spaces:
-            owners, name = [owner], rest
-        else:
-            owners = [key for key, space in spaces.items() if name in space]
+        named = dot and owner in spaces
+        key = rest if named else name
+        owners = [one for one in ([owner] if named else spaces) if key in spaces[one]]
         if len(owners) > 1:
-            raise InputError(
-                f"{algorithm} and {optimizer} both have a setting {name!r}; "
-                f"write algorithm.{name} or optimizer.{name}."
-            )
-        if not owners or name not in spaces[owners[0]]:
+            both = f"{algorithm} and {optimizer} both have a setting {name!r}"
+            raise InputError(f"{both}; write algorithm.{name} or optimizer.{name}.")
+        if not owners:
             known = [*spaces["algorithm"], *spaces["optimizer"]]
             raise InputError(
-                f"Neither {algorithm} nor {optimizer} has a setting {name!r}; "
-                f"they have {', '.join(known)}{did_you_mean(name, known)}"
+                f"Neither {algorithm} nor {optimizer} has a setting {key!r}; "
+                f"they have {', '.join(known)}{did_you_mean(key, known)}"
             )
-        settings[owners[0]][name] = value_from(names[owners[0]], name, spaces[owners[0]][name], text)
+        of = algorithm if owners == ["algorithm"] else optimizer
+        settings[owners[0]][key] = value_from(of, key, spaces[owners[0]][key], text)
     return settings["algorithm"], settings["optimizer"]
 
 
@@ -93,8 +88,9 @@ def usable_device(text: str) -> str:
     return text
 
 
+@cache
 def load_plugin(path: Path) -> None:
-    """Run a file that registers rows of its own."""
+    """Run a file that registers rows of its own, once in this process."""
     if not path.is_file():
         raise PluginError(f"{path} is not a file; name a Python file that registers rows.")
     try:
@@ -102,6 +98,5 @@ def load_plugin(path: Path) -> None:
     except PluginError:
         raise
     except Exception as error:
-        raise PluginError(
-            f"{path} cannot be run ({type(error).__name__}: {error}); fix it and try again."
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise PluginError(f"{path} cannot be run ({why}); fix it and try again.") from error

@@ -160,12 +160,7 @@ def usual_size(data: DomainSet, device: str) -> int:
     return suiting_size(data, QUICK if device == "cpu" else PICTURE_SIZES[-1])
 
 
-def read_labelled(
-    what: str,
-    root: str | None,
-    model: Model,
-    columns: Columns | None = None,
-) -> DomainSet:
+def read_labelled(what: str, root: str | None, model: Model, columns: Columns | None = None) -> DomainSet:
     """Pictures or rows with labels; what a reader should know of them goes to stderr."""
     from genie_dg.data.columns import Columns
     from genie_dg.inference.evaluate import open_labelled

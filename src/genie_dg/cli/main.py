@@ -47,17 +47,9 @@ VERBS = {
 """Each verb is a module of this package with ``add_arguments(parser)`` and ``run(arguments) -> exit code``; the
 module of ``lr-find`` is ``lr_find``."""
 
-_RUNS = {"msgspec": "msgspec", "numpy": "numpy", "polars": "polars", "rich": "rich"}
-_DATA = {**_RUNS, "PIL": "pillow"}
-_PAGES = {**_DATA, "jinja2": "jinja2", "matplotlib": "matplotlib"}
-NEEDS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("compare", "import", "pack", "status", "table"), _RUNS),
-    **dict.fromkeys(("data", "demo", "diwa", "evaluate", "export", "lr-find", "list"), _DATA),
-    **dict.fromkeys(("best", "predict", "serve", "sweep", "train"), _DATA),
-    "completion": {**_DATA, "shtab": "shtab"},
-    **dict.fromkeys(("fit", "report"), _PAGES),
-}
-"""What a verb cannot do without: the module, and the package that has it."""
+_NEEDED = {name: name for name in ("msgspec", "numpy", "polars", "rich", "jinja2", "matplotlib", "shtab")}
+_NEEDED["PIL"] = "pillow"
+"""What all verbs but ``env`` cannot do without: the module, and the package that has it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb = verb_of(words)
         arguments = build_parser(verb).parse_args(words)
         arguments.command = ["genie-dg", *words]
-        require(f"genie-dg {verb}", "bench", NEEDS.get(verb, {}))
+        require(f"genie-dg {verb}", "bench", {} if verb == "env" else _NEEDED)
         with _warnings_as_sentences():
             code = int(arguments.run(arguments))
         sys.stdout.flush()
@@ -136,10 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == __name__.split(".")[0]:
             raise
+        install = 'run pip install "genie-dg[bench]" and try again.'
         print(
-            f"genie-dg: {verb} needs the package {error.name}, not installed here; run "
-            f'pip install "genie-dg[bench]" and try again.',
-            file=sys.stderr,
+            f"genie-dg: {verb} needs the package {error.name}, not installed here; {install}", file=sys.stderr
         )
         return 2
     except KeyboardInterrupt:

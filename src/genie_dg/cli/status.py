@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genie_dg.arguments import MANY, path, whole
+from genie_dg.arguments import path
 from genie_dg.check import InputError, folder, printable
 
 from ._shared import tell_problems, to_json
@@ -22,12 +22,6 @@ Names = Mapping[str, Sequence[str]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The folder, and how much to say."""
     parser.add_argument("runs", type=path, nargs="?", default=Path("runs"), help="(default: %(default)s)")
-    parser.add_argument(
-        "--workers",
-        type=whole(0, MANY),
-        default=0,
-        help="runs at a time, for the time left (default: as many as run now)",
-    )
     parser.add_argument("--all", action="store_true", help="a line for every run that is not done")
     parser.add_argument("--json", action="store_true", help="one JSON document with every run, for programs")
 
@@ -52,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
         statuses = [status_of(config, arguments.runs, left_out, jobs.get(config.run_id)) for config in configs]
         names = domain_names(configs, arguments.runs)
         if arguments.json:
-            documents.append(_document(name, statuses, names, arguments.workers))
+            documents.append(_document(name, statuses, names))
         else:
-            _print(name, statuses, names, arguments)
+            _print(name, statuses, names, arguments.all)
         if left_out:
             more = f" and {len(left_out) - 1} more like it" if len(left_out) > 1 else ""
             tell_problems([f"{left_out[0].rstrip('.')}{more}."])
@@ -63,15 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(name: str, statuses: list[RunStatus], names: Names, arguments: argparse.Namespace) -> None:
+def _print(name: str, statuses: list[RunStatus], names: Names, every: bool) -> None:
     from genie_dg.bench.status import RunState, count_states, describe_run, remaining_time
 
     counted = ", ".join(f"{count} {state.value}" for state, count in count_states(statuses).items() if count)
-    left = remaining_time(statuses, arguments.workers)
+    left = remaining_time(statuses)
     print(printable(f"{name}: {len(statuses)} runs: {counted}{f'; {left}' if left else ''}"))
     for one in statuses:
         shown = one.state in (RunState.failed, RunState.unknown)
-        if shown or (arguments.all and one.state is not RunState.done):
+        if shown or (every and one.state is not RunState.done):
             config = one.config
             why = f": {one.reason}" if one.reason else ""
             what = describe_run(config, names.get(config.dataset, ()))
@@ -79,10 +73,10 @@ def _print(name: str, statuses: list[RunStatus], names: Names, arguments: argpar
             print(printable(f"  {one.state.value:8} {config.run_id}  {what}, {steps}{why}"))
 
 
-def _document(name: str, statuses: list[RunStatus], names: Names, workers: int) -> dict[str, object]:
+def _document(name: str, statuses: list[RunStatus], names: Names) -> dict[str, object]:
     from genie_dg.bench.status import count_states, remaining_time
 
-    left = remaining_time(statuses, workers)
+    left = remaining_time(statuses)
     return {
         "name": name,
         "counts": {state.value: count for state, count in count_states(statuses).items()},

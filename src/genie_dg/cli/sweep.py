@@ -6,10 +6,8 @@ The same command again goes on where it was stopped, in whatever way.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,18 +22,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from genie_dg.bench.engines.engine import Engine, Tell, Update
-    from genie_dg.bench.options import RunOptions
     from genie_dg.bench.sweep import Plan
-
-_SHOWN = 6
-"""Measurements that an estimate lists."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to run, then where."""
     parser.add_argument("file", type=path, help="the TOML file of the sweep")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say how many runs and hours it is, start nothing"
+        "--dry-run", action="store_true", help="say how many runs and steps it is, start nothing"
     )
     parser.add_argument(
         "--workers",
@@ -61,44 +55,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say what is ahead, run, report."""
-    began = time.perf_counter()
-    from genie_dg.protocols.sweep import load_sweep
-
-    row = ENGINES[arguments.engine]
-    flags = engine_flags(arguments, row.name)
-    options = options_from(arguments)
-    sweep, console = load_sweep(arguments.file), console_of(arguments.quiet)
-    named = [str((arguments.file.parent / name).resolve()) for name in sweep.plugins]
-    options = replace(options, plugin=tuple(dict.fromkeys((*options.plugin, *named))))
-    if arguments.dry_run:
-        planned = _plan(arguments, options, console)
-        return _estimate(planned, 1 if row.one_by_one else arguments.workers, options, began, console)
     from genie_dg.bench.engines.engine import EngineOptions
     from genie_dg.bench.engines.registry import build_engine
+    from genie_dg.bench.sweep import plan
+
+    console = console_of(arguments.quiet)
 
     def say(text: str) -> None:
         console.print(printable(text), markup=False)
 
-    engine = build_engine(
-        row.name, EngineOptions(arguments.workers, options.device, sweep.name, say, flags)
-    )  # its workers begin to import while this process does
-    return _launch(_plan(arguments, options, console), engine, arguments, console)
-
-
-def _plan(arguments: argparse.Namespace, options: RunOptions, console: Console) -> Plan:
-    from genie_dg.bench.jobs import OpenSets
-    from genie_dg.bench.sweep import plan
-
-    OpenSets().load_plugins(options)
+    flags = engine_flags(arguments, ENGINES[arguments.engine].name)
+    options = options_from(arguments)
+    engine = None
+    if not arguments.dry_run:  # its workers begin to import while this process does
+        engine = build_engine(arguments.engine, EngineOptions(arguments.workers, options.device, say, flags))
     planned = plan(arguments.file, options, arguments.threads)
     done = sum(job.done for job in planned.jobs)
     steps = sum(job.config.steps for job in planned.jobs if not job.done)
-    console.print(
+    say(
         f"{planned.sweep.name}: {len(planned.jobs)} runs under {planned.sweep.protocol}, {done} done already, "
-        f"{steps:,} steps ahead, in {options.out}",
-        markup=False,
+        f"{steps:,} steps ahead, in {options.out}"
     )
-    return planned
+    if engine is None:
+        say(_time_ahead(planned, Path(options.out), arguments.workers))
+        return 0
+    return _launch(planned, engine, arguments, console)
+
+
+def _time_ahead(planned: Plan, out: Path, workers: int) -> str:
+    """How long the sweep will take, where a run of it has been timed."""
+    from genie_dg.bench.status import remaining_time, status_of
+
+    left = remaining_time([status_of(job.config, out) for job in planned.jobs], workers)
+    if left is not None:
+        return f"{str(left).capitalize()}."
+    return f"No run of it was timed in {out} yet; once some have run, genie-dg status {out} says the time left."
 
 
 def _launch(planned: Plan, engine: Engine, arguments: argparse.Namespace, console: Console) -> int:
@@ -119,33 +110,6 @@ def _launch(planned: Plan, engine: Engine, arguments: argparse.Namespace, consol
         failed.print(printable(f"Failed: {run_id}: {reason}"), markup=False)
     console.print(f"{len(launched.done)} of {len(planned.jobs)} runs are done, {len(launched.failed)} failed.")
     return 1 if launched.failed else 0
-
-
-def _estimate(planned: Plan, workers: int, options: RunOptions, began: float, console: Console) -> int:
-    from genie_dg.bench.engines.local import default_workers, devices_for
-    from genie_dg.bench.status import duration
-    from genie_dg.bench.sweep import estimate_sweep
-    from genie_dg.runtime import cores
-
-    start = time.perf_counter() - began + planned.opening  # a worker opens the data as well
-    threads = planned.sweep.threads
-    workers = workers or default_workers(options.device, threads)
-    estimate = estimate_sweep(planned, options)
-    shared = cores() if devices_for(1, options.device) == ["cpu"] else 0
-    together, alone = (duration(estimate.seconds(count, threads, shared, start)) for count in (workers, 1))
-    each = "1 thread" if threads == 1 else f"{threads} threads"
-    console.print(f"About {together} with {workers} at a time, {each} each; {alone} one after another.")
-    if estimate.paces:
-        console.print(
-            f"It rests on {start:.2g} s to start, and on a few steps and an evaluation of each shape of run, "
-            "timed just now; other optimizers count by their passes:"
-        )
-    for pace in estimate.paces[:_SHOWN]:
-        times = f"{pace.step:.3g} s a step, {pace.evaluation:.3g} s an evaluation, {pace.start:.3g} s to begin"
-        console.print(printable(f"  {pace.kind}: {times}"), markup=False)
-    if len(estimate.paces) > _SHOWN:
-        console.print(f"  and {len(estimate.paces) - _SHOWN} more")
-    return 0
 
 
 @contextmanager

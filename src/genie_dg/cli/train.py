@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie_dg.arguments import MANY, add_fields, path_text, some_text, typed_fields, whole
 from genie_dg.bench.options import add_flags, options_from
-from genie_dg.check import InputError, printable
+from genie_dg.check import printable
 from genie_dg.statistics import mean, standard_error
 
 from ._shared import PRETRAINED, console_of, progress_bar, usual_size
@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What changes the science first, then where it happens."""
     add_task(parser, "train")
     parser.add_argument(
-        "--lr", type=some_text, metavar="NUMBER", help="learning rate of the optimizer, as --set optimizer.lr="
+        "--lr",
+        type=some_text,
+        metavar="NUMBER",
+        help="learning rate of the optimizer; --set optimizer.lr= in short",
     )
     parser.add_argument(
         "--trials",
@@ -119,8 +122,6 @@ def _run(
     folder, more = Path(options.out) / config.run_id, options.keep != "none"
     _announce(config, data, folder, console)
     begins = not is_done(folder)
-    if begins and world.size == 1 and (note := more_threads(config, options.device)):
-        console.print(note, markup=False)
     with _reported(console, parts) as report:
         if world.first:
             if more and (note := go_on(config, folder, options.keep)):
@@ -178,13 +179,9 @@ def typed_config(arguments: argparse.Namespace, options: RunOptions) -> RunConfi
     typed = {**_DEFAULTS, **typed_fields(arguments, RunConfig)}
     config = RunConfig(arguments.data, (0,), **typed)
     algorithm, optimizer, backbone = full_names(config.algorithm, config.optimizer, config.backbone)
-    of_algorithm, of_optimizer = sort_settings(arguments.set or (), algorithm, optimizer)
-    if (lr := getattr(arguments, "lr", None)) is not None:
-        _, rate = sort_settings([f"optimizer.lr={lr}"], algorithm, optimizer)
-        if of_optimizer.setdefault("lr", rate["lr"]) != rate["lr"]:
-            raise InputError(
-                f"got --lr {rate['lr']:g} and --set lr={of_optimizer['lr']:g}, which differ; give one of them."
-            )
+    lr = getattr(arguments, "lr", None)
+    words = [*(arguments.set or ()), *([] if lr is None else [f"optimizer.lr={lr}"])]
+    of_algorithm, of_optimizer = sort_settings(words, algorithm, optimizer)
     return replace(
         config,
         algorithm=algorithm,
@@ -195,15 +192,6 @@ def typed_config(arguments: argparse.Namespace, options: RunOptions) -> RunConfi
         pretrained=config.pretrained or bool(options.weights),
         weights_digest=weights_digest(options.weights),
     )
-
-
-def more_threads(config: RunConfig, device: str) -> str:
-    """A note where one thread leaves cores of this machine idle."""
-    from genie_dg.runtime import cores
-
-    if device != "cpu" or config.threads > 1 or cores() == 1:
-        return ""
-    return f"1 thread of {cores()} cores; --threads {cores()} is quicker and gives other last digits."
 
 
 def config_of(

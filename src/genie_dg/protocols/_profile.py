@@ -18,8 +18,11 @@ DRAW_RULES = ("by-name", "in-order")
 SMALL_IMAGES = ("RotatedMNIST", "ColoredMNIST")
 """DomainBed's own sets of small pictures; the registry of data sets says which others are."""
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-"""What a name that goes into results and folders may look like."""
+
+def check_result_name(what: str, name: str) -> None:
+    """Refuse a name that cannot go into results and folders."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise InputError(f"{what} has name = {name!r}; use letters, digits, dots, dashes and underscores.")
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,7 @@ class Profile:
     unused: Mapping[str, Mapping[str, SearchRule]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise InputError(
-                f"got a protocol named {self.name!r}; expected letters, digits, dots, dashes and underscores."
-            )
+        check_result_name("A protocol", self.name)
         check_fields(self)
         for key in ("steps", "checkpoint_every"):
             by_set: Mapping[str, int] = getattr(self, key)

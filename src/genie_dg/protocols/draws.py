@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.random import RandomState
 
@@ -46,27 +46,8 @@ _SMALL: Space = {
 DOMAINNET_BATCH = Setting(32, LogUniform(3, 5, base=2.0, whole=True))
 
 
-class Searched(Protocol):
-    """What a search must know of a row of the registry of optimizers."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def space(self) -> Space: ...
-
-
-class SearchedAlgorithm(Searched, Protocol):
-    """What a search must know of a row of the registry of algorithms."""
-
-    @property
-    def adversarial(self) -> bool: ...
-
-    @property
-    def batch_size(self) -> int | None: ...
-
-    @property
-    def by_set(self) -> Mapping[str, Space]: ...
+Searched = Any
+"""A row of the registry of algorithms or of optimizers, which protocols do not import."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +71,7 @@ class Entry:
 
 
 def draw(
-    profile: Profile,
-    dataset: str,
-    algorithm: SearchedAlgorithm,
-    optimizer: Searched,
-    hparams_seed: int,
-    trial_seed: int,
+    profile: Profile, dataset: str, algorithm: Searched, optimizer: Searched, hparams_seed: int, trial_seed: int
 ) -> Draw:
     """The hyper-parameters of one run.
 
@@ -114,40 +90,32 @@ def draw(
     for entry, value in zip(listed, _values(profile, listed, hparams_seed, trial_seed), strict=True):
         if value is not None:  # None: the row knows the default, which hangs on another setting
             drawn[entry.owner][entry.key] = value
-    return Draw(
-        batch_size=_batch_size(profile, dataset, algorithm, drawn["run"]["batch_size"]),
-        dropout=drawn["run"].get("dropout", 0.0),
-        algorithm_settings=drawn["algorithm"],
-        optimizer_settings=drawn["optimizer"],
-    )
+    batch_size = _batch_size(profile, dataset, algorithm, drawn["run"]["batch_size"])
+    return Draw(batch_size, drawn["run"].get("dropout", 0.0), drawn["algorithm"], drawn["optimizer"])
 
 
 def _values(profile: Profile, listed: Sequence[Entry], hparams_seed: int, trial_seed: int) -> list[Any]:
     """A value for each entry."""
-    if hparams_seed == 0:
-        return [entry.setting.default for entry in listed]
     seed = seed_hash(int(hparams_seed), int(trial_seed))
-    one = RandomState(seed)
-    values = []
+    one, values = RandomState(seed), []
     for entry in listed:
         rule = entry.setting.rule
-        if rule is None:
+        if rule is None or hparams_seed == 0:
             values.append(entry.setting.default)
-        elif profile.draws == "by-name":
-            values.append(rule.draw(RandomState(seed_hash(seed, entry.published))))
         else:
-            values.append(rule.draw(one))
+            own = RandomState(seed_hash(seed, entry.published))
+            values.append(rule.draw(own if profile.draws == "by-name" else one))
     return values
 
 
-def _batch_size(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, drawn: int) -> int:
+def _batch_size(profile: Profile, dataset: str, algorithm: Searched, drawn: int) -> int:
     """What was drawn; an algorithm may have a batch size of its own for large pictures, whatever is drawn."""
     named = "batch_size" in profile.search or "batch_size" in profile.defaults
     own = None if profile.is_small(dataset) or named else algorithm.batch_size
     return drawn if own is None else own
 
 
-def entries(profile: Profile, dataset: str, algorithm: SearchedAlgorithm, optimizer: Searched) -> list[Entry]:
+def entries(profile: Profile, dataset: str, algorithm: Searched, optimizer: Searched) -> list[Entry]:
     """Everything that is drawn for a run, in order."""
     special = _special(profile, dataset, algorithm)
     shared = _shared(profile, dataset, special)
@@ -189,7 +157,7 @@ def _has_dropout(profile: Profile, dataset: str) -> bool:
     return named or not profile.is_small(dataset)
 
 
-def _special(profile: Profile, dataset: str, algorithm: SearchedAlgorithm) -> Space:
+def _special(profile: Profile, dataset: str, algorithm: Searched) -> Space:
     """What an algorithm has for this set only."""
     size = "small" if profile.is_small(dataset) else "large"
     return {**algorithm.by_set.get(size, {}), **algorithm.by_set.get(dataset, {})}

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -50,12 +51,11 @@ from .toml_file import check_keys, read_toml, typed
 PROTOCOLS = Registry("protocol", (DOMAINBED, DOMAINBED_2024, GENIE_PAPER), Profile, "genie_dg.protocols")
 """By name. ``PROTOCOLS.register(Profile(...))`` adds one."""
 
-_PLAIN = {
-    name: kind for name, kind in get_type_hints(Profile).items() if kind in (str, int, bool) and name != "name"
-}
-"""The plain fields that a file may set, and their types."""
+_KINDS: dict[str, Any] = {name: x for name, x in get_type_hints(Profile).items() if x in (str, int, bool)}
+_KINDS |= dict.fromkeys(("steps", "checkpoint_every"), int | dict[str, int])
+_KINDS |= {"base": str, "small_images": tuple[str, ...], "search": dict[str, Any], "defaults": dict[str, Any]}
+"""What a file may set, and the types."""
 
-_KEYS = ("name", "base", *_PLAIN, "small_images", "steps", "checkpoint_every", "search", "defaults")
 _RULES = ("power", "uniform", "choice")
 
 
@@ -74,17 +74,13 @@ def load_protocol(path: str | Path) -> Profile:
     """The user's own protocol, from a file."""
     where = str(path)
     given = read_toml(Path(path))
-    check_keys(where, given, _KEYS)
-    for key in ("name", "base"):
-        if key not in given:
-            raise InputError(f"{where} has no {key!r}; a protocol has a name, and a base to start from.")
-    name = typed(where, "name", given["name"], str)
-    base = PROTOCOLS[typed(where, "base", given["base"], str)]
-    if name in PROTOCOLS:
+    check_keys(where, given, _KINDS)
+    if missing := {"name", "base"} - given.keys():
+        raise InputError(f"{where} has no {min(missing)!r}; a protocol has a name, and a base to start from.")
+    values = {key: typed(where, key, value, _KINDS[key]) for key, value in given.items()}
+    base = PROTOCOLS[values.pop("base")]
+    if (name := values["name"]) in PROTOCOLS:
         raise InputError(f"{where} is named {name!r}, as another protocol is; choose another name.")
-    kinds = {**_PLAIN, "small_images": tuple[str, ...], "search": dict[str, Any], "defaults": dict[str, Any]}
-    kinds |= dict.fromkeys(("steps", "checkpoint_every"), int | dict[str, int])
-    values = {key: typed(where, key, value, kinds[key]) for key, value in given.items() if key in kinds}
     for key in {"steps", "checkpoint_every"} & values.keys():
         number = values[key]
         values[key] = {"default": number} if isinstance(number, int) else {**getattr(base, key), **number}
@@ -92,7 +88,7 @@ def load_protocol(path: str | Path) -> Profile:
     fixed = _flat(values.get("defaults", {}))
     fixed = {key: typed(where, f"defaults.{key}", x, bool | int | float | str) for key, x in fixed.items()}
     values |= {"search": {**base.search, **rules}, "defaults": {**base.defaults, **fixed}}
-    return replace(base, **{"summary": f"{base.name}, changed", **values, "name": name})
+    return replace(base, **{"summary": f"{base.name}, changed", **values})
 
 
 def fit_to_rows(
@@ -122,14 +118,14 @@ def _fitted_rule(where: str, key: str, setting: Setting, rule: SearchRule | None
     if isinstance(rule, Choice):
         return Choice(tuple(value_from(where, key, setting, value) for value in rule.values))
     kind = kind_of_setting(setting)
-    if isinstance(rule, Uniform | LogUniform):
-        if kind not in ("number", "whole number"):
-            raise InputError(
-                f"The protocol {where} draws {key!r} as a number, and it is {EXPECTED[kind]}; write 'fixed' or "
-                "{ choice = [values] }."
-            )
-        return replace(rule, whole=True) if kind == "whole number" else rule
-    return rule
+    if not isinstance(rule, Uniform | LogUniform):
+        return rule
+    if kind not in ("number", "whole number"):
+        raise InputError(
+            f"The protocol {where} draws {key!r} as a number, and it is {EXPECTED[kind]}; write 'fixed' or "
+            "{ choice = [values] }."
+        )
+    return replace(rule, whole=True) if kind == "whole number" else rule
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,29 +141,20 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rule(where: str, key: str, given: Any) -> SearchRule | None:
     """A rule as a file writes it."""
-    try:
-        return _read_rule(given)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise InputError(
-            f"{where} has search.{key} = {short(given)}; write 'fixed', {{ power = [low, high] }}, "
-            "{ uniform = [low, high] } or { choice = [values] }, with finite numbers."
-        ) from error
-
-
-def _read_rule(given: Any) -> SearchRule | None:
-    rule: Uniform | LogUniform
-    match given:
-        case "fixed":
-            return None
-        case {"choice": [_, *_] as values, **rest} if not rest:
-            return Choice(tuple(values))
-        case {"uniform": [low, high], **rest} if not rest:
-            rule, base = msgspec.convert({"low": low, "high": high}, Uniform), 1.0
-        case {"power": [low, high], **rest} if rest.keys() <= {"base", "whole"}:
-            rule = msgspec.convert({"low": low, "high": high, **rest}, LogUniform)
-            base = rule.base
-        case _:
-            raise ValueError("no rule has these keys")
-    if not (-math.inf < rule.low <= rule.high < math.inf and 0 < base < math.inf):
-        raise ValueError("nothing can be drawn from this range")
-    return rule
+    rule: Uniform | LogUniform | None = None
+    with suppress(msgspec.ValidationError):
+        match given:
+            case "fixed":
+                return None
+            case {"choice": [_, *_] as values, **rest} if not rest:
+                return Choice(tuple(values))
+            case {"uniform": [low, high], **rest} if not rest:
+                rule = msgspec.convert({"low": low, "high": high}, Uniform)
+            case {"power": [low, high], **rest} if rest.keys() <= {"base", "whole"}:
+                rule = msgspec.convert({"low": low, "high": high, **rest}, LogUniform)
+    if rule and -math.inf < rule.low <= rule.high < math.inf and 0 < getattr(rule, "base", 1) < math.inf:
+        return rule
+    raise InputError(
+        f"{where} has search.{key} = {short(given)}; write 'fixed', {{ power = [low, high] }}, "
+        "{ uniform = [low, high] } or { choice = [values] }, with finite numbers."
+    )

@@ -33,13 +33,14 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 
 from msgspec import Meta
 
-from genie_dg.arguments import infos
-from genie_dg.check import InputError, did_you_mean, one_of
+from genie_dg.arguments import MOST, infos
+from genie_dg.check import InputError, one_of
+from genie_dg.registry import with_defaults
 from genie_dg.runs.config import RunConfig, oracle_rule
 from genie_dg.search_space import value_from
 
-from ._profile import NAME_PATTERN, Profile
-from .draws import Searched, SearchedAlgorithm, draw
+from ._profile import Profile, check_result_name
+from .draws import Searched, draw
 from .registry import fit_to_rows
 from .tasks import TASKS, tasks_of
 from .toml_file import check_keys, read_toml, typed
@@ -48,8 +49,6 @@ SWEPT = tuple(name for name, info in infos(RunConfig).items() if info.swept)
 """The fields of a run that a sweep may fix for all its runs."""
 
 _MOST_SEEDS = 1_000_000
-_FAR = 2**53 - 1
-"""Steps, where the sweep does not say how many there are."""
 
 _Names = Annotated[Sequence[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
 _Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -109,10 +108,7 @@ class SweepConfig:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise InputError(
-                f"The sweep has name = {self.name!r}; use letters, digits, dots, dashes and underscores."
-            )
+        check_result_name("The sweep", self.name)
         if isinstance(self.test_domains, str):
             one_of("test_domains", self.test_domains, TASKS)
         for name, columns in self.columns.items():
@@ -120,8 +116,8 @@ class SweepConfig:
             check_keys(f"[columns.{name!r}]", columns, ColumnNames.__annotations__)
             typed("[columns]", name, columns, ColumnNames)
         check_keys("[overrides] of a sweep", self.overrides, SWEPT)
-        # refuses what no run can have
-        RunConfig("any", (0,), **{"steps": _FAR, "threads": self.threads, **self.overrides})
+        # refuses what no run can have; the steps of a sweep may be the protocol's
+        RunConfig("any", (0,), **{"steps": MOST, "threads": self.threads, **self.overrides})
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,7 @@ class Facts:
     """
 
     domains: Mapping[str, Sequence[str]]
-    algorithms: Mapping[str, SearchedAlgorithm]
+    algorithms: Mapping[str, Searched]
     optimizers: Mapping[str, Searched]
     small_images: tuple[str, ...] = ()
     without_weights: tuple[str, ...] = ()
@@ -224,13 +220,8 @@ def _fixed(
                 f"({', '.join(used)}); add {name!r} to {kind}s, or remove the table."
             )
         space = rows[name].space
-        for key, value in settings.items():
-            if key not in space:
-                raise InputError(
-                    f"{name} has no setting {key!r}; its settings are {', '.join(space) or 'none'}"
-                    f"{did_you_mean(key, space)}"
-                )
-            fixed.setdefault(name, {})[key] = value_from(name, key, space[key], value)
+        with_defaults(name, space, settings)
+        fixed.setdefault(name, {}).update({k: value_from(name, k, space[k], x) for k, x in settings.items()})
     return fixed
 
 

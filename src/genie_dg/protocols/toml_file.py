@@ -17,14 +17,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_WORDS = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "object": "a table",
-    "array": "a list",
-}
+_WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_WORDS |= {"object": "a table", "array": "a list"}
 """What msgspec calls types, in plain words."""
 
 
@@ -73,6 +67,5 @@ def check_keys(where: str, given: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for key in given:
         if key not in known:
-            raise InputError(
-                f"{where} has no {key!r}; its keys are {', '.join(known)}{did_you_mean(key, known)}"
-            )
+            hint = did_you_mean(key, known)
+            raise InputError(f"{where} has no {key!r}; its keys are {', '.join(known)}{hint}")

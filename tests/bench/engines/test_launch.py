@@ -10,7 +10,7 @@ import pytest
 
 from genie_dg.bench.engines import launch as module
 from genie_dg.bench.engines.engine import Engine, EngineOptions, Tell, Update, with_whole_paths
-from genie_dg.bench.engines.launch import Launched, launch
+from genie_dg.bench.engines.launch import LaunchResult, launch
 from genie_dg.bench.options import Job, RunOptions
 from genie_dg.bench.status import RunState
 from genie_dg.runs.config import RunConfig
@@ -77,7 +77,7 @@ class ScriptedEngine(Engine):
         self.events.append("cancel")
 
 
-def launched(jobs: Sequence[Job], engine: Engine, retries: int = 1) -> tuple[Launched, list[Update]]:
+def launched(jobs: Sequence[Job], engine: Engine, retries: int = 1) -> tuple[LaunchResult, list[Update]]:
     updates: list[Update] = []
     return launch(jobs, engine, retries=retries, report=updates.append), updates
 
@@ -87,7 +87,7 @@ def test_what_is_done_is_not_submitted_and_an_engine_takes_no_more_than_it_has_r
     finish(jobs[0])
     engine = ScriptedEngine(room=2)
     result, updates = launched(jobs, engine)
-    assert result == Launched([job.config.run_id for job in jobs])
+    assert result == LaunchResult([job.config.run_id for job in jobs])
     assert engine.events == ["start 3", "submit 2", "submit 1", "cancel"]
     assert [update.headline for update in updates] == ["", "done", "", "done", "", "done"]
     assert launched(jobs, engine)[1] == []
@@ -125,7 +125,7 @@ def test_an_attempt_that_was_interrupted_costs_no_retry(tmp_path: Path) -> None:
     (job,) = jobs_in(tmp_path)
     preempted = ends(RunState.stopped, Outcome(Ending.stopped, "preempted"))
     result, updates = launched([job], ScriptedEngine(preempted, preempted, preempted), retries=0)
-    assert result == Launched([job.config.run_id])
+    assert result == LaunchResult([job.config.run_id])
     assert [one.headline for one in updates if one.headline] == ["retry"] * 3 + ["done"]
 
 

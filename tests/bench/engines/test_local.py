@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from genie_dg.bench.engines.engine import Update
 from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
-from genie_dg.bench.status import RunState, count_states, status_of
+from genie_dg.bench.status import RunState, status_of
 from genie_dg.data.registry import open_data
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.outcome import Ending, read_outcomes
@@ -205,12 +204,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_no_worker_is_refused_in_a_sentence(workers: int) -> None:
-    with pytest.raises(ValueError, match=f"got workers={workers}; expected a whole number of at least 1"):
-        launch([], workers=workers)
-
-
 def test_a_job_that_diverges_is_reported_at_once_and_the_others_finish(tmp_path: Path) -> None:
     good = jobs_in(tmp_path, steps=3)[:1]
     bad = Job(
@@ -218,19 +211,13 @@ def test_a_job_that_diverges_is_reported_at_once_and_the_others_finish(tmp_path:
         "digits",
         RunOptions(out=str(tmp_path)),
     )
-    updates: list[Update] = []
-    outcome = launch([bad, *good], "here", retries=2, report=updates.append)
+    outcome = launch([bad, *good], "here", retries=2)
     assert outcome.done == [good[0].config.run_id]
     assert "lower the learning rate of sgd" in outcome.failed[bad.config.run_id]
-    assert [one.headline for one in updates if one.run == bad.config.run_id and one.headline] == ["failed"]
     assert [one.ending for one in read_outcomes(bad.folder)] == [Ending.diverged]
     assert [one.ending for one in read_outcomes(good[0].folder)] == [Ending.finished]
-    statuses = [status_of(job.config, tmp_path) for job in (bad, *good)]
-    counted = count_states(statuses)
-    assert (counted[RunState.done], counted[RunState.failed], sum(counted.values())) == (1, 1, 2)
-    assert "lower the learning rate" in statuses[0].reason
-    again = launch([bad, *good], retries=0, device="cpu")
-    assert list(again.failed) == [bad.config.run_id]
+    states = [status_of(job.config, tmp_path).state for job in (bad, *good)]
+    assert states == [RunState.failed, RunState.done]
 
 
 def test_two_launchers_share_a_sweep_and_train_no_run_twice(

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from genie_dg.bench.engines import _slurm_cluster, slurm
-from genie_dg.bench.engines._slurm_cluster import (
-    Resources,
-    SubmissionRefused,
-    minutes_of,
-    more_options,
-    outside_job,
-)
+from genie_dg.bench.engines._slurm_cluster import Resources, minutes_of, more_options, outside_job
 from genie_dg.bench.engines.engine import ClusterError, EngineOptions
 from genie_dg.bench.engines.slurm import SlurmEngine
 
@@ -34,19 +28,9 @@ def test_what_is_not_a_time_is_refused(text: str) -> None:
         minutes_of(text)
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("mem=", "expected an option of sbatch"),
-        ("a b=1", "expected an option of sbatch"),
-        ("mem;rm=1", "expected an option of sbatch"),
-        ("--time=5", "sets this option itself, or by --partition, --time, .*: leave it out"),
-        ("job_name=x", "sets this option itself"),
-        ("ntasks-per-node=2", "sets this option itself"),
-    ],
-)
-def test_options_that_would_break_a_sweep_are_refused(word: str, message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
+@pytest.mark.parametrize("word", ["mem=", "a b=1", "mem;rm=1", "--time=5", "job_name=x", "ntasks-per-node=2"])
+def test_options_that_would_break_a_sweep_are_refused(word: str) -> None:
+    with pytest.raises(ClusterError, match=r"expected an option of sbatch that a sweep does not set itself"):
         more_options([word])
 
 
@@ -84,26 +68,13 @@ def test_the_job_in_which_a_launcher_runs_is_hidden_from_the_jobs_that_it_submit
     assert os.environ["SLURM_CPUS_PER_TASK"] == "4"
 
 
-@pytest.mark.parametrize(
-    ("text", "fewer"),
-    [
-        ("QOSMaxSubmitJobPerUserLimit", True),
-        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
-        ("Invalid job array specification", True),
-        ("Invalid account or account/partition combination specified", False),
-    ],
-)
-def test_a_limit_on_the_number_of_jobs_is_told_from_other_refusals(text: str, fewer: bool) -> None:
-    assert SubmissionRefused(f"Slurm refused the jobs ({text}); change what is asked for.").too_many is fewer
-
-
 def test_commands_that_fail_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that does not reach its cluster: the words of Slurm, once, and no traceback."""
-    if shutil.which("sinfo") is None:
-        pytest.skip("There is no sinfo here; make slurm installs Debian's Slurm.")
+    if shutil.which("squeue") is None:
+        pytest.skip("There is no squeue here; make slurm installs Debian's Slurm.")
     conf = tmp_path / "slurm.conf"
     conf.write_text("ClusterName=gone\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n")
     monkeypatch.setenv("SLURM_CONF", str(conf))
-    said = r"^sinfo failed \(.*Unable to contact slurm controller.*\); is this a login node of a cluster\?$"
+    said = r"^squeue failed \(.*Unable to contact slurm controller.*\); is this a login node of a cluster\?$"
     with pytest.raises(ClusterError, match=said):
-        _slurm_cluster.usual_minutes("")
+        _slurm_cluster.queued_jobs(["x"])

@@ -20,8 +20,6 @@ from .engine import ClusterError
 
 _TIMEOUT = 60.0
 """Seconds in which a command of Slurm must answer."""
-_DAY = "1-00:00:00"
-"""The time of a job where neither the command nor its partition says how long it may take."""
 _NO_LIMIT = 9999
 """Time limits that one job may reach, for submitit; a task decides itself whether it goes on."""
 _OVER = frozenset(
@@ -29,25 +27,22 @@ _OVER = frozenset(
     | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
 )
 """States of a job that has ended."""
-_OURS = ("array", "error", "job-name", "nodes", "ntasks", "open-mode", "output", "requeue", "signal", "wrap")
-"""Options of sbatch that this engine sets itself."""
-_HAVE_FLAGS = ("partition", "time", "gpus", "cpus-per-task")
-"""Options of sbatch that this engine sets from flags of its own."""
+_OURS = re.compile(
+    "array|cpus-per-task|error|gpus|job-name|(no-)?requeue|nodes|ntasks.*|open-mode|output|partition|signal|time|wrap"
+)
+"""Options of sbatch that this engine sets itself, or from flags of its own."""
 _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?")
 
 
 def ask(*command: str) -> str:
     """What a command of Slurm prints; refused with its own words when it fails."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{command[0]} does not answer ({error}); try again later.") from error
     if done.returncode:
-        raise ClusterError(
-            f"{command[0]} failed ({_first_line(done.stderr)}); is this a login node of a cluster?"
-        )
+        why = _first_line(done.stderr)
+        raise ClusterError(f"{command[0]} failed ({why}); is this a login node of a cluster?")
     return done.stdout
 
 
@@ -75,14 +70,6 @@ def minutes_of(text: str) -> int:
     return -(-seconds // 60)
 
 
-def usual_minutes(partition: str) -> int:
-    """The time that jobs have in a partition, or in the default one, when they do not say."""
-    lines = [line.split("|") for line in ask("sinfo", "--noheader", "--format=%P|%L|%l").splitlines()]
-    times = {name.rstrip("*"): texts for name, *texts in lines if partition or name.endswith("*")}
-    texts = times.get(partition.partition(",")[0], []) if partition else next(iter(times.values()), [])
-    return minutes_of(next(text for text in (*texts, _DAY) if _TIME.fullmatch(text)))
-
-
 def more_options(words: Iterable[str]) -> dict[str, str | bool]:
     """``KEY=VALUE`` words, and ``KEY`` alone for a switch, as options of sbatch.
 
@@ -93,12 +80,10 @@ def more_options(words: Iterable[str]) -> dict[str, str | bool]:
     for word in words:
         key, equals, value = word.partition("=")
         key = key.strip().lstrip("-").replace("_", "-")
-        if not re.fullmatch(r"[a-z][a-z-]*", key) or (equals and not value):
-            raise ClusterError(f"got --slurm {word!r}; expected an option of sbatch, such as mem=8G.")
-        if key in (*_OURS, *_HAVE_FLAGS) or key.startswith(("ntasks", "no-requeue")):
+        if not re.fullmatch(r"[a-z][a-z-]*", key) or (equals and not value) or _OURS.fullmatch(key):
             raise ClusterError(
-                f"got --slurm {word!r}; a sweep sets this option itself, or by --partition, --time, --gpus or "
-                "--cpus: leave it out."
+                f"got --slurm {word!r}; expected an option of sbatch that a sweep does not set itself, such as "
+                "mem=8G."
             )
         options[key] = value if equals else True
     return options
@@ -158,11 +143,6 @@ def queued_jobs(names: Sequence[str]) -> dict[JobKey, QueuedJob]:
 class SubmissionRefused(ClusterError):
     """Slurm did not take a submission."""
 
-    @property
-    def too_many(self) -> bool:
-        """Whether fewer jobs may be taken: there are limits for users and for arrays."""
-        return re.search(r"submit.*limit|job array", str(self), re.IGNORECASE) is not None
-
 
 def submit(name: str, folder: Path, tasks: Sequence[Callable[[], None]], asked: Resources) -> str:
     """Submit tasks as one array, or a single one as a job; returns its id.
@@ -193,9 +173,8 @@ def submit(name: str, folder: Path, tasks: Sequence[Callable[[], None]], asked: 
             jobs = executor.submit_array(list(tasks))
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise SubmissionRefused(
-            f"Slurm refused the jobs ({_first_line(str(error))}); change what is asked for."
-        ) from error
+        why = _first_line(str(error))
+        raise SubmissionRefused(f"Slurm refused the jobs ({why}); change what is asked for.") from error
     return str(jobs[0].job_id).partition("_")[0]
 
 

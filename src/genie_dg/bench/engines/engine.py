@@ -70,14 +70,12 @@ class EngineOptions:
     Args:
         workers: runs at a time; 0 for one for each GPU, or for each core.
         device: of all runs; by default GPUs where there are any.
-        name: of the sweep.
         say: called with sentences for people.
         flags: the engine's own flags that were given, by name.
     """
 
     workers: int = 0
     device: str = ""
-    name: str = "sweep"
     say: Callable[[str], None] = print
     flags: Mapping[str, Any] = field(default_factory=dict)
 

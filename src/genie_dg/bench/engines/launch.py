@@ -26,7 +26,7 @@ AGAIN = 1.0
 
 
 @dataclass
-class Launched:
+class LaunchResult:
     """How a launch ended: the ids of the runs that are done, and why the others failed."""
 
     done: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ def launch(
     retries: int = 1,
     device: str = "",
     report: Tell | None = None,
-) -> Launched:
+) -> LaunchResult:
     """Train all jobs that are not done; returns when each is done or has failed for good.
 
     Args:
@@ -68,7 +68,7 @@ class _Launch:
 
     def __init__(self, jobs: Sequence[Job], engine: Engine, retries: int, report: Tell) -> None:
         self.engine, self.retries, self.report = engine, retries, report
-        self.launched = Launched([job.config.run_id for job in jobs if job.done])
+        self.launched = LaunchResult([job.config.run_id for job in jobs if job.done])
         self.waiting = deque((0.0, job) for job in jobs if not job.done)
         self.running: dict[str, tuple[Job, int]] = {}
         """By run, and how many outcomes it had when it was submitted."""

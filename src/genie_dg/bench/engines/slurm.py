@@ -18,8 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from genie_dg.files import Busy, lock
-from genie_dg.runs.folder import alone
+from genie_dg.files import lock
 from genie_dg.runs.outcome import Ending, Outcome
 from genie_dg.runs.submissions import (
     Submission,
@@ -41,12 +40,13 @@ from ._slurm_cluster import (
     more_options,
     queued_jobs,
     submit,
-    usual_minutes,
 )
 from ._slurm_task import RunTask, checkpoint_stamp
 from .engine import ClusterError, Engine, EngineOptions, Tell, Update, with_whole_paths
 
-_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
+_COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
+_MINUTES = 60
+"""The time limit of a job unless another is asked for."""
 LOOK = 2.0
 """Seconds between two looks at the folders of runs."""
 _SLOWEST = 60.0
@@ -69,17 +69,16 @@ def slurm_resources(options: EngineOptions) -> Resources:
             "Slurm cluster, or leave --engine out to run on this machine."
         )
     flags = options.flags
-    cpus, gpus, partition = flags.get("cpus", 0), flags.get("gpus", 0), flags.get("partition", "")
-    for name, value in (("cpus", cpus), ("gpus", gpus)):
-        if not float(value).is_integer():
-            raise ClusterError(f"got --{name} {value:g}; Slurm gives whole ones, so expected a whole number.")
+    cpus, gpus = flags.get("cpus", 0), flags.get("gpus", 0)
+    if not (float(cpus).is_integer() and float(gpus).is_integer()):
+        raise ClusterError(f"got --cpus {cpus:g} and --gpus {gpus:g}; expected whole numbers, as Slurm does.")
     if options.device.startswith("cuda") and not gpus:
         raise ClusterError(f"got device={options.device!r} with gpus=0; give --gpus 1.")
     more = more_options(flags.get("slurm", ()))
-    more |= {"partition": partition} if partition else {}
+    more |= {"partition": flags["partition"]} if "partition" in flags else {}
     more |= {"gpus-per-node": str(int(gpus))} if gpus else {}
-    minutes = minutes_of(flags["time"]) if "time" in flags else usual_minutes(partition)
-    return Resources(minutes, int(cpus), flags.get("array_parallelism", 0), more)
+    minutes = minutes_of(flags["time"]) if "time" in flags else _MINUTES
+    return Resources(minutes, int(cpus), flags.get("array-parallelism", 0), more)
 
 
 @dataclass
@@ -119,26 +118,15 @@ class _Submitted:
         with suppress(FileExistsError):
             (folder / f"slurm-{self.id}.log").symlink_to(os.path.relpath(self.log, folder))
 
-    def remove_pickles(self) -> None:
-        """Of a job that has ended; its log stays."""
-        for name in (f"{self.id}_submitted.pkl", f"{self.id}_0_result.pkl"):
-            (self.files / name).unlink(missing_ok=True)
-
-    def outcome(self, state: str, minutes: int) -> Outcome:
-        """Why a job ended that has noted nothing itself.
-
-        Args:
-            state: in which Slurm saw it last, or nothing.
-            minutes: of its time limit.
-        """
-        log = f"its log is {self.log}" if self.log.exists() else (
-            f"it left no log: {self.job.folder.parent} must be there on the nodes, too"
-        )  # fmt: skip
+    def outcome(self, state: str) -> Outcome:
+        """Why a job ended that has noted nothing itself; ``state`` is the last that Slurm said, or empty."""
+        log = f"its log is {self.log}"
+        if not self.log.exists():
+            log = f"it left no log: {self.job.folder.parent} must be there on the nodes, too"
         reasons = {
             "CANCELLED": "was cancelled; start the same command again to submit it again",
-            "OUT_OF_MEMORY": "ran out of memory; ask for more, such as --slurm mem=16G",
-            "TIMEOUT": f"reached its time limit ({minutes} minutes) without a new checkpoint; give more "
-            "--time, or a smaller checkpoint_every",
+            "TIMEOUT": "reached its time limit without a new checkpoint; give more --time, or a smaller "
+            "checkpoint_every",
             "": f"ended without a trace; {log}",
         }
         reason = reasons.get(state, f"ended as {state}; {log}")
@@ -159,7 +147,7 @@ class SlurmEngine(Engine):
         self._rest_until = 0.0
 
     def start(self, jobs: Sequence[Job]) -> None:
-        self._out = Path(with_whole_paths(jobs[0]).options.out)
+        self._out, self._name = Path(with_whole_paths(jobs[0]).options.out), jobs[0].options.group or "sweep"
         self._size = len(jobs)
 
     @property
@@ -169,26 +157,26 @@ class SlurmEngine(Engine):
     def submit(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Find the jobs that are in the queue already, and submit the others; one launcher at a time."""
         device = self.options.device or ("cuda" if "gpus-per-node" in self._asked.options else "cpu")
-        ready = [with_whole_paths(job).changed(device=device) for job in jobs]
-        book = place_of(self._out, self.options.name)
-        with lock(book.with_suffix(".lock"), f"submits {self.options.name}", wait=-1):
-            try:
-                queued = self._find([job.config.run_id for job in ready])
-            except ClusterError as error:
-                self._complain(error)
-                return jobs
-            fresh, held = list[Job](), list[Job]()
-            for job in ready:
-                if job.config.run_id in queued:
-                    self._watch(job, queued[job.config.run_id])
-                else:
-                    (held if _is_held(job) else fresh).append(job)
-            return [*held, *self._submit_all(fresh)]
+        left = {job.config.run_id: with_whole_paths(job).changed(device=device) for job in jobs}
+        book = place_of(self._out, self._name)
+        try:
+            with lock(book.with_suffix(".lock"), f"submits {self._name}", wait=-1):
+                for run, submission in self._find(list(left)).items():
+                    self._watch(left.pop(run), submission)
+                while left:
+                    self._submit(list(left.values())[: self._size])
+                    left = {run: job for run, job in left.items() if run not in self._submitted}
+        except ClusterError as error:
+            if not self._submitted:
+                raise
+            self._complain(error)
+            self._rest_until = time.monotonic() + _SLOWEST
+        return list(left.values())
 
     def _find(self, runs: Sequence[str]) -> dict[str, Submission]:
         """Those of some runs that are queued or running, each with its submission."""
         wanted = set(runs)
-        known = [one for one in read_submissions(self._out, self.options.name) if wanted & set(one.runs)]
+        known = [one for one in read_submissions(self._out, self._name) if wanted & set(one.runs)]
         states = queued_jobs([one.name for one in known])
         self._queue |= states
         queued: dict[str, Submission] = {}
@@ -196,44 +184,38 @@ class SlurmEngine(Engine):
             there = {run: states.get((one.name, k)) for k, run in enumerate(one.runs) if run in wanted}
             alive = {run: state for run, state in there.items() if state is not None and not state.over}
             if alive and not one.job:  # its launcher was killed before it could write the id down
-                one = note_made(self._out, self.options.name, one, next(iter(alive.values())).job)
+                one = note_made(self._out, self._name, one, next(iter(alive.values())).job)
             queued |= dict.fromkeys(alive, one)
         if queued:
-            ids = " ".join(dict.fromkeys(one.job for one in queued.values()))
-            self.options.say(f"{_runs(len(queued))} already in the queue, in Slurm job {ids}; {_hints(ids)}.")
+            self._say("Already in the queue", list(queued.values()))
         return queued
 
-    def _submit_all(self, jobs: list[Job]) -> list[Job]:
-        """Submit arrays as large as the cluster takes; returns what it does not take now."""
-        while jobs:
-            size = min(self._size, len(jobs))
-            try:
-                self._submit(jobs[:size])
-                jobs = jobs[size:]
-            except SubmissionRefused as error:
-                if size > 1 and error.too_many:
-                    self._size = size // 2
-                    continue
-                if not self._submitted:
-                    raise
-                self._complain(error)
-                self._rest_until = time.monotonic() + _SLOWEST
-                return jobs
-        return []
-
     def _submit(self, jobs: Sequence[Job]) -> None:
-        name = self.options.name
-        submission = new_submission(name, [job.config.run_id for job in jobs])
-        note_planned(self._out, name, submission)
+        """Submit some jobs as an array; a smaller one where the cluster does not take so many."""
+        submission = new_submission(self._name, [job.config.run_id for job in jobs])
+        note_planned(self._out, self._name, submission)
         asked = replace(self._asked, cpus=self._asked.cpus or max(job.config.threads for job in jobs))
-        id_ = submit(submission.name, self._files(submission), [RunTask(job) for job in jobs], asked)
-        submission = note_made(self._out, name, submission, id_)
+        try:
+            id_ = submit(submission.name, self._files(submission), [RunTask(job) for job in jobs], asked)
+        except SubmissionRefused:
+            if len(jobs) == 1:
+                raise
+            self._size = len(jobs) // 2
+            return
+        submission = note_made(self._out, self._name, submission, id_)
         for job in jobs:
             self._watch(job, submission)
-        self.options.say(f"{_runs(len(jobs))} submitted as Slurm job {id_}; {_hints(id_)}.")
+        self._say("Submitted", [submission] * len(jobs))
+
+    def _say(self, what: str, submissions: Sequence[Submission], more: str = "") -> None:
+        """A sentence about runs in the queue, of which each has a submission."""
+        ids = list(dict.fromkeys(one.job for one in submissions))
+        runs = f"{len(submissions)} run{'s' * (len(submissions) > 1)}"
+        hint = f"see squeue --job {','.join(ids)}, cancel by scancel {' '.join(ids)}"
+        self.options.say(f"{what}: {runs} in Slurm job {' '.join(ids)} ({hint}){more}.")
 
     def _files(self, submission: Submission) -> Path:
-        return place_of(self._out, self.options.name).with_suffix("") / submission.name
+        return place_of(self._out, self._name).with_suffix("") / submission.name
 
     def _watch(self, job: Job, submission: Submission) -> None:
         one = _Submitted(job, submission, self._files(submission), checkpoint_stamp(job.folder))
@@ -251,7 +233,6 @@ class SlurmEngine(Engine):
             if update.state is not RunState.running:
                 del self._submitted[run]
                 self._changed = time.monotonic()
-                one.remove_pickles()
             tell(update)
 
     def _look_at_queue(self) -> None:
@@ -298,32 +279,10 @@ class SlurmEngine(Engine):
             reason = f"Slurm ended the job {one.id} ({state.lower()}); it goes on in another."
             outcome = Outcome(Ending.stopped, reason, job=one.id)
             return Update(one.job.config.run_id, RunState.stopped, outcome=outcome)
-        return Update(one.job.config.run_id, RunState.failed, outcome=one.outcome(state, self._asked.minutes))
+        return Update(one.job.config.run_id, RunState.failed, outcome=one.outcome(state))
 
     def cancel(self) -> None:
         """The jobs stay where they are."""
-        ids = " ".join(dict.fromkeys(one.submission.job for one in self._submitted.values()))
-        if ids:
-            self.options.say(
-                f"Stopped watching; {_runs(len(self._submitted))} still in the queue: scancel {ids} cancels "
-                "them, and the same command watches them again."
-            )
-
-
-def _is_held(job: Job) -> bool:
-    """Whether another process trains the run."""
-    if not job.folder.exists():
-        return False
-    try:
-        with alone(job.folder):
-            return False
-    except Busy:
-        return True
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s are' if count > 1 else ' is'}"
-
-
-def _hints(ids: str) -> str:
-    return f"squeue --job {ids.replace(' ', ',')} shows them, scancel {ids} cancels them"
+        if self._submitted:
+            submissions = [one.submission for one in self._submitted.values()]
+            self._say("Still in the queue", submissions, "; the same command watches them again")
