@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import pickle
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from genie_dg.bench.engines import _ray_task, ray
+from genie_dg.bench.engines import _ray_cluster, _ray_task
 from genie_dg.bench.engines._ray_task import (
     TO_RESUME,
     Mailbox,
@@ -26,7 +27,7 @@ from genie_dg.bench.engines._ray_task import (
     write_run_files,
 )
 from genie_dg.bench.engines.engine import ClusterError, EngineOptions, Tell, Update
-from genie_dg.bench.engines.launch import LaunchResult, launch
+from genie_dg.bench.engines.launch import Launched, launch
 from genie_dg.bench.engines.ray import RayEngine
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
@@ -34,8 +35,9 @@ from genie_dg.bench.status import RunState
 from genie_dg.files import Busy, write_whole
 from genie_dg.runs.config import RunConfig
 from genie_dg.runs.folder import TIMINGS, alone, is_sealed
-from genie_dg.runs.outcome import Ending, read_outcomes
+from genie_dg.runs.outcome import OUTCOMES, Ending, read_outcomes
 from genie_dg.runs.tensors import load_tensors
+from genie_dg.runtime import cores
 
 BASE = RunConfig(
     "digits", (5,), backbone="mlp", optimizer_settings={"lr": 1e-2}, batch_size=8, steps=60, checkpoint_every=10
@@ -43,7 +45,8 @@ BASE = RunConfig(
 EVALUATED = [0, 10, 20, 30, 40, 50, 59]
 
 DRIVER = """
-import pickle, sys
+import sys
+from genie_dg.bench.options import job_from
 from genie_dg.bench.engines.engine import EngineOptions
 from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.engines.ray import RayEngine
@@ -52,7 +55,7 @@ def report(update):
     print(update.state.value, update.steps, flush=True)
 
 engine = RayEngine(EngineOptions(flags={"address": sys.argv[2]}))
-launch([pickle.loads(bytes.fromhex(sys.argv[1]))], engine, report=report)
+launch([job_from(sys.argv[1])], engine, report=report)
 """
 
 PLUGIN = """
@@ -60,7 +63,7 @@ import os, signal
 from pathlib import Path
 from genie_dg.bench import train
 
-log, target, real = Path({log!r}), {run!r}, train.make_record
+log, target, real = Path({log!r}), {run!r}, train.evaluate
 
 def watched(parts, step, losses):
     run = parts.config.run_id
@@ -71,12 +74,12 @@ def watched(parts, step, losses):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(parts, step, losses)
 
-train.make_record = watched
+train.evaluate = watched
 """
 """Writes down each evaluation, and in one run kills its own process at step 30, the first time."""
 
 
-def launch_ray(jobs: list[Job], report: Tell | None = None, device: str = "", **flags: Any) -> LaunchResult:
+def launch_ray(jobs: list[Job], report: Tell | None = None, device: str = "", **flags: Any) -> Launched:
     return launch(jobs, RayEngine(EngineOptions(device=device, flags=flags)), report=report)
 
 
@@ -117,9 +120,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Print]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A cluster on this machine, started and stopped as a launch without an address does."""
-    with ray.connection("") as connected:
-        yield connected
-    assert not connected.is_initialized()
+    with _ray_cluster.connection("") as ray:
+        yield ray
+    assert not ray.is_initialized()
 
 
 def test_a_sweep_is_the_same_as_here(
@@ -144,6 +147,13 @@ def test_a_sweep_is_the_same_as_here(
     assert cluster.is_initialized(), "it was connected before, and stays so"
 
 
+def test_a_second_cluster_is_refused(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        ClusterError, match=r"Got address='auto', but this process is connected to a cluster already"
+    ):
+        launch_ray(jobs_in(tmp_path), address="auto")
+
+
 def test_more_than_this_machine_has_is_refused(cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"A run asks for 4096 CPUs and 0 GPUs, and this machine has fewer"):
         launch_ray(jobs_in(tmp_path), cpus=4096)
@@ -156,7 +166,7 @@ class Hard:
     jobs: list[Job]
     hopeless: Job
     log: Path
-    outcome: LaunchResult
+    outcome: Launched
     updates: list[Update]
 
 
@@ -209,16 +219,46 @@ def test_the_others_finish_and_what_diverged_is_reported(hard: Hard, undisturbed
     assert sorted(hard.outcome.done) == sorted(undisturbed)
     for job in hard.jobs:
         assert_same(job.folder, undisturbed[job.config.run_id])
+
+
+class SlowMailbox:
+    """Takes no news before it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting, self.open = 0, threading.Event()
+
+    def put(self, ticket: str, done: int, files: dict[str, bytes]) -> None:
+        self.waiting += 1
+        self.open.wait()
+
+    def count(self) -> int:
+        return self.waiting
+
+    def release(self) -> None:
+        self.open.set()
+
+
+def test_a_run_holds_its_cpus_while_it_waits_to_report(cluster: Any, tmp_path: Path) -> None:
+    """In ``ray.get`` it would lend them to another run."""
+    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowMailbox).remote()
+    train = cluster.remote(num_cpus=1, max_retries=0)(train_on_node)
+    diverging = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30})
+    job = Job(diverging, "digits", RunOptions(out=str(tmp_path)))
+    results = [train.remote(job, {}, str(k), slow, {}) for k in range(cores())]
+    while cluster.get(slow.count.remote()) < cores():
+        time.sleep(0.05)
+    for _ in range(20):
+        assert cluster.available_resources().get("CPU", 0) == 0
+    cluster.get(slow.release.remote())
+    for update, files in cluster.get(results):
+        assert (update.state, list(files)) == (RunState.failed, [OUTCOMES])
+        assert b"lower the learning rate" in files[OUTCOMES]
+    cluster.kill(slow)
+
+
+def test_a_run_that_another_launcher_holds_is_waited_for(hard: Hard) -> None:
     busy = [one.run for one in hard.updates if one.state is RunState.stopped and not one.reason]
-    assert set(busy) == {hard.jobs[3].config.run_id}, "another launcher holds it and is waited for"
-
-
-def test_what_a_node_lacks_is_one_sentence(tmp_path: Path) -> None:
-    job = jobs_in(tmp_path)[0].changed(plugin=("/nowhere/rows.py",))
-    update, files = train_on_node(job, {}, "a", None)
-    assert (update.state, files) == (RunState.failed, {})
-    assert "/nowhere/rows.py is missing on node " in update.reason
-    assert "mount it there under the same path." in update.reason
+    assert set(busy) == {hard.jobs[3].config.run_id}
 
 
 @pytest.mark.slow  # a cluster of its own; the killed worker above is the quick half of this
@@ -229,7 +269,7 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     job = jobs_in(tmp_path)[0]
     long = replace(job, config=replace(job.config, steps=100_000))
     address = cluster.get_runtime_context().gcs_address
-    command = [sys.executable, "-c", DRIVER, pickle.dumps(long).hex(), address]
+    command = [sys.executable, "-c", DRIVER, long.to_json(), address]
     away = Path(tempfile.gettempdir())
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -256,30 +296,52 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     assert watched == [json.loads(line)["step"] for line in records]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost", "h:port"])
-def test_a_cluster_that_is_not_there_is_refused(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=rf"The cluster '{address}' cannot be reached .*ray start --head"):
-        launch_ray(jobs_in(tmp_path), address=address)
+def test_a_cluster_that_is_not_there_is_refused_quickly(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match=r"No cluster answers at '127.0.0.1:1' .*ray start --head"):
+        launch_ray(jobs_in(tmp_path), address="127.0.0.1:1")
+    with pytest.raises(ClusterError, match=r"'localhost' is not the address of a cluster; write HOST:PORT"):
+        launch_ray(jobs_in(tmp_path), address="localhost")
+    with pytest.raises(ClusterError, match=r"'h:port' is not the address of a cluster"):
+        launch_ray(jobs_in(tmp_path), address="h:port")
+    assert time.monotonic() - begin < 10
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_ray_cluster.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ClusterError, match=r'run pip install "genie-dg\[ray\]" and try again\.'):
         launch_ray(jobs_in(tmp_path))
 
 
-@pytest.mark.parametrize("asked", [{"cpus": 1.5}, {"gpus": -1}, {"cpus": 0}, {"device": "cuda"}])
-def test_impossible_wishes_are_refused(asked: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(
-        ClusterError, match=r"^got (cpus=.* and gpus=.*; expected fractions|device='cuda' with)"
-    ):
-        launch_ray(jobs_in(tmp_path), **asked)
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"cpus": 1.5}, "got cpus=1.5; expected a fraction from 0 to 1"),
+        ({"gpus": -1}, "got gpus=-1; expected"),
+        ({"cpus": 0}, "got cpus=0 and gpus=0"),
+        ({"device": "cuda"}, "got device='cuda' with gpus=0"),
+    ],
+)
+def test_impossible_wishes_are_refused(asked: dict[str, float], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=message):
+        launch_ray(jobs_in(tmp_path), **asked)  # type: ignore[arg-type]
 
 
-def test_what_is_not_sent_back_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="The files of --track tensorboard are not sent back from a cluster"):
-        launch_ray([jobs_in(tmp_path)[0].changed(track="tensorboard")])
+@pytest.mark.parametrize(
+    ("flag", "options"),
+    [
+        ("--track tensorboard", {"track": "tensorboard"}),
+        ("--track wandb", {"track": "wandb"}),
+    ],
+)
+def test_what_is_not_sent_back_is_refused(
+    flag: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    with pytest.raises(ClusterError, match=f"The files of {flag} are not sent back from a cluster"):
+        launch_ray([jobs_in(tmp_path)[0].changed(**options)])
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "lock", "model*.pt", "x/done", "", 3])

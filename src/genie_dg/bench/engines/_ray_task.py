@@ -42,10 +42,22 @@ from .engine import Update
 _MODELS = "model*.pt"
 """Files of weights: ``model.pt`` and ``model-<step>.pt``."""
 
-TO_RESUME = (CONFIG, META, RECORDS, TIMINGS, WATCH, OUTCOMES, _MODELS, CHECKPOINT)
+TO_RESUME = (
+    CONFIG,
+    META,
+    RECORDS,
+    TIMINGS,
+    WATCH,
+    OUTCOMES,
+    _MODELS,
+    CHECKPOINT,
+)
 """What a run needs to go on, in the order in which it is written."""
 
 _ALL = (*TO_RESUME, AVERAGE, AVERAGE_MODEL, DONE)
+
+MOST_SENT = 100 * 10**6
+"""Bytes that a file or folder may have to be sent to nodes."""
 
 _OPENED = OpenSets()
 """What this process has opened; the next job that Ray gives it finds it open."""
@@ -125,7 +137,9 @@ class Mailbox:
         return news
 
 
-def train_on_node(job: Job, sent: RunFiles, ticket: str, mailbox: Any) -> tuple[Update, RunFiles]:
+def train_on_node(
+    job: Job, sent: RunFiles, ticket: str, mailbox: Any, staged: Mapping[str, str]
+) -> tuple[Update, RunFiles]:
     """Train one job on this node; returns how that ended, and all files of the run if it is complete.
 
     Args:
@@ -134,19 +148,22 @@ def train_on_node(job: Job, sent: RunFiles, ticket: str, mailbox: Any) -> tuple[
         ticket: of this attempt.
         mailbox: a handle of the `Mailbox` actor. Every call is waited for, so what a worker left before it was
             killed is there.
+        staged: by path at the launcher, the name of its copy in the working directory that Ray has made here.
     """
-    options, row = job.options, row_of(job.data)
-    data = job.data if row is None else "" if row.kind == "embedded" else options.root
-    lacking = [path for path in (data, options.weights, *options.plugin) if path and not Path(path).exists()]
+    copies = {path: str(Path(name).absolute()) for path, name in staged.items()}
+    lacking = [path for path in paths_read_by(job) if path not in copies and not Path(path).exists()]
     if lacking:
-        reason = f"{lacking[0]} is missing on node {socket.gethostname()}; mount it there under the same path."
+        reason = (
+            f"{lacking[0]} is missing on node {socket.gethostname()}; mount it there under the same path, or "
+            f"give a folder that all nodes see (only what has at most {MOST_SENT // 10**6} MB is sent there)."
+        )
         return Update(job.config.run_id, RunState.failed, outcome=Outcome(Ending.failed, reason)), {}
     known: dict[str, tuple[int, ...]] = {}
     with tempfile.TemporaryDirectory(prefix="genie-dg-") as place:
-        there = job.changed(out=place)
+        there = _with_copies(job, copies).changed(out=place)
         there.folder.mkdir()
-        for name, contents in sent.items():
-            (there.folder / name).write_bytes(contents)
+        for name, data in sent.items():
+            (there.folder / name).write_bytes(data)
         run_files(there.folder, TO_RESUME, known)
 
         def tell(update: Update) -> None:
@@ -156,5 +173,25 @@ def train_on_node(job: Job, sent: RunFiles, ticket: str, mailbox: Any) -> tuple[
 
         update = attempt(there, _OPENED, tell)
         files = run_files(there.folder, _ALL if update.state is RunState.done else (OUTCOMES,))
-    files[OUTCOMES] = files[OUTCOMES].replace(place.encode(), job.options.out.encode())
+    for here, at_launcher in {place: job.options.out, **{copy: path for path, copy in copies.items()}}.items():
+        files[OUTCOMES] = files[OUTCOMES].replace(here.encode(), at_launcher.encode())
     return replace(update, outcome=None), files
+
+
+def paths_read_by(job: Job) -> list[str]:
+    """What a job with whole paths reads, besides embedded sets."""
+    row = row_of(job.data)
+    data = job.data if row is None else "" if row.kind == "embedded" else job.options.root
+    return [path for path in (data, job.options.weights, *job.options.plugin) if path]
+
+
+def _with_copies(job: Job, copies: Mapping[str, str]) -> Job:
+    """The job with the paths of copies."""
+
+    def here(path: str) -> str:
+        return copies.get(path, path)
+
+    options = job.options
+    plugin = tuple(here(path) for path in options.plugin)
+    changed = job.changed(plugin=plugin, root=here(options.root), weights=here(options.weights))
+    return replace(changed, data=here(job.data))

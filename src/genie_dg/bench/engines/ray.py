@@ -2,86 +2,35 @@
 
 A run whose worker is killed goes on from the last files that were sent back, and its folder is locked while
 this launcher has the run. A run whose node is lost goes on elsewhere, and does not count as failed where it had
-come to a checkpoint. Nodes need this package and Ray; data, weights and plugins must be there under the same
-path. Embedded sets need nothing.
+come to a checkpoint. Nodes need this package and Ray. Plugins and small data are copied to them by Ray's
+``runtime_env``; other data must be there under the same path. Embedded sets need nothing.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import os
-import socket
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from genie_dg.files import Busy, remove_parts
+from genie_dg.files import Busy, FileError, remove_parts
 from genie_dg.runs.folder import CHECKPOINT, alone
-from genie_dg.runs.outcome import Ending, Outcome, note_outcome
-from genie_dg.runtime import cores
+from genie_dg.runs.outcome import Ending, Outcome, note_outcome, outcome_of
 
 from ..options import Job
 from ..status import RunState
 from ..trackers.tracker import check_trackers
-from ._ray_task import TO_RESUME, Mailbox, RunFiles, run_files, train_on_node, write_run_files
+from ._ray_cluster import connection, lost_reason, room_on, stage
+from ._ray_task import TO_RESUME, Mailbox, RunFiles, UnexpectedFile, run_files, train_on_node, write_run_files
 from .engine import POLL, ClusterError, Engine, EngineOptions, Tell, Update, with_whole_paths
 
-_CONNECT = 5.0
-"""Seconds in which the address of a cluster must answer."""
 _AHEAD = 2
 """Runs that wait in Ray's own queue, so that a node is not idle until the launcher looks again."""
 _CLEANUP = 3.0
 """Seconds that interrupted runs have to clean up before they are killed."""
-
-
-@contextmanager
-def connection(address: str) -> Iterator[Any]:
-    """The module ray, connected; what was started here is stopped at the end, and nothing else.
-
-    Args:
-        address: of a running cluster; empty for one of this machine's cores, or the one this process is
-            connected to.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise ClusterError(
-            "Launching on a cluster needs ray, not installed here; "
-            'run pip install "genie-dg[ray]" and try again.'
-        )
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use to its makers
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's own coming default; else it warns
-    import ray
-
-    if ray.is_initialized() and not address:
-        yield ray
-        return
-    local: dict[str, Any] = {} if address else {"num_cpus": cores(), "include_dashboard": False}
-    try:
-        if address not in ("", "auto"):  # where nobody listens Ray itself would try for minutes
-            host, _, port = address.removeprefix("ray://").rpartition(":")
-            socket.create_connection((host, int(port)), timeout=_CONNECT).close()
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (OSError, RuntimeError, ValueError) as error:
-        what = f"The cluster {address!r} cannot be reached" if address else "Ray cannot start on this machine"
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ClusterError(
-            f"{what} ({reason}); start it with ray start --head, or give --address HOST:PORT of one that runs."
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _lost_reason(error: Exception) -> str:
-    """What became of a task that returned nothing: its own error, or how its process was lost."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, Exception):
-        return f"{type(cause).__name__}: {cause}"
-    first = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
-    return f"The process that trained it was lost ({type(error).__name__}: {first})."
 
 
 @dataclass
@@ -92,6 +41,7 @@ class _Task:
     result: Any
     lock: ExitStack
     saved: bool = False
+    refused: Outcome | None = None
 
 
 class RayEngine(Engine):
@@ -109,12 +59,11 @@ class RayEngine(Engine):
         self._address: str = flags.get("address", "")
         self._cpus: float = flags.get("cpus", 1)
         self._gpus: float = flags.get("gpus", 0)
-        asked = (self._cpus, self._gpus)
-        if not any(asked) or not all(0 <= x <= 1 or (x > 1 and float(x).is_integer()) for x in asked):
-            raise ClusterError(
-                f"got cpus={self._cpus} and gpus={self._gpus}; expected fractions from 0 to 1 or whole "
-                "numbers, and not 0 for both."
-            )
+        for name, value in (("cpus", self._cpus), ("gpus", self._gpus)):
+            if not (0 <= value <= 1 or (value > 1 and float(value).is_integer())):
+                raise ClusterError(f"got {name}={value}; expected a fraction from 0 to 1, or a whole number.")
+        if self._cpus == self._gpus == 0:
+            raise ClusterError("got cpus=0 and gpus=0; a run must hold some of one, or all would run at once.")
         if options.device.startswith("cuda") and self._gpus == 0:
             raise ClusterError(
                 f"got device={options.device!r} with gpus=0; give gpus=1, or a fraction to share one."
@@ -131,7 +80,9 @@ class RayEngine(Engine):
                 )
         if "cpus" not in self.options.flags:
             self._cpus = max(job.config.threads for job in jobs)
-        self._ray = ray = self._stack.enter_context(connection(self._address))
+        place = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="genie-dg-")))
+        self._staged = stage([with_whole_paths(job) for job in jobs], place) if self._address else {}
+        self._ray = ray = self._stack.enter_context(connection(self._address, place if self._staged else None))
         if not self._address and self._slots() == 0:
             raise ClusterError(
                 f"A run asks for {self._cpus:g} CPUs and {self._gpus:g} GPUs, and this machine has fewer; "
@@ -146,9 +97,7 @@ class RayEngine(Engine):
 
     def _slots(self) -> int:
         """How many runs the nodes of the cluster hold now."""
-        asked = [(name, ask) for name, ask in (("CPU", self._cpus), ("GPU", self._gpus)) if ask]
-        alive = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return sum(min(int(has.get(name, 0) / ask) for name, ask in asked) for has in alive)
+        return sum(room_on(node, self._cpus, self._gpus) for node in self._ray.nodes())
 
     @property
     def room(self) -> int:
@@ -178,7 +127,7 @@ class RayEngine(Engine):
             ticket = f"{job.config.run_id}.{self._tickets}"
             remove_parts(job.folder)
             task = self._train.options(name=job.config.run_id)
-            result = task.remote(job, run_files(job.folder, TO_RESUME), ticket, self._mailbox)
+            result = task.remote(job, run_files(job.folder, TO_RESUME), ticket, self._mailbox, self._staged)
             self._tasks[ticket] = _Task(job, result, lock.pop_all())
         return True
 
@@ -206,22 +155,33 @@ class RayEngine(Engine):
         for ticket, (steps, sent) in news.items():
             if ticket in self._tasks:
                 task = self._tasks[ticket]
-                write_run_files(task.job.folder, sent)
+                try:
+                    write_run_files(task.job.folder, sent)
+                except (UnexpectedFile, FileError) as error:
+                    task.refused = outcome_of(error)
+                    self._ray.cancel(task.result, force=True)
+                    continue
                 task.saved = task.saved or CHECKPOINT in sent
                 tell(Update(task.job.config.run_id, RunState.running, steps))
 
     def _end(self, task: _Task) -> Update:
         """A task has ended: write its files, or say how it was lost."""
-        update: Update
+        run = task.job.config.run_id
         with task.lock:
             try:
+                update: Update
                 update, sent = self._ray.get(task.result)
+                if task.refused is None:
+                    write_run_files(task.job.folder, sent)
+                    return update
+            except (UnexpectedFile, FileError) as error:
+                task.refused = outcome_of(error)
             except self._ray.exceptions.RayError as error:
                 lost = isinstance(error, self._ray.exceptions.NodeDiedError) and task.saved
-                state, ending = (RunState.stopped, Ending.stopped) if lost else (RunState.failed, Ending.failed)
-                return Update(task.job.config.run_id, state, outcome=Outcome(ending, _lost_reason(error)))
-            write_run_files(task.job.folder, sent)
-            return update
+                if task.refused is None and lost:
+                    return Update(run, RunState.stopped, outcome=Outcome(Ending.stopped, lost_reason(error)))
+                task.refused = task.refused or Outcome(Ending.failed, lost_reason(error))
+        return Update(run, RunState.failed, outcome=task.refused)
 
     def cancel(self) -> None:
         """End what still runs and free the folders; each run goes on from its last checkpoint next time."""
