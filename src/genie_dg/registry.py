@@ -98,7 +98,7 @@ class Registry(Mapping[str, RowT], Generic[RowT]):
             row = self._find(name)
         if row is None:
             names = ", ".join(self._rows)
-            hint = did_you_mean(name, self._rows)
+            hint = did_you_mean(str(name), self._rows)
             raise UnknownName(f"There is no {self.kind} {name!r}; the choice is {names}{hint}")
         return row
 
@@ -113,7 +113,7 @@ class Registry(Mapping[str, RowT], Generic[RowT]):
     def _find(self, name: str) -> RowT | None:
         if name in self._rows:
             return self._rows[name]
-        return next((row for key, row in self._rows.items() if key.lower() == name.lower()), None)
+        return next((row for key, row in self._rows.items() if key.lower() == str(name).lower()), None)
 
     def _load_entry_points(self) -> None:
         """Load the rows of other packages, once."""

@@ -308,5 +308,3 @@ def test_timm_published_weights_or_one_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(timm, "create_model", unreachable)
     with pytest.raises(WeightsError, match=r"timm/resnet10t.*cannot be downloaded.*weights=FILE"):
         build("timm/resnet10t", pretrained=True)
-    with pytest.raises(WeightsError, match="timm has no weights for botnet50ts_256"):
-        build("timm/botnet50ts_256", size=64, pretrained=True)
