@@ -2,14 +2,14 @@
 
     python benchmarks/walks.py [picture cell page slurm]
 
-A module counts when one of its functions is called on the way; class bodies and the command line do not.
-The walks:
+A module counts when one of its functions is called on the way. The command line and the leaves (single files
+beside the packages, such as ``files.py``) do not count. The walks:
 
 - **picture**: a JPEG file on its way into a training step, from the loop's first request for a batch to
   GENIE's step, which has the gradient then (a small network);
 - **cell**: a record in a run's folder on its way to a cell of ``genie-dg table``;
 - **page**: what ``genie-dg report`` calls beyond that;
-- **slurm**: what a Slurm job calls before its training loop.
+- **slurm**: who hands a Slurm job on, from its start to the training loop: the modules on the stack there.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-COMMAND_LINE = ("genie_dg.cli", "genie_dg.arguments")
 SMALL_RUN = ("--steps", "3", "--every", "2", "--batch-size", "4", "--quiet", "--out")
+
+
+def counts(frame: FrameType) -> bool:
+    """Whether a frame is that of a function in one of our packages."""
+    name = frame.f_globals.get("__name__", "")
+    ours = name.startswith("genie_dg.") and name.count(".") > 1 and not name.startswith("genie_dg.cli")
+    return ours and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)  # not the body of a class or module
 
 
 class Arrived(Exception):
@@ -48,12 +54,8 @@ class Walk:
 
     def profile(self, frame: FrameType, event: str, argument: Any) -> None:
         """What Python calls at every call."""
-        name = frame.f_globals.get("__name__", "")
-        wanted = (
-            self.on and event == "call" and name.startswith("genie_dg.") and not name.startswith(COMMAND_LINE)
-        )
-        if wanted and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function, not the body of a class
-            self.modules.add(name)
+        if self.on and event == "call" and counts(frame):
+            self.modules.add(frame.f_globals["__name__"])
 
 
 def genie_dg(*words: str) -> None:
@@ -75,11 +77,11 @@ def picture(walk: Walk, folder: Path) -> set[str]:
         for k in range(10):
             pixels = np.random.default_rng([number, k]).integers(0, 256, (40, 40, 3), np.uint8)
             Image.fromarray(pixels).save(folder / "pictures" / name / f"{k}.jpg")
-    take_steps = training.take_steps
+    ahead = training.ahead
 
     def counted(*arguments: Any, **named: Any) -> Any:
         walk.on = True
-        return take_steps(*arguments, **named)
+        return ahead(*arguments, **named)
 
     def arrive(self: GENIE, closure: Any) -> None:
         with torch.enable_grad():
@@ -87,7 +89,7 @@ def picture(walk: Walk, folder: Path) -> set[str]:
         walk.on = False
         raise Arrived
 
-    with patch.object(training, "take_steps", counted), patch.object(GENIE, "step", arrive), suppress(Arrived):
+    with patch.object(training, "ahead", counted), patch.object(GENIE, "step", arrive), suppress(Arrived):
         words = (
             "--test-domain",
             "a",
@@ -108,6 +110,7 @@ def cell(walk: Walk, folder: Path) -> set[str]:
         for trial in ("0", "1"):
             words = ("--test-domain", "0", "--backbone", "mlp", "--optimizer", optimizer, "--trial", trial)
             genie_dg("train", "digits", *words, *SMALL_RUN, str(folder / "digits"))
+    genie_dg("table", str(folder / "digits"))  # imports
     walk.on = True
     genie_dg("table", str(folder / "digits"))
     walk.on = False
@@ -117,6 +120,7 @@ def cell(walk: Walk, folder: Path) -> set[str]:
 def page(walk: Walk, folder: Path) -> set[str]:
     """From a record to the page, without what leads to a cell."""
     before = set(cell(walk, folder))
+    genie_dg("report", str(folder / "digits"), "-o", str(folder / "page.html"))  # imports
     walk.modules.clear()
     walk.on = True
     genie_dg("report", str(folder / "digits"), "-o", str(folder / "page.html"))
@@ -135,12 +139,15 @@ def slurm(walk: Walk, folder: Path) -> set[str]:
     task = RunTask(Job(config, "digits", RunOptions(out=str(folder / "slurm"), device="cpu")))
 
     def arrive(*arguments: Any, **named: Any) -> Any:
-        walk.on = False
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if counts(frame):
+                walk.modules.add(frame.f_globals["__name__"])
+            frame = frame.f_back
         raise Arrived
 
     environment = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "1"}
     with patch.object(training, "take_steps", arrive), patch.dict(os.environ, environment):
-        walk.on = True
         task()
     return walk.modules
 

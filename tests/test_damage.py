@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from genie_dg.bench.assemble import assemble
-from genie_dg.bench.jobs import run_parts
+from genie_dg.bench.jobs import run_typed
 from genie_dg.bench.options import RunOptions
 from genie_dg.cli.main import main
 from genie_dg.data.registry import open_data
@@ -196,7 +196,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         config = from_mapping(json.loads((half_done / "config.json").read_bytes()))
         parts = assemble(config, open_data("digits"), RunOptions(device="cpu"))
         with pytest.raises(Stop):
-            run_parts(parts, Path("stopped") / config.run_id, RunOptions(watch="updates"), stop)
+            run_typed(parts, Path("stopped") / config.run_id, RunOptions(watch="updates"), [], print, stop)
         append_line(Path("stopped") / config.run_id / OUTCOMES, {"ending": "stopped", "reason": "stopped"})
         for k in range(2):
             write(Path("domainbed"), lines_of(hparams=k), name=str(k))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +12,13 @@ from genie_dg.data.columns import Columns
 from genie_dg.data.domains import DomainSet
 from genie_dg.data.registry import open_data
 from genie_dg.files import Busy
+from genie_dg.runs.folder import is_done, note_launch
 from genie_dg.runs.outcome import outcome_of, recorded
 from genie_dg.runs.record import Record
 from genie_dg.runtime import keep_memory, same_kernels
 
 from .assemble import Parts, assemble
+from .checkpoint import go_on
 from .engines.engine import Tell, Update
 from .options import Job, RunOptions
 from .request import load_plugin
@@ -84,11 +87,33 @@ def run_job(job: Job, opened: OpenSets, report: Report | None = None, cluster_jo
         return _train_parts(parts, job.folder, job.options, report)
 
 
-def run_parts(
-    parts: Parts, folder: Path, options: RunOptions, report: Report | None = None, more: bool = False
+def run_typed(
+    parts: Parts,
+    folder: Path,
+    options: RunOptions,
+    command: Sequence[str],
+    say: Callable[[str], None],
+    report: Report,
 ) -> list[Record]:
-    """Train with all that the options ask for besides, and note how that ended; ``more`` as for `train`."""
+    """Train a run that somebody typed, and note how that ended.
+
+    It goes on from a finished shorter one where there is one, and leaves what a longer one can go on from,
+    unless no weights are kept.
+
+    Args:
+        parts: of the run.
+        folder: of the run.
+        options: how and where it happens.
+        command: the words that were typed.
+        say: called with a sentence where the run goes on from a shorter one.
+        report: called after every step.
+    """
     _check_options(options)
+    more = options.keep != "none"
+    if parts.world.first and not is_done(folder):
+        if more and (note := go_on(parts.config, folder, options.keep)):
+            say(note)
+        note_launch(folder, command)
     with recorded(folder) if parts.world.first else nullcontext():
         return _train_parts(parts, folder, options, report, more)
 

@@ -20,7 +20,6 @@ from torch.amp import GradScaler
 
 from genie_dg._streams import seed_torch
 from genie_dg._types import MAIN, StepContext
-from genie_dg.check import one_of
 from genie_dg.data.loaders import ahead
 from genie_dg.files import FileError, append_line, write_json
 from genie_dg.optim.swad import SWAD
@@ -35,7 +34,6 @@ from .build import seed_of, usual_lr, whole_gradients
 from .checkpoint import TrainingState, clear_checkpoints, set_model_aside
 from .evaluate import has_stalled, make_record
 from .keep import Kept, model_file
-from .options import KEEP
 from .schedule import lr_factor_of
 from .sharing import shared
 from .step import StepSettings, batch_of, take_step
@@ -78,7 +76,7 @@ def train(
         world.wait()
         averaging = SWAD(parts.algorithm) if config.swad else None
         scaler = GradScaler(parts.device.type) if config.precision == "float16" else None
-        kept = Kept(parts, folder, one_of("keep", keep, KEEP))
+        kept = Kept(parts, folder, keep)
         state = TrainingState(parts, folder, kept, averaging, scaler)
         if world.first:
             begin(folder, config, parts.meta())

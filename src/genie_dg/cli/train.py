@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,25 +112,16 @@ def _run(
     config: RunConfig, data: DomainSet, options: RunOptions, console: Console, world: World, words: list[str]
 ) -> int:
     """Train one trial, and say what came out."""
-    from genie_dg.bench.checkpoint import go_on
     from genie_dg.bench.evaluate import problem_of
-    from genie_dg.bench.jobs import run_parts
+    from genie_dg.bench.jobs import run_typed
     from genie_dg.bench.train import NotFinite
-    from genie_dg.runs.folder import is_done
-    from genie_dg.runs.launch import note_launch
 
     parts = _assemble(config, data, options, console, world)
-    folder, more = Path(options.out) / config.run_id, options.keep != "none"
+    folder, say = Path(options.out) / config.run_id, partial(console.print, markup=False)
     _announce(config, data, folder, console)
-    begins = not is_done(folder)
     with _reported(console, parts) as report:
-        if world.first:
-            if more and (note := go_on(config, folder, options.keep)):
-                console.print(note, markup=False)
-            if begins:
-                note_launch(folder, words)
         try:
-            records = run_parts(parts, folder, options, report, more)
+            records = run_typed(parts, folder, options, words, say, report)
         except NotFinite as error:
             print(f"genie-dg: {error}", file=sys.stderr)
             return 1

@@ -24,8 +24,7 @@ from pathlib import Path
 from genie_dg.check import InputError
 from genie_dg.files import FileError, read_stream, read_whole, write_whole
 
-from .folder import AVERAGE, CONFIG, DONE, META, RECORDS, TIMINGS, WATCH, is_done
-from .launch import LAUNCH
+from .folder import AVERAGE, CONFIG, DONE, LAUNCH, META, RECORDS, TIMINGS, WATCH, is_done
 from .outcome import OUTCOMES, Ending, read_outcomes
 from .seal import RUN_ID
 from .sweep_list import FOLDER as SWEEPS

@@ -22,8 +22,7 @@ from genie_dg.check import InputError, is_number
 from genie_dg.files import read_whole
 
 from .config import RunConfig, from_mapping
-from .folder import AVERAGE, CONFIG, DONE, META, RECORDS, TIMINGS, WATCH
-from .launch import LAUNCH, read_launch
+from .folder import AVERAGE, CONFIG, DONE, LAUNCH, META, RECORDS, TIMINGS, WATCH, read_launch
 from .outcome import OUTCOMES, Ending, read_outcomes
 from .record import Record, decode_record
 from .seal import differs, other_name, sealed_files

@@ -6,14 +6,15 @@ the last record and of the one before), ``timings.jsonl`` (how long things took,
 and so not part of the records), ``watch.jsonl`` (what it was watched for), ``outcomes.jsonl`` (how attempts
 ended), ``launch.json`` (the command that trained it), ``model.pt`` and ``model-<step>.pt`` (weights of
 records), with SWAD ``swad.json`` and ``swad.pt`` (record and weights of the average), ``continue.pt`` and
-``continue-model.pt`` (from which a longer run can go on; see `genie_dg.bench.more`), and at the end ``done``
-(digests of all this). Records beyond those that the checkpoint counts are cut off when a run goes on, so a run
-that was killed at any moment leaves the same records as one that was not.
+``continue-model.pt`` (from which a longer run can go on; see `genie_dg.bench.checkpoint`), and at the end
+``done`` (digests of all this). Records beyond those that the checkpoint counts are cut off when a run goes on, so
+a run that was killed at any moment leaves the same records as one that was not.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ CONFIG, META, DONE, LOCK = "config.json", "meta.json", "done", "lock"
 RECORDS, TIMINGS, WATCH = "records.jsonl", "timings.jsonl", "watch.jsonl"
 CHECKPOINT, BEFORE, MODEL = "checkpoint.pt", "checkpoint-before.pt", "model.pt"
 AVERAGE, AVERAGE_MODEL = "swad.json", "swad.pt"
+LAUNCH = "launch.json"
 CONTINUE, CONTINUE_MODEL = "continue.pt", "continue-model.pt"
 
 _OF_RECORD = re.compile(r"model-\d+\.pt")
@@ -177,3 +179,20 @@ def cut_records(folder: Path, records: Sequence[Record]) -> None:
         same = False
     if not same:
         write_whole(path, text)
+
+
+def note_launch(folder: Path, words: Sequence[str]) -> None:
+    """Write the words of the command that starts a run, the program's name first; the folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / LAUNCH, {"command": list(words)})
+
+
+def read_launch(folder: Path) -> tuple[str, ...]:
+    """The words of the command that started a run, or none where they are not known."""
+    try:
+        command = json.loads(read_whole(folder / LAUNCH)).get("command")
+    except (OSError, ValueError, AttributeError):  # it is for showing only
+        return ()
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        return ()
+    return tuple(command)
