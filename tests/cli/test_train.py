@@ -21,7 +21,7 @@ from genie_dg.bench.options import options_from
 from genie_dg.cli import train
 from genie_dg.cli.main import build_parser, main
 from genie_dg.data.registry import open_data
-from genie_dg.runs.folder import read_launch
+from genie_dg.runs.decode import read_launch
 from tests.data.pictures import folder as write_folder
 
 

@@ -44,8 +44,8 @@ def test_an_archive_is_read_as_the_folder_it_came_from(tmp_path: Path) -> None:
     assert same_frames(frame.drop("folder"), original.filter(original["done"]).drop("folder"))
     assert frame["sweeps"][0].to_list() == [{"name": "mine", "toml": "name = 'mine'", "protocol": ""}]
     assert frame["command"].to_list()[0] == ["train", "digits"]
-    assert not list(Path(unpacked(str(tmp_path / "study"))).glob("*/model.pt"))
-    listed = read_list(Path(unpacked(str(tmp_path / "study"))) / "sweeps" / "mine.json")[1]
+    assert not list(Path(unpacked(str(tmp_path / "study" / ARCHIVE))).glob("*/model.pt"))
+    listed = read_list(Path(unpacked(str(tmp_path / "study" / ARCHIVE))) / "sweeps" / "mine.json")[1]
     assert [one.run_id for one in listed] == [one.run_id for one in runs]
     assert isinstance(listed[0], RunConfig)
 

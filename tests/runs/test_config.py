@@ -13,7 +13,8 @@ import pytest
 from genie_dg.arguments import add_fields, infos, typed_fields
 from genie_dg.check import InputError
 from genie_dg.runs.config import OMITTED, RunConfig, canonical, from_mapping, oracle_rule
-from genie_dg.runs.folder import note_launch, read_launch
+from genie_dg.runs.decode import read_launch
+from genie_dg.runs.folder import note_launch
 
 OTHER: dict[str, Any] = {
     "dataset": "other",

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from genie_dg.check import InputError
 from genie_dg.files import FileWarning, read_whole
-from genie_dg.runs.archive import unpacked
+from genie_dg.runs.archive import ARCHIVE, unpacked
 from genie_dg.runs.config import oracle_rule
 from genie_dg.runs.decode import OF_RECORD, OF_RUN
 from genie_dg.runs.outcome import Ending
@@ -283,7 +283,8 @@ def with_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _folder(folder: str, problems: list[str]) -> pl.DataFrame:
     """The frame of one folder, or of the archive in it, from its index as far as that is still true."""
-    folder = unpacked(folder)
+    archive = os.path.abspath(os.path.join(folder, ARCHIVE))
+    folder = unpacked(archive) if os.path.isfile(archive) else folder
     paths = run_folders(folder)
     index, stale = None, paths
     if len(paths) >= _INDEXED and os.path.isfile(os.path.join(folder, INDEX)):

@@ -65,15 +65,9 @@ def pack_runs(folder: Path, archive: Path) -> tuple[int, int]:
     return len(after), len(after - before)
 
 
-def unpacked(folder: str) -> str:
-    """A folder of runs as it is, or, where it holds an archive, a temporary folder with what is in it."""
-    archive = os.path.join(folder, ARCHIVE)
-    return _unpacked(os.path.abspath(archive)) if os.path.isfile(archive) else folder
-
-
 @functools.cache
-def _unpacked(archive: str) -> str:
-    """Unpacked once for each process, which removes the folder at its end."""
+def unpacked(archive: str) -> str:
+    """A temporary folder with what an archive holds: made once, and removed when the process ends."""
     target = tempfile.mkdtemp(prefix="genie-dg-runs-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     for name, (data, written) in _members(Path(archive)):

@@ -7,6 +7,7 @@ What cannot be read loses nothing else: a broken record leaves the other records
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from genie_dg.check import InputError, is_number
 from genie_dg.files import read_whole
 
 from .config import RunConfig, from_mapping
-from .folder import AVERAGE, CONFIG, DONE, LAUNCH, META, RECORDS, TIMINGS, WATCH, read_launch
+from .folder import AVERAGE, CONFIG, DONE, LAUNCH, META, RECORDS, TIMINGS, WATCH
 from .outcome import OUTCOMES, Ending, read_outcomes
 from .record import Record, decode_record
 from .seal import differs, other_name, sealed_files
@@ -290,3 +291,14 @@ def _words(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error}"
     return (str(error).rstrip(".") or type(error).__name__)[:160]
+
+
+def read_launch(folder: Path) -> tuple[str, ...]:
+    """The words of the command that started a run, or none where they are not known."""
+    try:
+        command = json.loads(read_whole(folder / LAUNCH)).get("command")
+    except (OSError, ValueError, AttributeError):  # it is for showing only
+        return ()
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        return ()
+    return tuple(command)

@@ -7,14 +7,13 @@ and so not part of the records), ``watch.jsonl`` (what it was watched for), ``ou
 ended), ``launch.json`` (the command that trained it), ``model.pt`` and ``model-<step>.pt`` (weights of
 records), with SWAD ``swad.json`` and ``swad.pt`` (record and weights of the average), ``continue.pt`` and
 ``continue-model.pt`` (from which a longer run can go on; see `genie_dg.bench.checkpoint`), and at the end
-``done`` (digests of all this). Records beyond those that the checkpoint counts are cut off when a run goes on, so
-a run that was killed at any moment leaves the same records as one that was not.
+``done`` (digests of all this). Records beyond those that the checkpoint counts are cut off when a run goes on,
+so a run that was killed at any moment leaves the same records as one that was not.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -185,14 +184,3 @@ def note_launch(folder: Path, words: Sequence[str]) -> None:
     """Write the words of the command that starts a run, the program's name first; the folder is made."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / LAUNCH, {"command": list(words)})
-
-
-def read_launch(folder: Path) -> tuple[str, ...]:
-    """The words of the command that started a run, or none where they are not known."""
-    try:
-        command = json.loads(read_whole(folder / LAUNCH)).get("command")
-    except (OSError, ValueError, AttributeError):  # it is for showing only
-        return ()
-    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
-        return ()
-    return tuple(command)
