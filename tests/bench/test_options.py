@@ -57,9 +57,7 @@ def test_every_option_has_a_flag_that_sets_it_and_nothing_else(verb: str, name: 
     assert typed == replace(plain, **{name: expected})
 
 
-@pytest.mark.parametrize(
-    "words", [["fit", "a"], ["data", "verify", "a"], ["data", "show", "a"], ["evaluate", "model.pt", "a"]]
-)
+@pytest.mark.parametrize("words", [["fit", "a"], ["data", "verify", "a"], ["evaluate", "model.pt", "a"]])
 def test_other_commands_take_the_columns_of_a_table(words: list[str]) -> None:
     assert columns_from(build_parser().parse_args(words)) == Columns()
     flags = ["--domain-column", "site", "--label-column", "y", "--image-column", "x", "--ignore-column", "id"]

@@ -84,7 +84,7 @@ def test_train_evaluate_and_predict_on_a_csv(
     for words, sentence in (
         (["serve", str(run)], "is of a table"),
         (["evaluate", str(run), str(cancer), "--page", str(tmp_path / "a.html")], "is of a table"),
-        (["evaluate", str(run), "digits"], "name a CSV or parquet file"),
+        (["evaluate", str(run), "digits"], "cannot be read as a table"),
         (["evaluate", str(run), str(cancer), "--label-column", "diagnose"], "did you mean 'diagnosis'"),
     ):
         assert main(words) == 2
@@ -94,7 +94,7 @@ def test_train_evaluate_and_predict_on_a_csv(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--backbone", "cnn"], "expected a network that takes rows, mlp"),
+        (["--backbone", "cnn"], "expected a network for rows, mlp"),
         (["--algorithm", "ARM", "--backbone", "mlp"], "ARM got"),
         (["--label-column", "nothing"], "has the columns"),
     ],

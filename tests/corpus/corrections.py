@@ -150,15 +150,6 @@ CORRECTIONS: dict[str, list[Correction]] = {
         *STATUS,
         (re.compile(r"(at a time)$", re.M), r"\1, from the timings of 31 runs", PACE),
     ],
-    "demo again#stdout": [
-        *WITHOUT_NOISE,
-        ("How to read it: three angles", "How to read it: Three angles", TWO_DEMOS),
-        (
-            "GENIE's claims are about fine-tuning pretrained networks.",
-            "The network starts from random weights; GENIE's claims are about fine-tuning pretrained ones.",
-            TWO_DEMOS,
-        ),
-    ],
     **dict.fromkeys(("report names#numbers", "report *broken*#numbers"), FURTHER),
     "report *broken*#tables": ATTEMPTS,
     "report genie-paper#*": [(LAST, "oracle selection (best checkpoint)", BEST)],

@@ -2,13 +2,13 @@
 
 `assemble` checks one run with its data. `try_out` builds every kind of run of a sweep once, without its data
 and without its memory: networks and algorithms on torch's meta device, whose tensors have shapes and no
-numbers; optimizers on a parameter of one number.
+numbers, and the first loss is asked for there; optimizers on a parameter of one number.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from genie_dg._types import Group, Network
+from genie_dg._types import DomainBatch, Group, Network, StepContext
 from genie_dg.algorithms.registry import ALGORITHMS
-from genie_dg.check import InputError
+from genie_dg.check import GenieError, InputError
 from genie_dg.data.domains import DomainSet, TableDomain
 from genie_dg.models.backbones import BACKBONES, find_backbone
 from genie_dg.models.classifier import build_network
@@ -30,6 +30,9 @@ from genie_dg.runs.seal import digest_of
 from .build import algorithm_on, refusals
 from .options import RunOptions
 from .parallel import World
+
+_SAMPLES = 8
+"""Samples of a domain that are enough for any algorithm; a trial computes with no more."""
 
 
 def source_domains(config: RunConfig, data: DomainSet) -> tuple[int, ...]:
@@ -136,7 +139,8 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
             check_precision(config, _tiny_optimizer(config.optimizer, config.optimizer_settings))
         extra = ALGORITHMS[config.algorithm].extra_channels
         network = f"{extra} {_key(config, 'dataset', 'backbone', 'image_size', 'freeze')}"
-        kind = f"{network} {sources} {_key(config, 'algorithm', 'algorithm_settings')}"
+        samples = min(config.batch_size, _SAMPLES)
+        kind = f"{network} {sources} {samples} {_key(config, 'algorithm', 'algorithm_settings')}"
         if kind not in tried:
             check_data(config, data)
             channels, size, _ = shape_of(data, config.image_size)
@@ -144,7 +148,7 @@ def try_out(configs: Iterable[RunConfig], sets: Mapping[str, DomainSet]) -> None
             with refusals(), torch.device("meta"):
                 if network not in networks:
                     networks[network] = build_network(config.backbone, *shape, freeze=config.freeze)
-                _try_algorithm(networks[network], config, sources)
+                _try_algorithm(networks[network], config, [(samples, channels, size, size)] * sources)
         tried |= {optimizer, kind}
 
 
@@ -152,15 +156,24 @@ def _key(config: RunConfig, *names: str) -> str:
     return json.dumps([getattr(config, name) for name in names], sort_keys=True)
 
 
-def _try_algorithm(network: Network, config: RunConfig, sources: int) -> None:
-    """Build the algorithm of a run and the optimizers that it fixes; it may need numbers, which meta lacks."""
+def _try_algorithm(network: Network, config: RunConfig, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Build the algorithm of a run and the optimizers that it fixes, and compute the first loss.
+
+    Code that must see numbers, which the meta device lacks, ends the trial and is left to the run.
+    """
     try:
-        roles = algorithm_on(network, config, sources).roles().values()
+        algorithm = algorithm_on(network, config, len(shapes))
+        for role in algorithm.roles().values():
+            if role.optimizer is not None:
+                _tiny_optimizer(role.optimizer, role.settings)
+        images = tuple(torch.empty(shape) for shape in shapes)
+        labels = tuple(torch.empty(shape[0], dtype=torch.int64) for shape in shapes)
+        with torch.device("cpu"):  # where algorithms draw their random numbers
+            next(algorithm.objectives(DomainBatch(images, labels), StepContext(0))).loss()
+    except GenieError:
+        raise
     except RuntimeError:
         return
-    for role in roles:
-        if role.optimizer is not None:
-            _tiny_optimizer(role.optimizer, role.settings)
 
 
 def _tiny_optimizer(name: str, settings: Mapping[str, Any]) -> Optimizer:

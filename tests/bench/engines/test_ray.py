@@ -27,7 +27,7 @@ from genie_dg.bench.engines._ray_task import (
     write_run_files,
 )
 from genie_dg.bench.engines.engine import ClusterError, EngineOptions, Tell, Update
-from genie_dg.bench.engines.launch import Launched, launch
+from genie_dg.bench.engines.launch import LaunchResult, launch
 from genie_dg.bench.engines.ray import RayEngine
 from genie_dg.bench.jobs import OpenSets, run_job
 from genie_dg.bench.options import Job, RunOptions
@@ -79,7 +79,7 @@ train.evaluate = watched
 """Writes down each evaluation, and in one run kills its own process at step 30, the first time."""
 
 
-def launch_ray(jobs: list[Job], report: Tell | None = None, device: str = "", **flags: Any) -> Launched:
+def launch_ray(jobs: list[Job], report: Tell | None = None, device: str = "", **flags: Any) -> LaunchResult:
     return launch(jobs, RayEngine(EngineOptions(device=device, flags=flags)), report=report)
 
 
@@ -166,7 +166,7 @@ class Hard:
     jobs: list[Job]
     hopeless: Job
     log: Path
-    outcome: Launched
+    outcome: LaunchResult
     updates: list[Update]
 
 
