@@ -46,8 +46,14 @@ def lr_factor(step: int, schedule: str, warmup: int, steps: int) -> float:
 
 
 def lr_factor_of(config: RunConfig, step: int) -> float:
-    """The factor of a run."""
-    return lr_factor(step, config.schedule, config.warmup, config.steps)
+    """The factor of a run: after the warm-up it falls to ``final_lr`` in place of 0.
+
+    >>> config = RunConfig("digits", (0,), steps=4, schedule="linear", final_lr=0.5)
+    >>> [lr_factor_of(config, t) for t in range(4)]
+    [1.0, 0.875, 0.75, 0.625]
+    """
+    factor = lr_factor(step, config.schedule, config.warmup, config.steps)
+    return factor if step < config.warmup else config.final_lr + (1 - config.final_lr) * factor
 
 
 @contextmanager

@@ -76,6 +76,7 @@ class RunConfig:
         threads: of torch on the CPU; sums are split among them, so another number gives other last digits.
         average_of: nothing is trained; the weights are the mean of those of these runs (DiWA).
         schedule: how the learning rate falls to 0 over the run, ``"cosine"`` or ``"linear"``; empty for not.
+        final_lr: the part of the learning rate that a schedule ends at.
         warmup: steps in which the learning rate rises to its value.
         clip: the largest norm of the gradient of a role's parameters; 0 for any.
         label_smoothing: the part of a target that is shared evenly among the classes.
@@ -122,6 +123,7 @@ class RunConfig:
         1, "of torch; another number, other last digits", TASK, low=1, high=2**15, omitted=True
     )
     schedule: str = _training("", "the learning rate falls to 0", choices=SCHEDULES)
+    final_lr: float = _training(0.0, "the part of the rate that a schedule ends at", metavar="PART", high=1.0)
     warmup: int = _training(0, "first steps, in which the learning rate rises", metavar="STEPS")
     clip: float = _training(0.0, "largest norm of the gradient", metavar="NORM", high=1e9)
     label_smoothing: float = _training(
