@@ -38,7 +38,6 @@ ENGINES = Registry(
         EngineRow("ray", "genie_dg.bench.engines.ray:RayEngine", ("address", "cpus", "gpus")),
         EngineRow("slurm", "genie_dg.bench.engines.slurm:SlurmEngine", _SLURM),
         EngineRow("here", "genie_dg.bench.engines.here:HereEngine"),
-        EngineRow("threads", "genie_dg.bench.engines.threads:ThreadEngine"),
     ),
     EngineRow,
     "genie_dg.engines",
