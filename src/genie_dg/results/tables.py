@@ -90,7 +90,6 @@ def extras(line: TableLine) -> dict[str, str]:
     """What a table says of a line besides its accuracies: the columns at its right, by name."""
     real = [cell for cell in line.cells if cell.mean is not None]
     return {
-        "worst": f"{100 * min(c.mean for c in real if c.mean is not None):.1f}" if real else "-",
         "trials": count_range([c.trials for c in real]),
         "draws": count_range([bound for c in real for bound in c.draws]),
         PACE: "-" if line.pace is None else f"{line.pace:.2g}",
