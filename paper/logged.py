@@ -1,8 +1,9 @@
 """What the authors' own logs say: numbers of the third origin, beside quoted and measured ones.
 
-The folder ``logged`` holds what was extracted from a clone of their repository: ``source.csv`` names the
-commit, ``runs.csv`` has a line for each run, ``averages.csv`` one for each number of a table, ``osgr.csv`` the
-curves of the OSGR figure and ``sharpness.csv`` what they logged as sharpness, which no page shows.
+The folder ``logged`` holds what its script ``extract_logs.py`` extracted from a clone of their repository:
+``source.csv`` names the commit, ``runs.csv`` has a line for each run, ``averages.csv`` one for each number of a
+table, ``osgr.csv`` the curves of the OSGR figure and ``sharpness.csv`` what they logged as sharpness, which no
+page shows.
 
 A number of the paper is mostly the mean of three trials; the repository has one run of each, or a few, mostly
 the best one. So a logged number beside a quoted one may be higher, and says what one run gave.
