@@ -21,6 +21,7 @@ from genie_dg.bench.options import options_from
 from genie_dg.cli import train
 from genie_dg.cli.main import build_parser, main
 from genie_dg.data.registry import open_data
+from genie_dg.results.frame import load
 from genie_dg.runs.decode import read_launch
 from tests.data.pictures import folder as write_folder
 
@@ -109,6 +110,14 @@ def test_the_training_settings_are_part_of_the_run(tmp_path: Path) -> None:
     assert {name: config[name] for name in expected} == expected
     command = [*SHORT, *words, "--steps", "3", "--out", str(tmp_path)]
     assert list(read_launch(file.parent)) == ["genie-dg", *command]
+
+
+def test_a_run_that_diverges_is_known_by_its_outcome(tmp_path: Path) -> None:
+    words = ["train", "digits", "--test-domain", "0", "--backbone", "mlp", "--optimizer", "sgd", "--lr", "1e30"]
+    assert main([*words, "--steps", "6", "--every", "3", "--quiet", "--out", str(tmp_path)]) == 1
+    (run,) = load(tmp_path, problems=[]).select("outcome", "reason", "done").iter_rows()
+    assert (run[0], run[2]) == ("diverged", False)
+    assert run[1].startswith("NotFinite: The loss of step")
 
 
 def test_lr_is_the_setting_of_that_name(tmp_path: Path) -> None:

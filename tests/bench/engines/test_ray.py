@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -45,8 +46,7 @@ BASE = RunConfig(
 EVALUATED = [0, 10, 20, 30, 40, 50, 59]
 
 DRIVER = """
-import sys
-from genie_dg.bench.options import job_from
+import pickle, sys
 from genie_dg.bench.engines.engine import EngineOptions
 from genie_dg.bench.engines.launch import launch
 from genie_dg.bench.engines.ray import RayEngine
@@ -55,7 +55,7 @@ def report(update):
     print(update.state.value, update.steps, flush=True)
 
 engine = RayEngine(EngineOptions(flags={"address": sys.argv[2]}))
-launch([job_from(sys.argv[1])], engine, report=report)
+launch([pickle.loads(bytes.fromhex(sys.argv[1]))], engine, report=report)
 """
 
 PLUGIN = """
@@ -269,7 +269,7 @@ def test_an_interrupted_launcher_leaves_a_run_that_goes_on(
     job = jobs_in(tmp_path)[0]
     long = replace(job, config=replace(job.config, steps=100_000))
     address = cluster.get_runtime_context().gcs_address
-    command = [sys.executable, "-c", DRIVER, long.to_json(), address]
+    command = [sys.executable, "-c", DRIVER, pickle.dumps(long).hex(), address]
     away = Path(tempfile.gettempdir())
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
