@@ -7,7 +7,6 @@ What cannot be read loses nothing else: a broken record leaves the other records
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -296,9 +295,7 @@ def _words(error: BaseException) -> str:
 def read_launch(folder: Path) -> tuple[str, ...]:
     """The words of the command that started a run, or none where they are not known."""
     try:
-        command = json.loads(read_whole(folder / LAUNCH)).get("command")
-    except (OSError, ValueError, AttributeError):  # it is for showing only
+        text = read_whole(folder / LAUNCH)
+        return tuple(msgspec.json.decode(text, type=dict[str, list[str]])["command"])
+    except (OSError, KeyError, ValueError, msgspec.MsgspecError):  # it is for showing only
         return ()
-    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
-        return ()
-    return tuple(command)
