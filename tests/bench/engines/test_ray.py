@@ -21,7 +21,7 @@ import pytest
 from genie_dg.bench.engines import _ray_cluster, _ray_task
 from genie_dg.bench.engines._ray_task import (
     TO_RESUME,
-    Mailbox,
+    FileRelay,
     UnexpectedFile,
     run_files,
     train_on_node,
@@ -221,7 +221,7 @@ def test_the_others_finish_and_what_diverged_is_reported(hard: Hard, undisturbed
         assert_same(job.folder, undisturbed[job.config.run_id])
 
 
-class SlowMailbox:
+class SlowRelay:
     """Takes no news before it is told to."""
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class SlowMailbox:
 
 def test_a_run_holds_its_cpus_while_it_waits_to_report(cluster: Any, tmp_path: Path) -> None:
     """In ``ray.get`` it would lend them to another run."""
-    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowMailbox).remote()
+    slow = cluster.remote(num_cpus=0, max_concurrency=cores() + 2)(SlowRelay).remote()
     train = cluster.remote(num_cpus=1, max_retries=0)(train_on_node)
     diverging = replace(BASE, optimizer="sgd", optimizer_settings={"lr": 1e30})
     job = Job(diverging, "digits", RunOptions(out=str(tmp_path)))
@@ -376,7 +376,7 @@ def test_files_are_written_in_an_order_from_which_a_run_can_go_on(
 
 
 def test_the_mailbox_keeps_the_newest_files_until_they_are_taken() -> None:
-    mailbox = Mailbox()
+    mailbox = FileRelay()
     mailbox.put("a", 1, {"records.jsonl": b"1"})
     mailbox.put("a", 4, {"model.pt": b"best"})
     mailbox.put("a", 5, {"records.jsonl": b"2"})

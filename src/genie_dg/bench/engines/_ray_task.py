@@ -1,7 +1,7 @@
 """What a Ray node does: train one run in a folder of its own, and send its files to the launcher.
 
 No file system is shared. A node gets what the run's folder holds as bytes. After every checkpoint it leaves
-the files that are new with the `Mailbox` actor, from which the launcher takes them. The launcher writes them
+the files that are new with the `FileRelay` actor, from which the launcher takes them. The launcher writes them
 before the checkpoint that counts them, and ``done`` last, so one that is killed at any moment leaves a folder
 from which the run goes on.
 """
@@ -120,7 +120,7 @@ def write_run_files(folder: Path, sent: Mapping[str, bytes]) -> None:
                 path.unlink()
 
 
-class Mailbox:
+class FileRelay:
     """Where workers leave news, each under the ticket of its attempt; a newer file replaces an older one."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ def train_on_node(
         job: what to train; its ``out`` is the launcher's folder.
         sent: what the launcher has of the run.
         ticket: of this attempt.
-        mailbox: a handle of the `Mailbox` actor. Every call is waited for, so what a worker left before it was
+        mailbox: a handle of the `FileRelay` actor. Every call is waited for, so what a worker left before it was
             killed is there.
         staged: by path at the launcher, the name of its copy in the working directory that Ray has made here.
     """

@@ -24,7 +24,7 @@ from ..options import Job
 from ..status import RunState
 from ..trackers.tracker import check_trackers
 from ._ray_cluster import connection, lost_reason, room_on, stage
-from ._ray_task import TO_RESUME, Mailbox, RunFiles, UnexpectedFile, run_files, train_on_node, write_run_files
+from ._ray_task import TO_RESUME, FileRelay, RunFiles, UnexpectedFile, run_files, train_on_node, write_run_files
 from .engine import POLL, ClusterError, Engine, EngineOptions, Tell, Update, with_whole_paths
 
 _AHEAD = 2
@@ -92,7 +92,7 @@ class RayEngine(Engine):
 
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         lasting = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}  # lost news comes with the next
-        self._mailbox = ray.remote(**lasting, scheduling_strategy=here)(Mailbox).remote()
+        self._mailbox = ray.remote(**lasting, scheduling_strategy=here)(FileRelay).remote()
         self._train = ray.remote(num_cpus=self._cpus, num_gpus=self._gpus, max_retries=0)(train_on_node)
 
     def _slots(self) -> int:
