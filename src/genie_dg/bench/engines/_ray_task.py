@@ -146,8 +146,8 @@ def train_on_node(
         job: what to train; its ``out`` is the launcher's folder.
         sent: what the launcher has of the run.
         ticket: of this attempt.
-        mailbox: a handle of the `FileRelay` actor. Every call is waited for, so what a worker left before it was
-            killed is there.
+        mailbox: a handle of the `FileRelay` actor. Every call is waited for, so what a worker left before it
+            was killed is there.
         staged: by path at the launcher, the name of its copy in the working directory that Ray has made here.
     """
     copies = {path: str(Path(name).absolute()) for path, name in staged.items()}
